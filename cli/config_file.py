@@ -78,7 +78,8 @@ def apply_config(command: Any, path: list[str], profile: str | None) -> None:
 
 def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
     """UsageError for what no command has, in any section of the file. `load` gives a command by its name."""
-    for title, table in _tables(config_path(), profile):
+    _tables(config_path(), profile)  # or there may be no such profile
+    for title, table in _all_tables(config_path()):
         for name, values in table.items():
             section = f"[{title}{name}]"
             if not isinstance(values, dict):
@@ -146,6 +147,15 @@ def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str,
     return tables
 
 
+def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    """The file's tables as `_tables` gives them, with those of every profile."""
+    tables = _tables(file, None)
+    profiles = tables[0][1].get("profile", {}) if tables else {}
+    if not isinstance(profiles, dict):
+        raise UsageError(f"{file}: profile: expected sections, as [profile.NAME.default]")
+    return tables + [table for name in profiles for table in _tables(file, name)[1:]]
+
+
 def _options(command: Any) -> dict[str, Any]:
     """By name, without dashes."""
     options = {}
@@ -166,8 +176,17 @@ def _set(options: Mapping[str, Any], values: Mapping[str, Any], section: str) ->
     for name, value in values.items():
         parameter = options.get(name)
         if parameter is not None:
+            if name == "command-config" and isinstance(value, str):
+                value = _beside_the_file(value)
             parameter.default = _as_default(value, parameter)
             parameter.config_section = section
+
+
+def _beside_the_file(name: str) -> str:
+    """A path that is relative to config.toml, wherever the command runs."""
+    file = config_path()
+    assert file is not None
+    return str(file.absolute().parent / Path(name).expanduser())
 
 
 def _as_default(value: Any, parameter: Any) -> Any:

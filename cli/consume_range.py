@@ -61,15 +61,58 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
         return {tp: max(starts[tp], ends[tp] - int(last[1])) for tp in partitions}
     if text.isdecimal() and int(text) < _FIRST_TIME:
         return dict.fromkeys(partitions, int(text))
-    timestamp = find_time(text, time.time_ns() // 1_000_000)
-    if timestamp is None and text.removeprefix("@").isdecimal():
-        timestamp = int(text.removeprefix("@"))
+    timestamp = _find_timestamp(text, time.time_ns() // 1_000_000)
     if timestamp is None:
         raise UsageError(
             f"{text!r} is no place in a topic",
             hint="an offset, -10 for the last ten, beginning, end, 2013-01-15T00:00:00Z, -2h, or @EPOCH_MS",
         )
     return source.offsets_at(partitions, timestamp)
+
+
+def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", "--until")) -> None:
+    """UsageError for a range that is inverted as it is written: the places are of the same kind, and the end lies
+    before the start. An empty range is none; what only the log can tell is not asked here, nor is one partition's place
+    held against that of all the others.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    starts, ends = _by_partition(start), _by_partition(end)
+    for number in starts.keys() & ends.keys():
+        first, last = starts[number], ends[number]
+        (kind, at), (end_kind, end_at) = _literal(first, now_ms), _literal(last, now_ms)
+        if kind == end_kind and end_at < at:
+            raise UsageError(
+                f"{options[0]} {first} lies after {options[1]} {last}",
+                hint="the range ends before it starts; swap the two",
+            )
+
+
+def _by_partition(text: str) -> dict[int | None, str]:
+    """The places of a list; the one for all other partitions is that of None."""
+    found: dict[int | None, str] = {}
+    for piece in text.split(","):
+        match = _OF_PARTITION.fullmatch(piece)
+        found |= {int(match[1]): match[2]} if match else {None: piece}
+    return found
+
+
+def _literal(text: str, now_ms: int) -> tuple[str, float]:
+    """The kind of a place, and a number that orders those of its kind."""
+    if text in ("beginning", "earliest", "end", "latest"):
+        return "edge", float(text in ("end", "latest"))
+    if last := _LAST_N.fullmatch(text):
+        return "last", -float(last[1])
+    if text.isdecimal() and int(text) < _FIRST_TIME:
+        return "offset", float(text)
+    timestamp = _find_timestamp(text, now_ms)
+    return ("unknown", 0.0) if timestamp is None else ("time", float(timestamp))
+
+
+def _find_timestamp(text: str, now_ms: int) -> int | None:
+    timestamp = find_time(text, now_ms)
+    if timestamp is None and text.removeprefix("@").isdecimal():
+        timestamp = int(text.removeprefix("@"))
+    return timestamp
 
 
 def ensure_there(starts: Offsets, source: RecordSource, ends: Offsets) -> dict[TopicPartition, int]:

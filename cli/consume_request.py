@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.consume_range import ensure_there, resolve
+from cli.consume_range import ensure_in_order, ensure_there, resolve
 from cli.options import Commit, GroupProtocol, say
 from cli.record_stream import (
     Chunk,
@@ -80,6 +80,7 @@ class ConsumeRequest:
     out: Path | None
     bootstrap_server: str | None
     data_dir: Path | None
+    lock_timeout_s: float = 10.0
     watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
     """Those of what is read, while it is read."""
     left_out: list[str] = field(default_factory=list)
@@ -128,6 +129,9 @@ class ConsumeRequest:
         ):
             if is_wrong:
                 raise UsageError(problem)
+        ensure_in_order(self.from_, self.until)
+        if self.as_of is not None:
+            ensure_in_order(self.from_, self.as_of, ("--from", "--as-of"))
 
     @property
     def wanted(self) -> RecordFilter | None:
@@ -237,7 +241,7 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
     from core.client.cluster_source import ClusterSource
 
     assert request.group is not None
-    with open_client(request.bootstrap_server, request.data_dir) as client:
+    with open_client(request.bootstrap_server, request.data_dir, lock_timeout_s=request.lock_timeout_s) as client:
         subscription = _subscription(request, client)
         patience = request.patience()
         source = ClusterSource(client, read_committed=request.read_committed, patience=patience)

@@ -13,15 +13,15 @@ from typing import Annotated, Any
 
 import typer
 from typer import Exit
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from cli.config_file import apply_config, ensure_config, find_default
 from cli.options import say
+from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
 from cli.terminal import likes_colour
 from core import VERSION
-from core.common.did_you_mean import did_you_mean
-from core.common.errors import AccessError, KafkaError, PlogError, UsageError
+from core.common.errors import AccessError, KafkaError, PlogError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 
 COMMANDS = {
@@ -54,7 +54,7 @@ _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
 EXIT_INTERRUPTED = 130
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(PlogGroup):
     """Lists every command without importing any."""
 
     _is_listing = False
@@ -76,8 +76,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            hint = did_you_mean(args[0], COMMANDS) or "plog --help lists the commands"
-            raise UsageError(f"no such command {args[0]!r}", hint=hint)
+            raise no_such_command(ctx, args[0], list(COMMANDS))
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -91,16 +90,18 @@ class LazyGroup(TyperGroup):
 def _load(name: str) -> Any:
     """The command, with the options that many have."""
     module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
+    use_plog_classes(module.app)
     command = typer.main.get_command(module.app)
-    _add_options(command)
+    _add_options(command, name)
     return command
 
 
-def _add_options(command: Any) -> None:
-    for below in getattr(command, "commands", {}).values():
-        _add_options(below)
+def _add_options(command: Any, path: str) -> None:
+    for name, below in getattr(command, "commands", {}).items():
+        _add_options(below, f"{path} {name}")
     if not hasattr(command, "commands"):
         add_security_options(command)
+        command.epilog = other_names_text(command, path)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode

@@ -42,9 +42,13 @@ class Codec(StrEnum):
 
 
 class InputFormat(StrEnum):
+    """`json` and `ndjson` are other names of `envelope`."""
+
     lines = "lines"
     envelope = "envelope"
     raw = "raw"
+    json = "json"
+    ndjson = "ndjson"
     csv = "csv"
     length_prefixed = "length-prefixed"
 

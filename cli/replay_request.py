@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cli.consume_range import ensure_there, resolve
+from cli.consume_range import ensure_in_order, ensure_there, resolve
 from cli.security_options import find_spark_access
 from cli.session import find_server, open_client
 from core.client.group_admin import GroupAdmin
@@ -85,6 +85,8 @@ class ReplayRequest:
             raise UsageError("a topic's records have a timestamp: no --bad-timestamps null")
         if self.latest_per_key and self.from_group:
             raise UsageError("--latest-per-key is of the whole topic: not with --from-group")
+        if not self.from_group:
+            ensure_in_order(self.from_, self.until)
         of_files = self.partition_by or self.columns or self.schema or self.transform
         if self.kind == "topic" and (of_files or "base64" in (self.key_format, self.value_format)):
             raise UsageError("a topic gets records as they are: no columns, formats or --transform")

@@ -244,7 +244,9 @@ class RowWriter:
         except RecordRefusedError as error:
             self._progress.done()
             raise KafkaError(
-                error.code, f"line {error.row + 1}: {error.message}; {self._beside()}", hint=error.hint
+                error.code,
+                f"line {error.row + 1}: {error.message}; {self._beside()}",
+                hint=error.hint or _HINTS.get(error.code),
             ) from error
         except ConnectionFailedError as error:
             self._progress.done()
@@ -377,6 +379,12 @@ class RowWriter:
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
         return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER
+
+
+_HINTS = {
+    ErrorCode.MESSAGE_TOO_LARGE: "--chunk BYTES sends a large value as slices, --claim-check DIR leaves it in a "
+    "folder; or raise the topic's max.message.bytes"
+}
 
 
 def ranges_text(rows: Int64s) -> str:

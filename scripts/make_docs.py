@@ -17,6 +17,8 @@ import typer  # noqa: E402
 
 from cli.commands.help import page, page_names, title  # noqa: E402
 from cli.main import COMMANDS, app  # noqa: E402
+from cli.other_names import names_by_meaning  # noqa: E402
+from cli.plog_command import argument_title, option_names  # noqa: E402
 
 MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help. Do not edit it by hand. -->\n\n"
 
@@ -26,22 +28,28 @@ def body(name: str) -> str:
     return re.sub(r"^#", "##", page(name).split("\n", 1)[1].strip("\n") + "\n", flags=re.MULTILINE)
 
 
-def options(command: Any) -> str:
+def options(command: Any, path: str) -> str:
     """A table of the command's options, one for each of those below it."""
     if hasattr(command, "commands"):
-        return "".join(f"\n`{name}`\n{options(below)}" for name, below in command.commands.items())
-    rows = [row for row in map(option_row, command.params) if row]
+        return "".join(f"\n`{name}`\n{options(below, f'{path} {name}')}" for name, below in command.commands.items())
+    others = names_by_meaning(path, option_names(command))
+    rows = [row for parameter in command.params if (row := option_row(parameter, others))]
     return "\n| option | |\n|---|---|\n" + "".join(rows) if rows else ""
 
 
-def option_row(parameter: Any) -> str:
-    if parameter.name == "help" or not any(name.startswith("-") for name in parameter.opts):
+def option_row(parameter: Any, others: dict[str, list[str]]) -> str:
+    """With the other names that the option has; of an argument, only if it has names."""
+    also = [f"`{name}`" for own in dict.fromkeys((*parameter.opts, parameter.name)) for name in others.get(own, ())]
+    if parameter.name == "help":
         return ""
+    if not any(name.startswith("-") for name in parameter.opts):
+        return f"| {' '.join(also)} | The argument {argument_title(parameter)}, by name. |\n" if also else ""
+    said = f" Also {', '.join(also)}." if also else ""
     names = " ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     choices = "|".join(getattr(parameter.type, "choices", ()))
     value = parameter.metavar or choices or ("" if parameter.is_flag else parameter.type.name.upper())
     default = "" if parameter.default in (None, False, True, (), []) else f" Default: `{escaped(parameter.default)}`."
-    return f"| {names} {f'`{escaped(value)}`' if value else ''} | {escaped(parameter.help or '')}{default} |\n"
+    return f"| {names} {f'`{escaped(value)}`' if value else ''} | {escaped(parameter.help or '')}{default}{said} |\n"
 
 
 def escaped(text: object) -> str:
@@ -57,7 +65,7 @@ def cli() -> str:
     context = root.make_context("plog", [], resilient_parsing=True)
     for name, line in COMMANDS.items():
         text += f"\n## plog {name}\n\n{line}\n\n{body(name)}"
-        text += options(root.get_command(context, name))
+        text += options(root.get_command(context, name), name)
     return text
 
 

@@ -36,6 +36,7 @@ _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "sa
 def compact(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories.")],
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,  # noqa: ARG001
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A topic setting for this time.")
     ] = None,

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from cli.completion import complete_group, complete_topic
-from cli.options import BootstrapServerOption, Commit, DataDirOption, GroupProtocol, SchemaRegistryOption
+from cli.options import (
+    BootstrapServerOption,
+    Commit,
+    DataDirOption,
+    GroupProtocol,
+    LockTimeoutOption,
+    SchemaRegistryOption,
+)
+from core.common.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -17,6 +25,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 class Isolation(StrEnum):
     read_committed = "read_committed"
     read_uncommitted = "read_uncommitted"
+
+
+_SAME_FORMAT = {"json": "envelope", "ndjson": "envelope"}
+"""Other names of formats: an envelope is a JSON object on a line."""
 
 
 @app.command()
@@ -122,6 +134,7 @@ def consume(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead of stdout.")] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
     """Read records of topics and print them to stdout.
 
@@ -139,6 +152,8 @@ def consume(
     from cli.consume_request import ConsumeRequest
     from cli.consume_request import consume as run
 
+    if follow and any("%" in topic for topic in topics):
+        raise UsageError("-f is --follow, and topics have no %", hint="a pattern is said with --format")
     is_whole = run(
         ConsumeRequest(
             topics,
@@ -165,11 +180,12 @@ def consume(
             join,
             schema_registry,
             exit_on_error,
-            format_,
+            _SAME_FORMAT.get(format_, format_),
             raw,
             out,
             bootstrap_server,
             data_dir,
+            lock_timeout,
         )
     )
     if not is_whole:

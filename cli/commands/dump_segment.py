@@ -46,6 +46,7 @@ _TABLE_ROWS = 50_000
 class DumpFormat(StrEnum):
     kafka = "kafka"
     table = "table"
+    json = "json"
     ndjson = "ndjson"
     csv = "csv"
     arrow = "arrow"
@@ -113,7 +114,11 @@ def dump_segment(
     hex_: Annotated[bool, typer.Option("--hex", help="Every byte, with the field that it belongs to.")] = False,
     format_: Annotated[
         DumpFormat | None,
-        typer.Option("--format", help="kafka is the text of Kafka's own tool, and the default for a pipe; else table."),
+        typer.Option(
+            "--output",
+            "--format",
+            help="kafka is the text of Kafka's own tool, and the default for a pipe; else table.",
+        ),
     ] = None,
 ) -> None:
     """Print what is in a segment, index, snapshot or checkpoint.
@@ -177,7 +182,11 @@ def _is_secret_config(resource_type: int, name: str) -> bool:
 def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
     """Everything, and then what was wrong; the exit code."""
     findings = []
-    for dump in dumps if format_ is not DumpFormat.arrow else _print_arrow(dumps):
+    if format_ is DumpFormat.arrow:
+        dumps = _print_arrow(dumps)
+    elif format_ is DumpFormat.json:
+        dumps = _print_json(dumps)
+    for dump in dumps:
         try:
             if dump.is_readable:
                 _print_one(dump, format_)
@@ -203,12 +212,29 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
                 write_rows(readable, list(shown[0]), OutputFormat.table, drops=_DROPS, whole="--format ndjson")
                 shown = list(islice(rows, _TABLE_ROWS))
         case DumpFormat.ndjson:
-            encode = json.JSONEncoder().encode
-            write = sys.stdout.write
-            for row in dump.rows():
-                write(encode({"schema": SCHEMA, "file": str(dump.path), "kind": dump.kind.value, **row}) + "\n")
+            for text in _json_rows(dump):
+                sys.stdout.write(text + "\n")
         case DumpFormat.csv:
             _print_csv(dump)
+
+
+def _json_rows(dump: FileDump) -> Iterator[str]:
+    encode = json.JSONEncoder().encode
+    for row in dump.rows():
+        yield encode({"schema": SCHEMA, "file": str(dump.path), "kind": dump.kind.value, **row})
+
+
+def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
+    """Prints one list of the rows of all files; whole, though one of them can't be read to its end."""
+    separator = "[\n"
+    try:
+        for dump in dumps:
+            for text in _json_rows(dump) if dump.is_readable else ():
+                sys.stdout.write(separator + text)
+                separator = ",\n"
+            yield dump
+    finally:
+        sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
 
 
 def _print_text(dump: FileDump) -> None:

@@ -201,8 +201,10 @@ def reset_offsets(
     from_file: Annotated[
         Path | None, typer.Option("--from-file", metavar="CSV", help="To what lines of topic,partition,offset say.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only what would be done is shown.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --execute.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", "--execute", help="Do it; else only what would be done is shown.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --apply.")] = False,  # noqa: ARG001
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -210,7 +212,7 @@ def reset_offsets(
 ) -> None:
     """Move the offsets of a group that has no members at the moment.
 
-    It shows what it would do, and does it with --execute.
+    It shows what it would do, and does it with --apply.
 
     \b
     Example:
@@ -218,10 +220,7 @@ def reset_offsets(
     """
     from cli.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
     from core.client.group_admin import GroupAdmin
-    from core.common.errors import UsageError
 
-    if execute and dry_run:
-        raise UsageError("--execute and --dry-run contradict each other")
     reset = Reset.of(
         to_earliest=to_earliest or None,
         to_latest=to_latest or None,
@@ -235,11 +234,11 @@ def reset_offsets(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = GroupAdmin(client)
         committed = admin.offsets(group)
-        if execute:
+        if apply:
             _ensure_inactive(admin, group)
         partitions = find_partitions(client, committed, topics or (), reset, all_topics=all_topics)
         targets = new_offsets(client, committed, partitions, reset)
-        if execute:
+        if apply:
             admin.commit(group, targets)
     rows: list[Row] = [
         {
@@ -253,7 +252,7 @@ def reset_offsets(
     ]
     write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output, drops=["group"])
     done = f"offsets of group {group} were reset {client.place}"
-    say(done if execute else "nothing was changed: --execute does it")
+    say(done if apply else "nothing was changed: --apply does it")
 
 
 def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:

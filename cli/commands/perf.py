@@ -70,8 +70,8 @@ def produce(
     from core.client.producer import Producer
     from core.records.compression import CompressionType
 
-    if throughput == 0:
-        raise UsageError("--throughput 0 would never end", hint="-1 is as many as can be")
+    if throughput <= 0 and throughput != -1:
+        raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 is as many as can be")
     random = np.random.default_rng(0)
     payloads = _payloads(payload_file) if payload_file else [random_payload(record_size, random) for _ in range(1000)]
     with open_client(bootstrap_server, data_dir, makes_directory=True) as client:

@@ -129,6 +129,10 @@ def produce(
 
     if dry_run:
         claim_check = None
+    if format_ in (InputFormat.json, InputFormat.ndjson):
+        format_ = InputFormat.envelope
+    if rate is not None and not rate > 0:
+        raise UsageError(f"--rate {rate:g}: expected a number above 0 of records a second")
     input_ = InputOptions(
         files or (),
         format_,

@@ -28,6 +28,7 @@ _COLUMNS = [
 def recover(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories.")],
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
     like_kafka: Annotated[
         bool, typer.Option("--like-kafka", help="End the log where the first damage begins, as Kafka's recovery does.")
     ] = False,
@@ -59,7 +60,7 @@ def recover(
     from core.inspector.recovery_plan import RecoveryOptions
     from core.inspector.recovery_planner import plan_recovery
 
-    if undo and (apply or like_kafka or fix_bits or accept_visible or accept_missing):
+    if undo and (apply or dry_run or like_kafka or fix_bits or accept_visible or accept_missing):
         raise UsageError("--undo takes no other option")
     if undo:
         for path in paths:

@@ -233,6 +233,7 @@ def alter(
     Example:
       plog topic alter flights --set retention.ms=604800000 --partitions 8
     """
+    from cli.known_settings import known_settings
     from core.client.admin import Admin, AlterOperation, ConfigChange
     from core.common.config_def import ConfigResourceType
     from core.common.errors import UsageError
@@ -244,7 +245,8 @@ def alter(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = Admin(client)
         if changes:
-            admin.alter_configs(ConfigResourceType.TOPIC, name, changes, validate_only=dry_run)
+            with known_settings(admin, ConfigResourceType.TOPIC, name, f"topic {name}", changes):
+                admin.alter_configs(ConfigResourceType.TOPIC, name, changes, validate_only=dry_run)
         if partitions is not None:
             admin.create_partitions(name, partitions, validate_only=dry_run)
     say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")
@@ -297,6 +299,7 @@ def delete_records(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over those that are not there.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too, which brokers need.")] = False,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -310,8 +313,13 @@ def delete(
     """
     from core.client.admin import Admin
     from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
+    from core.common.errors import KafkaError, UsageError
 
+    kept = [] if internal else [name for name in names if name.startswith("__")]
+    if kept:
+        raise UsageError(
+            f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
+        )
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         for name in names:
             try:

@@ -28,7 +28,7 @@ def topic(where: list[str]) -> Iterator[list[str]]:
 
 
 def reset(where: list[str], *options: str, group: str = "g") -> dict[str, int]:
-    """The new offsets by partition; without --execute as well as with it."""
+    """The new offsets by partition; without --apply as well as with it."""
     shown = ok("group", "reset-offsets", group, *options, "--output", "json", *where)
     done = ok("group", "reset-offsets", group, *options, "--output", "json", "--execute", *where)
     assert done == shown
@@ -76,7 +76,7 @@ def test_reset_offsets_from_a_file(topic: list[str], tmp_path: Path) -> None:
 
 def test_nothing_changes_without_execute(topic: list[str]) -> None:
     done = call_plog("group", "reset-offsets", "g", "--topic", "t", "--to-latest", *topic)
-    assert b"nothing was changed: --execute does it" in done.stderr
+    assert b"nothing was changed: --apply does it" in done.stderr
     assert ok("group", "list", "--output", "json", *topic) == b"[]\n"
 
 

@@ -1,0 +1,280 @@
+"""Other names of options: those that Kafka's tools, kcat and rpk have for the same thing. Help shows the main names.
+
+There are two kinds. `EVERYWHERE` and `OF_COMMAND` have the names that are taken as one of ours: a command that has the
+option takes its other names too, unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest
+have those that are refused with a line that says what to type. `cli/plog_command.py` obeys both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+Targets = list[tuple[str, str]]
+"""Which of our options (by its main name) or arguments (by its parameter's name) get which values."""
+
+Convert = Callable[[str], Targets]
+
+EVERYWHERE: Mapping[str, tuple[str, ...]] = {
+    "--bootstrap-server": ("--bootstrap-servers", "--broker-list", "--brokers"),
+    "--command-config": ("--consumer.config", "--producer.config"),
+    "--command-property": ("--consumer-property", "--producer-property"),
+    "--apply": ("--execute",),
+    "--max-messages": ("-n", "--num", "--messages"),
+    "--max-records": ("-n", "--max-messages"),
+    "--num-records": ("-n", "--messages", "--max-messages"),
+    "--partition": ("-p",),
+    "--partitions": ("-p",),
+    "--from": ("-o", "--offset"),
+    "--offset": ("-o",),
+    "--key": ("-k",),
+    "--compression": ("-z", "--compression-codec"),
+    "--acks": ("--request-required-acks",),
+    "--isolation": ("--isolation-level",),
+    "--report": ("--output",),
+    "--commit-group": ("--group",),
+}
+
+
+def _to(target: str, split: Callable[[str], list[str]] = lambda value: [value]) -> Convert:
+    """What a name's value is for: one of our options or arguments."""
+    return lambda value: [(target, one) for one in split(value)]
+
+
+def split_settings(text: str) -> list[str]:
+    """The KEY=VALUE of `kafka-configs --add-config`: `a=1,b=[x,y]` is `a=1` and `b=x,y`."""
+    pieces, depth, start = [], 0, 0
+    for position, letter in enumerate(f"{text},"):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            pieces.append(text[start:position].strip())
+            start = position + 1
+    return [_without_brackets(piece) for piece in pieces if piece]
+
+
+def _without_brackets(setting: str) -> str:
+    key, separator, value = setting.partition("=")
+    return f"{key}{separator}{value[1:-1] if value.startswith('[') and value.endswith(']') else value}"
+
+
+def _entity_type(text: str) -> list[str]:
+    """Kafka writes `topics` where plog has `topic`; client-metrics has its s in both."""
+    return [text if text == "client-metrics" else text.removesuffix("s")]
+
+
+def _resource(kind: str) -> Convert:
+    """`kafka-configs --topic t` is `--entity-type topics --entity-name t`."""
+    return lambda name: [("kind", kind), ("name", name)]
+
+
+_RESOURCE: Mapping[str, Convert] = {
+    "--entity-type": _to("kind", _entity_type),
+    "--entity-name": _to("name"),
+    **{f"--{kind}": _resource(kind) for kind in ("topic", "broker", "broker-logger", "client-metrics", "group")},
+}
+
+OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
+    "topic create": {
+        "--topic": _to("name"), "-c": _to("--set"), "--topic-config": _to("--set"),
+        "-r": _to("--replication-factor"), "--replicas": _to("--replication-factor"),
+    },
+    "topic describe": {"--topic": _to("names")},
+    "topic alter": {
+        "--topic": _to("name"), "--add-config": _to("--set", split_settings),
+        "--delete-config": _to("--unset", lambda text: text.split(",")),
+    },
+    "topic delete": {"--topic": _to("names")},
+    "topic delete-records": {"--topic": _to("name"), "--offset": _to("--before"), "-o": _to("--before")},
+    "produce": {"--topic": _to("topic")},
+    "consume": {"--topic": _to("topics"), "--output": _to("--format"), "-g": _to("--group")},
+    "group describe": {"--group": _to("groups")},
+    "group reset-offsets": {"--group": _to("group"), "--topics": _to("--topic", lambda text: text.split(","))},
+    "group delete": {"--group": _to("groups")},
+    "group delete-offsets": {"--group": _to("group")},
+    "transaction list": {"--transactional-id-pattern": _to("--pattern")},
+    "transaction describe": {"--transactional-id": _to("transactional_ids")},
+    "transaction abort": {"--transactional-id": _to("transactional_id")},
+    "config list": {"--entity-type": _to("kind", _entity_type)},
+    "config describe": _RESOURCE,
+    "config alter": {
+        **_RESOURCE,
+        "--add-config": _to("--set", split_settings),
+        "--delete-config": _to("--unset", lambda text: text.split(",")),
+    },
+    "perf produce": {"--topic": _to("topic")},
+    "perf consume": {"--topic": _to("topic")},
+    "perf latency": {"--topic": _to("topic")},
+    "serve": {"--override": _to("--set")},
+    "spark-replay": {"--topic": _to("topics")},
+}  # fmt: skip
+
+_FORMAT = r"--format is value, json, or a pattern: --format '%k %s\n'"
+_KEYS = "lines with keys: --key-separator S, or --key-field F of JSON (plog help produce)"
+_NAME_TOPIC = "plog consume TOPIC"
+
+HINTS: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "-b": "did you mean --bootstrap-server?",
+        "-F": "did you mean --command-config?",
+        "--zookeeper": "did you mean --bootstrap-server?",
+        "-C": _NAME_TOPIC,
+        "-P": "plog produce TOPIC",
+        "-L": "plog topic list, or plog cluster status",
+        "-Q": "plog consume TOPIC --from TIME --max-messages 1 --format '%o\\n'",
+        "-G": "plog consume TOPIC --group GROUP",
+        "-e": "reading stops at the end anyway; --follow goes on",
+        "-J": "did you mean --format json?",
+        "--format": "did you mean --output?",
+        "--json": "did you mean --output json?",
+    },
+    "topic": {"-t": "the topic is named without an option: plog topic describe TOPIC"},
+    "topic list": {
+        "--topic": "plog topic describe TOPIC",
+        "--exclude-internal": "they are left out anyway; --internal lists them",
+        "-i": "did you mean --internal?",
+    },
+    "topic delete-records": {"--offset-json-file": "plog topic delete-records TOPIC --before OFFSET --partition N"},
+    "produce": {
+        "-t": "the topic is named without an option: plog produce TOPIC",
+        "-k": _KEYS,
+        "--key": _KEYS,
+        "--property": _KEYS,
+        "--reader-property": _KEYS,
+        "--line-reader": "--format lines, json, raw, csv, or --template PATTERN",
+        "-l": "a file's lines are records: plog produce TOPIC FILE",
+        "-Z": "did you mean --null-value ''?",
+        "--tombstone": "did you mean --null-value ''?",
+        "-f": "did you mean --template?",
+        "--timeout": "did you mean --linger?",
+        "--throughput": "did you mean --rate?",
+        "--allow-auto-topic-creation": "the broker makes topics unless --no-create is given",
+    },
+    "consume": {
+        "-t": f"the topic is named without an option: {_NAME_TOPIC}",
+        "-c": "did you mean --max-messages (-n)?",
+        "-K": r"did you mean --format '%k:%s\n'?",
+        "-D": "did you mean --format '%s;'?",
+        "-O": r"did you mean --format '%o %s\n'?",
+        "-Z": "did you mean --format json?",
+        "-s": "did you mean --schema-registry?",
+        "--use-schema-registry": "did you mean --schema-registry URL?",
+        "--formatter": _FORMAT,
+        "--formatter-property": _FORMAT,
+        "--property": _FORMAT,
+        "--pretty-print": _FORMAT,
+        "--meta-only": r"did you mean --format '%t %p %o %k\n'?",
+        "--key-deserializer": _FORMAT,
+        "--value-deserializer": _FORMAT,
+        "--include": "plog consume --regex REGEX",
+        "--whitelist": "plog consume --regex REGEX",
+        "--skip-message-on-error": "did you mean --no-exit-on-error?",
+    },
+    "group describe": {
+        "--all-groups": "plog group list --output csv names them; plog group describe takes several",
+        "--offsets": "offsets are what it shows; --members shows the members",
+        "--state": "the line above the table says it",
+        "--verbose": "did you mean --members?",
+    },
+    "group reset-offsets": {
+        "--all-groups": "one group at a time: plog group reset-offsets GROUP",
+        "--to": "did you mean --to-earliest, --to-latest, --to-offset or --to-datetime?",
+        "--export": "did you mean --output csv?",
+    },
+    "transaction list": {"--duration-filter": "did you mean --longer-than SECONDS?"},
+    "transaction find-hanging": {
+        "--broker-id": "every broker is asked; --topic names topics",
+        "--partition": "every partition is looked at; --topic names topics",
+    },
+    "config": {"--entity-default": "the defaults of all brokers: plog config describe broker, without a name"},
+    "dump-segment": {
+        "--key-decoder-class": "did you mean --key-format?",
+        "--value-decoder-class": "did you mean --value-format?",
+    },
+    "perf": {
+        "--producer-props": "plog's own options, or -X KEY=VALUE for how the cluster is reached",
+        "--show-detailed-stats": "did you mean --output json?",
+    },
+    "serve": {"--bootstrap-server": "did you mean --listen HOST:PORT?"},
+}
+"""What to do instead of an option that there is not: of a command, of the first word of it, of any."""
+
+_OF_KAFKA: Mapping[str, str] = {
+    "topics": "plog topic",
+    "console-consumer": _NAME_TOPIC,
+    "console-producer": "plog produce TOPIC",
+    "consumer-groups": "plog group",
+    "groups": "plog group list",
+    "configs": "plog config",
+    "dump-log": "plog dump-segment PATH",
+    "get-offsets": "plog topic describe TOPIC",
+    "delete-records": "plog topic delete-records TOPIC --before OFFSET",
+    "transactions": "plog transaction",
+    "producer-perf-test": "plog perf produce TOPIC",
+    "consumer-perf-test": "plog perf consume TOPIC",
+    "e2e-latency": "plog perf latency TOPIC",
+    "metadata-quorum": "plog cluster status",
+    "features": "plog cluster status",
+    "broker-api-versions": "plog cluster status --api-versions",
+    "log-dirs": "plog topic describe TOPIC",
+    "server-start": "plog serve",
+}
+
+COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
+    "": {
+        **_OF_KAFKA,
+        **{f"kafka-{name}{end}": meant for name, meant in _OF_KAFKA.items() for end in ("", ".sh")},
+        "txn": "plog transaction",
+        "metadata": "plog cluster status",
+        "start": "plog serve",
+        "version": "plog --version",
+    },
+    "topic": {
+        "trim-prefix": "plog topic delete-records TOPIC --before OFFSET",
+        "add-partitions": "plog topic alter TOPIC --partitions N",
+        "alter-config": "plog topic alter TOPIC --set KEY=VALUE",
+        "describe-storage": "plog topic describe TOPIC",
+        "analyze": "plog stats PATH",
+        "consume": _NAME_TOPIC,
+        "produce": "plog produce TOPIC",
+    },
+    "group": {
+        "seek": "plog group reset-offsets GROUP --to-earliest",
+        "offset-delete": "plog group delete-offsets GROUP --topic TOPIC",
+    },
+    "transaction": {"describe-producers": "plog transaction find-hanging --all", "ls": "plog transaction list"},
+    "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
+    "cluster": dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
+}
+"""Names of commands that other tools have, by ours that they would stand below."""
+
+
+def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
+    """The names that a command takes besides its own: the option each of them is, or what becomes of its value."""
+    found: dict[str, str | Convert] = {}
+    for main, names in EVERYWHERE.items():
+        if main in own:
+            for name in names:
+                if name not in own:
+                    found.setdefault(name, main)
+    return {**found, **OF_COMMAND.get(path, {})}
+
+
+_OF_EVERY_SERVER = ("--bootstrap-server", "--command-config", "--command-property")
+"""Their other names stand once in the documents, not with each command."""
+
+
+def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
+    """For people: what is meant, an option's main name or an argument's parameter, and the other names that mean it."""
+    found: dict[str, list[str]] = {}
+    for name, meant in other_names(path, own).items():
+        targets = [meant] if isinstance(meant, str) else [target for target, _ in meant("x")]
+        if targets[-1] not in _OF_EVERY_SERVER:
+            found.setdefault(targets[-1], []).append(name)
+    return found
+
+
+def hint_of(path: str, option: str) -> str | None:
+    """What `HINTS` has of an option for the command."""
+    for where in (path, path.split(" ")[0], ""):
+        if option in HINTS.get(where, {}):
+            return HINTS[where][option]
+    return None

@@ -1,0 +1,199 @@
+"""The class of every command, and of every group of them: they take the names that `cli/other_names.py` has, and say
+what was meant by one that nobody has.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer._click.parser import _OptionParser, _ParsingState
+from typer.core import TyperCommand, TyperGroup
+
+from cli.other_names import COMMANDS_MEANT, Convert, hint_of, names_by_meaning, other_names
+from cli.place import level_of
+from core.common.did_you_mean import did_you_mean
+from core.common.errors import UsageError
+
+_NoSuchOption = typer._click.exceptions.NoSuchOption  # noqa: SLF001 - where typer keeps it
+_WIDTH = 76
+_IS_APPLIED = "plog.is_applied"
+
+
+class PlogCommand(TyperCommand):
+    def make_parser(self, ctx: Any) -> _OptionParser:
+        parser = _Parser(ctx)
+        for parameter in self.get_params(ctx):
+            parameter.add_to_parser(parser, ctx)
+        parser.add_other_names(_path(ctx))
+        return parser
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            rest = super().parse_args(ctx, args)
+        except _NoSuchOption as error:
+            raise _no_such_option(ctx, error.option_name) from error
+        _choose_apply(ctx)
+        return rest
+
+
+class PlogGroup(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except _NoSuchOption as error:
+            meant = next((word for word in words if word.startswith("--") and word[2:] in self.commands), None)
+            if meant is None:
+                raise _no_such_option(ctx, error.option_name) from error
+            words.remove(meant)
+            hint = f"{ctx.command_path} {shlex.join([meant[2:], *words])}"
+            raise UsageError(f"{ctx.command_path} has no {error.option_name}", hint=hint) from error
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise no_such_command(ctx, args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+
+def no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:
+    hint = COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
+    return UsageError(f"no such command {name!r}", hint=hint or f"{ctx.command_path} --help lists the commands")
+
+
+def _no_such_option(ctx: Any, name: str) -> UsageError:
+    return UsageError(f"{ctx.command_path} has no {name}", hint=_hint(ctx, name))
+
+
+def _hint(ctx: Any, name: str) -> str:
+    known = set(_long_names(ctx))
+    hint = hint_of(_path(ctx), name)
+    meant = _MEANT_OPTION.match(hint or "")
+    if meant is not None and meant[1] not in known:  # which other commands have
+        hint = None
+    if hint is None and name.startswith("--"):
+        hint = did_you_mean(name[2:], (option[2:] for option in known))
+        hint = hint and hint.replace("mean ", "mean --", 1)
+    return hint or f"{ctx.command_path} --help"
+
+
+_MEANT_OPTION = re.compile(r"did you mean (--[a-z-]+)")
+
+
+def _long_names(ctx: Any) -> Iterator[str]:
+    own = option_names(ctx.command)
+    return (name for name in (*own, *other_names(_path(ctx), own)) if name.startswith("--"))
+
+
+def option_names(command: Any) -> set[str]:
+    """The names that a command's options are declared with."""
+    options = (parameter for parameter in command.params if parameter.param_type_name == "option")
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+def argument_title(argument: Any) -> str:
+    """As help shows it, without brackets and dots."""
+    return str(argument.metavar or argument.name.upper()).strip("[].")
+
+
+def other_names_text(command: Any, path: str) -> str | None:
+    """The line of a command's help that has the other names, each with what it means; None if there are none."""
+    arguments = {p.name: argument_title(p) for p in command.params if p.param_type_name == "argument"}
+    pieces = [
+        f"{' '.join(names)} ({arguments.get(meant, meant)})"
+        for meant, names in names_by_meaning(path, option_names(command)).items()
+    ]
+    text = textwrap.fill(f"Other names: {', '.join(pieces)}", _WIDTH, break_on_hyphens=False)
+    return f"\b\n{text}" if pieces else None
+
+
+def _path(ctx: Any) -> str:
+    """The command's words without `plog`."""
+    return " ".join(ctx.command_path.split(" ")[1:])
+
+
+# --- the names that are taken
+
+
+class _Parser(_OptionParser):
+    """Knows the other names. What they say of arguments stands where it would without them; owned by one task."""
+
+    def __init__(self, ctx: Any) -> None:
+        super().__init__(ctx)
+        self._named: list[tuple[int, str]] = []
+        """(number of the argument, its value), as said by a name."""
+
+    def add_other_names(self, path: str) -> None:
+        own = {**self._short_opt, **self._long_opt}
+        for name, meant in other_names(path, own).items():
+            self._add(name, own[meant] if isinstance(meant, str) else _Converted(self, meant))
+        if "--dry-run" in own and "--apply" not in own:
+            for name in ("--apply", "--execute"):  # which is what such a command does anyway
+                self._add(name, _Applied(self.ctx))
+
+    def give(self, target: str, value: str, state: _ParsingState) -> None:
+        """The value to an option, or to an argument by its parameter's name."""
+        if target.startswith("-"):
+            self._long_opt[target].process(value, state)
+        else:
+            number = next(n for n, argument in enumerate(self._args) if argument.dest == target)
+            self._named.append((number, value))
+
+    def _add(self, name: str, option: Any) -> None:
+        (self._long_opt if name.startswith("--") else self._short_opt)[name] = option
+
+    def _process_args_for_args(self, state: _ParsingState) -> None:
+        for number, value in sorted(self._named, key=lambda one: one[0]):
+            takes_all = self._args[number].nargs == -1
+            state.largs.insert(len(state.largs) if takes_all else number, value)
+        super()._process_args_for_args(state)
+
+
+class _Converted:
+    """An option that stands for others."""
+
+    takes_value = True
+    nargs = 1
+
+    def __init__(self, parser: _Parser, convert: Convert) -> None:
+        self._parser = parser
+        self._convert = convert
+
+    def process(self, value: str, state: _ParsingState) -> None:
+        for target, one in self._convert(value):
+            self._parser.give(target, one, state)
+
+
+class _Applied:
+    """`--apply` of a command that does what it is asked without it."""
+
+    takes_value = False
+    nargs = 0
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx = ctx
+
+    def process(self, _value: None, _state: _ParsingState) -> None:
+        self._ctx.meta[_IS_APPLIED] = True
+
+
+def _choose_apply(ctx: Any) -> None:
+    """Of --apply and --dry-run the one that is said nearer to the command counts; UsageError if both are as near."""
+    is_applied = ctx.meta.get(_IS_APPLIED, False)
+    if not (is_applied or ctx.params.get("apply")) or not ctx.params.get("dry_run"):
+        return
+    of_apply, of_dry_run = 0 if is_applied else level_of(ctx, "apply"), level_of(ctx, "dry_run")
+    if of_apply == of_dry_run:
+        raise UsageError("--apply and --dry-run contradict each other", hint="say one of them")
+    ctx.params["dry_run" if of_apply < of_dry_run else "apply"] = False
+
+
+def use_plog_classes(app: typer.Typer) -> None:
+    """For all commands of the app, which don't say so themselves."""
+    app.info.cls = PlogGroup
+    for command in app.registered_commands:
+        command.cls = PlogCommand

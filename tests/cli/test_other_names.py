@@ -1,0 +1,338 @@
+"""One word for one thing: the main names of options, and those of other tools that are taken or hinted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.main import COMMANDS, app, run
+from cli.other_names import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other_names, split_settings
+from cli.plog_command import option_names
+from tests.cli.conftest import ok
+from tests.support.server import Server, call_plog
+
+
+def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+    for name, one in (below or {}).items():
+        yield from walk(one, f"{path} {name}")
+
+
+def all_commands() -> dict[str, Any]:
+    root = typer.main.get_command(app)
+    context = root.make_context("plog", [], resilient_parsing=True)
+    return {
+        path: command
+        for name in COMMANDS
+        for path, command in walk(root.get_command(context, name), name)  # type: ignore[attr-defined]
+    }
+
+
+ALL = all_commands()
+
+WITHOUT_LISTING = {
+    "serve", "help", "cert dev", "topic create", "topic alter", "topic delete-records", "topic delete", "group delete",
+    "group delete-offsets", "transaction abort", "config alter",
+}  # fmt: skip
+"""They print a line of what they did."""
+
+
+def arguments_of(command: Any) -> list[str]:
+    """Something for each argument, and for each option that must be given."""
+    arguments = ["topic" if one.name == "kind" else "x" for one in command.params if one.param_type_name == "argument"]
+    needed = (one for one in command.params if one.param_type_name == "option" and one.required)
+    return arguments + [word for one in needed for word in (one.opts[0], "1")]
+
+
+# --- the main names
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_listings_have_output_and_records_have_format(path: str) -> None:
+    command = ALL[path]
+    options = option_names(command) | set(other_names(path, option_names(command)))
+    assert ("--output" in options) is (path not in WITHOUT_LISTING)
+    if path not in ("consume", "produce", "dump-segment"):
+        assert "--format" not in options
+    output = next((one for one in command.params if {"--output", "--report"} & set(one.opts)), None)
+    if output is not None:
+        assert {"table", "json", "ndjson", "csv"} <= set(output.type.choices)
+
+
+WITH_A_PLAN = [path for path, command in ALL.items() if {"--apply", "--dry-run"} & option_names(command)]
+
+
+@pytest.mark.parametrize("path", WITH_A_PLAN)
+def test_apply_execute_and_dry_run_are_taken_by_each_and_not_at_once(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*path.split(), *arguments_of(ALL[path])]
+    for name in ("--apply", "--execute"):
+        assert run([*words, name, "--dry-run"]) == 2
+        assert "--apply and --dry-run contradict each other" in capsys.readouterr().err
+
+
+def test_what_plans_first_does_it_with_apply_and_what_acts_at_once_takes_it(where: list[str]) -> None:
+    assert {"compact", "recover", "group reset-offsets"} <= set(WITH_A_PLAN)
+    ok("produce", "t", *where, stdin=b"a\nb\n")
+    ok("consume", "t", "--group", "g", "--max-messages", "1", *where)
+    reset = ["group", "reset-offsets", "g", "--topic", "t", "--to-latest", "--output", "csv", *where]
+    for option in ([], ["--dry-run"], ["--apply"], ["--execute"]):
+        assert ok(*reset, *option).splitlines()[1].split(b",")[3] == (b"2" if option == ["--execute"] else b"1")
+    ok("topic", "delete", "t", "--apply", *where)
+    assert ok("topic", "list", "--output", "json", *where) == b"[]\n"
+
+
+def test_of_apply_and_dry_run_the_one_that_is_said_nearer_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[default]\ndry-run = true\n[group.reset-offsets]\nexecute = true\n")
+    where = ["--data-dir", str(tmp_path / "data")]
+    ok("topic", "create", "t", *where)
+    monkeypatch.setenv("PLOG_CONFIG", str(config))
+    assert b"would delete" in call_plog("topic", "delete", "t", *where).stderr
+    assert b"deleted" in call_plog("topic", "delete", "t", "--apply", *where).stderr
+    reset = ["group", "reset-offsets", "g", "--topic", "t", "--to-latest", *where]
+    ok("topic", "create", "t", "--apply", *where)
+    assert b"were reset" in call_plog(*reset).stderr  # the command's section is nearer than [default]
+    assert b"nothing was changed" in call_plog(*reset, "--dry-run").stderr
+
+
+# --- names that are taken
+
+
+def test_the_tables_name_what_there_is() -> None:
+    for path, names in OF_COMMAND.items():
+        command = ALL[path]
+        arguments = {one.name for one in command.params if one.param_type_name == "argument"}
+        for name, convert in names.items():
+            assert name not in option_names(command), (path, name)
+            assert {target for target, _ in convert("x")} <= option_names(command) | arguments, (path, name)
+    everything = set().union(*map(option_names, ALL.values()))
+    assert set(EVERYWHERE) <= everything
+    for path, hints in HINTS.items():
+        assert path == "" or any(one == path or one.startswith(f"{path} ") for one in ALL), path
+        for name in hints if path in ALL else ():
+            assert name not in option_names(ALL[path]) | set(other_names(path, option_names(ALL[path]))), (path, name)
+    for path, names in COMMANDS_MEANT.items():
+        below = {one.split()[1] for one in ALL if one.startswith(f"{path} ")} if path else set(COMMANDS)
+        assert not names.keys() & below
+
+
+def test_kafkas_names_do_what_ours_do(where: list[str]) -> None:
+    ok("topic", "create", "--topic", "t", "-p", "2", "-c", "retention.ms=-1", *where)
+    ok("topic", "create", "files", *where)
+    ok("produce", "--topic", "t", "-p", "1", *where, stdin=b"a\nb\nc\n")
+    assert ok("consume", "--topic", "t", "-n", "2", "-o", "1", "-p", "1", *where) == b"b\nc\n"
+    assert ok("consume", *where, "--topic", "files", "--topic", "t", "-g", "g", "-n", "1") == b"a\n"
+    assert b"retention.ms=-1" in call_plog("topic", "describe", "--topic", "t", *where).stderr
+    described = ok("group", "describe", "--group", "g", "--output", "csv", *where)
+    assert described.splitlines()[1].startswith(b"g,t,1,1,3,2,")
+    ok("topic", "delete-records", "--topic", "t", "--offset", "1", "-p", "1", *where)
+    ok("group", "delete", "--group", "g", *where)
+    ok("topic", "delete", "--topic", "t", *where)
+
+
+def test_kafka_configs_names(where: list[str]) -> None:
+    ok("topic", "create", "t", *where)
+    entity = ["--entity-name", "t", "--entity-type", "topics"]
+    ok("config", "alter", *entity, "--add-config", "retention.ms=5,cleanup.policy=[compact,delete]", *where)
+    printed = [ok("config", "describe", *by, *where) for by in (entity, ["--topic", "t"], ["topic", "t"])]
+    assert printed[0].split()[3:] == b"cleanup.policy compact,delete topic_config retention.ms 5 topic_config".split()
+    assert printed[1] == printed[2] == printed[0]
+    ok("config", "alter", "--topic", "t", "--delete-config", "retention.ms,cleanup.policy", *where)
+    assert b"has its defaults" in call_plog("config", "describe", "topic", "t", *where).stderr
+    assert b"t\n" in ok("config", "list", "--entity-type", "topics", "--output", "csv", *where)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("a=1", ["a=1"]),
+        ("a=1,b=2", ["a=1", "b=2"]),
+        ("a=[x,y],b=z", ["a=x,y", "b=z"]),
+        ("a=[[x,y]]", ["a=[x,y]"]),
+        ("a=", ["a="]),
+        ("a", ["a"]),
+        ("", []),
+    ],
+)
+def test_settings_as_kafka_configs_takes_them(text: str, settings: list[str]) -> None:
+    assert split_settings(text) == settings
+
+
+def test_json_is_a_name_of_the_envelope(where: list[str]) -> None:
+    ok("produce", "t", *where, stdin=b"a\n")
+    envelope = ok("consume", "t", "--format", "envelope", *where)
+    for option in (["--format", "json"], ["--format", "ndjson"], ["--output", "json"]):
+        assert ok("consume", "t", *option, *where) == envelope
+    for name in ("json", "ndjson"):
+        ok("produce", f"of-{name}", "--format", name, "--report", "json", *where, stdin=envelope)
+        assert json.loads(ok("consume", f"of-{name}", "--format", "json", *where))["value"] == "a"
+    assert json.loads(ok("produce", "t", "--output", "json", *where, stdin=b"b\n"))[0]["records"] == 1
+    refused = call_plog("consume", "t", "--output", "csv", *where)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"expected value, envelope (or json, ndjson)" in refused.stderr
+
+
+def test_a_dump_is_one_list_of_json() -> None:
+    path = "sample-data/partition/txn_multisegment-0"
+    rows = json.loads(ok("dump-segment", path, "--output", "json"))
+    lines = ok("dump-segment", path, "--format", "ndjson").splitlines()
+    assert rows == [json.loads(line) for line in lines]
+    assert rows
+
+
+# --- names that are not
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "hint"),
+    [
+        ("consume t --topik x", "plog consume has no --topik", "did you mean --topic?"),
+        ("dump-segment --topic x", "plog dump-segment has no --topic", "plog dump-segment --help"),
+        ("consume t -b h:1", "plog consume has no -b", "did you mean --bootstrap-server?"),
+        ("verify -b h:1", "plog verify has no -b", "plog verify --help"),
+        ("consume -t t", "plog consume has no -t", "plog consume TOPIC"),
+        ("consume t -K :", "plog consume has no -K", r"did you mean --format '%k:%s\n'?"),
+        ("consume t -e", "plog consume has no -e", "--follow goes on"),
+        ("consume t -c 5", "plog consume has no -c", "--max-messages"),
+        ("consume t --formatter x", "plog consume has no --formatter", "--format"),
+        ("consume t -f %k", "-f is --follow", "--format"),
+        ("produce t --property parse.key=true", "plog produce has no --property", "--key-separator"),
+        ("-C -b h:1 -t t", "plog has no -C", "plog consume TOPIC"),
+        ("-L", "plog has no -L", "plog topic list"),
+        ("topic list --format json", "plog topic list has no --format", "did you mean --output?"),
+        ("topic --create --topic t --partitions 3", "has no --create", "plog topic create --topic t --partitions 3\n"),
+        ("group --bootstrap-server h:1 --describe --group g", "has no --bootstrap-server",
+         "plog group describe --bootstrap-server h:1 --group g\n"),
+        ("group describe --all-groups", "has no --all-groups", "plog group list"),
+        ("group reset-offsets g --to start", "has no --to", "--to-earliest"),
+        ("kafka-topics.sh --list", "no such command 'kafka-topics.sh'", "plog topic\n"),
+        ("topic trim-prefix t", "no such command 'trim-prefix'", "plog topic delete-records"),
+        ("topic creat", "no such command 'creat'", "did you mean create?"),
+        ("topic zzz", "no such command 'zzz'", "plog topic --help lists the commands"),
+    ],
+)  # fmt: skip
+def test_what_is_meant_by_names_of_other_tools(
+    line: str, problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split(" ")) == 2
+    said = capsys.readouterr().err
+    assert problem in said.splitlines()[0]
+    assert hint in said.split("hint: ")[1]
+
+
+# --- small ones
+
+
+def test_inverted_ranges_are_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["consume", "t"], ["spark-replay", "t", "--dry-run"]):
+        for start, end in (
+            ("10", "5"), ("-5", "-10"), ("2013-01-02", "2013-01-01T00:00:00Z"), ("-1h", "-2h"), ("end", "beginning"),
+            ("@2", "@1"), ("0=1,5", "3"), ("1=9,beginning", "1=8,end"),
+        ):  # fmt: skip
+            assert run([*command, "--from", start, "--until", end]) == 2
+            assert "lies after --until" in capsys.readouterr().err, (command, start, end)
+    assert run(["consume", "t", "--from", "10", "--as-of", "5"]) == 2
+    assert "--from 10 lies after --as-of 5" in capsys.readouterr().err
+
+
+def test_empty_ranges_are_ranges(where: list[str]) -> None:
+    ok("produce", "t", *where, stdin=b"a\nb\nc\n")
+    for start, end in (("1", "1"), ("end", "end"), ("@5", "@5"), ("1", "end"), ("0=1,beginning", "1")):
+        assert ok("consume", "t", "--from", start, "--until", end, *where) in (b"", b"b\nc\n")
+
+
+@pytest.mark.parametrize("rate", ["-5", "0", "nan"])
+def test_a_rate_is_more_than_nothing(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["produce", "t", "--rate", rate]) == 2
+    assert f"--rate {rate}: expected a number above 0" in capsys.readouterr().err
+
+
+def test_settings_that_are_none(where: list[str]) -> None:
+    ok("topic", "create", "t", "--set", "retention.ms=5", *where)
+    for alter in (["topic", "alter", "t"], ["config", "alter", "topic", "t"]):
+        for change in (["--unset", "retention.mss"], ["--set", "retention.mss=1"]):
+            for how in ([], ["--dry-run"]):
+                refused = call_plog(*alter, *change, *how, *where)
+                assert refused.returncode == 1
+                assert b"INVALID_CONFIG" in refused.stderr
+                assert b"retention.mss" in refused.stderr
+                assert b"did you mean retention.ms?" in refused.stderr
+        ok(*alter, "--unset", "retention.ms", *where)
+    refused = call_plog("config", "alter", "broker", "1", "--unset", "log.retention.mss", *where)
+    assert (refused.returncode, b"did you mean log.retention.ms?" in refused.stderr) == (1, True)
+
+
+def test_records_that_are_too_large_are_told_how_to_be_sent(where: list[str]) -> None:
+    ok("topic", "create", "t", "--set", "max.message.bytes=1000", *where)
+    refused = call_plog("produce", "t", *where, stdin=b"x" * 5000)
+    assert refused.returncode == 1
+    assert b"MESSAGE_TOO_LARGE" in refused.stderr
+    assert b"--chunk" in refused.stderr
+    assert b"--claim-check" in refused.stderr
+
+
+def test_internal_topics_are_deleted_only_with_internal(where: list[str]) -> None:
+    ok("produce", "t", *where, stdin=b"a\n")
+    ok("consume", "t", "--group", "g", "--max-messages", "1", *where)
+    refused = call_plog("topic", "delete", "t", "__consumer_offsets", *where)
+    assert (refused.returncode, b"--internal deletes it" in refused.stderr) == (2, True)
+    assert b"t,1\n" in ok("topic", "list", "--output", "csv", *where)
+    planned = call_plog("topic", "delete", "__consumer_offsets", "--internal", "--dry-run", *where)
+    assert b"would delete" in planned.stderr
+
+
+def test_a_group_without_a_server_waits_for_the_directory_as_long_as_it_is_told(tmp_path: Path) -> None:
+    from core.log.directory_lock import DirectoryLock
+
+    ok("produce", "t", "--data-dir", str(tmp_path), stdin=b"a\n")
+    lock = DirectoryLock(tmp_path)
+    lock.acquire()
+    try:
+        done = call_plog("consume", "t", "--group", "g", "--lock-timeout", "0", "--data-dir", str(tmp_path))
+        assert (done.returncode, done.stdout) == (3, b"")
+    finally:
+        lock.release()
+
+
+# --- config.toml
+
+
+def test_a_relative_command_config_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "settings").mkdir()
+    config = tmp_path / "settings" / "config.toml"
+    config.write_text("[default]\ncommand-config = 'client.properties'\n")
+    monkeypatch.setenv("PLOG_CONFIG", str(config))
+    with Server(tmp_path / "data") as server:
+        (tmp_path / "settings" / "client.properties").write_text(f"bootstrap.servers={server.address}\n")
+        assert json.loads(ok("cluster", "status", "--output", "json"))[0]["state"] == "reachable"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[profile.unused.consume]\nformt = 'x'\n", "[profile.unused.consume] formt: plog consume has no --formt"),
+        ("[profile.unused]\nformat = 'x'\n", "[profile.unused] format: it is in no section"),
+        ("[profile]\nunused = 3\n", "profile.unused is no section, expected [profile.unused.default]"),
+        ("profile = 3\n", "profile: expected sections, as [profile.NAME.default]"),
+    ],
+)
+def test_profiles_that_are_not_used_are_checked(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    monkeypatch.setenv("PLOG_CONFIG", str(path))
+    done = call_plog("topic", "list")
+    assert done.returncode == 2
+    assert problem in done.stderr.decode()
