@@ -28,6 +28,7 @@ from cli.record_stream import (
 )
 from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
 from cli.session import find_server, open_client, open_source
+from cli.stop_signals import FINISHING_SECONDS, undivided
 from core.client.patience import DAMAGE_HINT, Patience
 from core.client.record_source import FindMore, Offsets, RecordSource
 from core.client.watermarks import Watermarks
@@ -230,7 +231,8 @@ def _sink(request: ConsumeRequest) -> Iterator[Sink]:
         is_whole = request.follow or request.group is not None
         raise
     finally:
-        sink.close(is_whole=is_whole)
+        with undivided(FINISHING_SECONDS if request.out is None else float("inf")):
+            sink.close(is_whole=is_whole)
 
 
 # --- as a member of a group
@@ -445,9 +447,10 @@ def _print(chunk: Chunk | None, sink: Sink, limit: _Limit, done: Callable[[Topic
     if chunk is None:
         return limit.is_idle_for_too_long()
     chunk = limit.cut(chunk)
-    if len(chunk.columns):
-        sink.write([PartitionRows(chunk.partition, chunk.columns)])
-    done(chunk.partition, chunk.next_offset)
+    with undivided():  # what is out counts as printed, and the other way round
+        if len(chunk.columns):
+            sink.write([PartitionRows(chunk.partition, chunk.columns)])
+        done(chunk.partition, chunk.next_offset)
     return limit.count(len(chunk.columns))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from cli.stop_signals import undivided
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import RequestDispatcher
@@ -14,13 +15,19 @@ from core.protocol.primitives import Piece
 
 
 class EmbeddedTransport:
-    """A `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile."""
+    """A `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile. So a signal
+    that ends the command does not come between a batch and what is noted of it, either.
+    """
 
     def __init__(self, dispatcher: RequestDispatcher) -> None:
         self._dispatcher = dispatcher
         self._answers: deque[memoryview] = deque()
 
     def send(self, frame: bytearray) -> None:
+        with undivided(limit_s=float("inf")):
+            self._send(frame)
+
+    def _send(self, frame: bytearray) -> None:
         try:
             answer = self._dispatcher.handle(memoryview(frame)[SIZE.size :])
         except UnacknowledgedError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from cli.options import say
+from cli.stop_signals import undivided
 from core.client.classic_member import ClassicMember
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.group_admin import GroupAdmin
@@ -15,8 +17,10 @@ from core.client.patience import Patience
 from core.client.subscription import Subscription
 from core.client.watermarks import Watermarks
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+
+_LEAVE_SECONDS = 10.0
 
 
 @contextmanager
@@ -54,18 +58,31 @@ def open_group(
         commits_first=commits_first,
         watermarks=watermarks,
     )
-    is_reachable = True
     try:
         yield consumer
-    except ConnectionFailedError:
-        is_reachable = False  # there is nobody to tell
+    except ConnectionFailedError:  # there is nobody to tell
         raise
     except KeyboardInterrupt:
         client.forget_connections()  # an answer may be under way
+        _leave_in_time(consumer)
         raise
-    finally:
-        if is_reachable:
+    except BaseException:
+        consumer.close()
+        raise
+    consumer.close()
+
+
+def _leave_in_time(consumer: GroupConsumer) -> None:
+    """Says so if the coordinator can't be told, or does not answer: who stops a command does not wait for it."""
+    problem: object = f"no answer in {_LEAVE_SECONDS:g} s"
+    try:
+        with suppress(KeyboardInterrupt), undivided(_LEAVE_SECONDS):
             consumer.close()
+            problem = None
+    except (KafkaError, AccessError) as error:
+        problem = error
+    if problem is not None:
+        say(f"warning: not committed: what was printed since the last commit, up to 5 s before: {problem}")
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:

@@ -1,6 +1,7 @@
 """The `plog` command: runs the command that was asked for, and turns what went wrong into a message and an exit code.
 
-0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug, 130 Ctrl-C.
+0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug; 130 Ctrl-C, 143
+SIGTERM, 129 SIGHUP.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cli.config_file import apply_config, ensure_config, find_default
 from cli.options import say
 from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
+from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from core import VERSION
 from core.common.errors import AccessError, KafkaError, PlogError
@@ -165,6 +167,14 @@ def main(
 
 def run(args: list[str] | None = None) -> int:
     """Runs the command line and gives the exit code."""
+    with obeying_stop_signals():
+        code = exit_code_of(_run(args))
+        if code > EXIT_OUR_BUG and not finish_output():
+            _stop_writing()
+        return code
+
+
+def _run(args: list[str] | None) -> int:
     forget_security_options()
     try:
         code = app(args, standalone_mode=False, prog_name="plog")
@@ -174,9 +184,7 @@ def run(args: list[str] | None = None) -> int:
         return _tell(error)
     except typer._click.exceptions.ClickException as error:  # noqa: SLF001 - where typer keeps it
         return _tell_usage(error)
-    except typer.Abort:
-        return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _stop_writing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,7 @@ from cli.input_lines import BadLineError, Quiet
 from cli.options import say
 from cli.progress import Progress
 from cli.records_in import OPEN, Batch, Rows
+from cli.stop_signals import undivided
 from core.client.kafka_client import KafkaClient, TopicInfo
 from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
 _FOR_EVER = 1 << 62
+_END_SECONDS = 10.0
+"""For which the end of a transaction is waited for after a signal."""
 
 Int64s = npt.NDArray[np.int64]
 FindPartitioner = Callable[[str, int, int], Partitioner]
@@ -132,6 +135,8 @@ class RowWriter:
         self._progress = Progress("acknowledged", "records")
         self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
+        self._fate = "the transaction is aborted, nothing of it counts"
+        self._is_cut = False  # a stop came in the middle of a request, so nobody knows what became of it
         self._out = self._open(client)
 
     def _find_topic(self) -> TopicInfo:
@@ -190,10 +195,11 @@ class RowWriter:
                     self._flush()
                     before = self._written_of_it(" before it, none after")
                     raise BadLineError(bad.row, f"{bad.problem}; {before}", thing=bad.thing)
-                if batch.quiet is Quiet.LONG or tee is not None:
-                    self._out.flush()
-                elif batch.quiet is Quiet.BRIEF:
-                    self._out.push()
+                with self._undivided():
+                    if batch.quiet is Quiet.LONG or tee is not None:
+                        self._out.flush()
+                    elif batch.quiet is Quiet.BRIEF:
+                        self._out.push()
                 if tee is not None:
                     tee(batch.text)
 
@@ -237,10 +243,9 @@ class RowWriter:
     def _ending(self) -> Iterator[None]:
         """Says at the end what was written, and ends the transaction where it is one."""
         try:
-            with self._transacting():
+            with self._transacting(), self._settling():
                 yield
                 self._flush()
-                written = self._written()
         except RecordRefusedError as error:
             self._progress.done()
             raise KafkaError(
@@ -255,9 +260,29 @@ class RowWriter:
             raise error
         except KeyboardInterrupt:
             self._progress.done()
-            say(f"interrupted: {self._written_of_it()}")
+            doubt = "; what was under way just then may be, too" * (self._is_cut and self._transaction is None)
+            say(f"interrupted: {self._written_of_it()}{doubt}")
             raise
-        say(written if self._transaction is None else f"{written}, committed as one transaction")
+        say(self._written_of_it())
+
+    @contextmanager
+    def _undivided(self) -> Iterator[None]:
+        """For requests and their answers: a stop waits until they are through, for a while."""
+        self._is_cut = True
+        with undivided():
+            yield
+            self._is_cut = False
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        """When it is stopped, has what was sent acknowledged, so that what is said to be written is all there is."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_cut:
+                with suppress(KeyboardInterrupt, KafkaError, AccessError), self._undivided():
+                    self._out.flush()
+            raise
 
     def _beside(self) -> str:
         """Where not all was written: what was, and what was not."""
@@ -282,7 +307,7 @@ class RowWriter:
                 if not is_whole:
                     self._abort(transaction)
             try:
-                transaction.commit()
+                self._commit(transaction)
             except ConnectionFailedError as error:
                 name = transaction.identity.transactional_id
                 raise AccessError(
@@ -291,15 +316,31 @@ class RowWriter:
                     hint=f"plog transaction describe {name}: CompleteCommit, or it is aborted in time",
                 ) from error
 
+    def _commit(self, transaction: TransactionalProducer) -> None:
+        """A stop comes too late for an abort: it waits for the end."""
+        name = transaction.identity.transactional_id
+        written = self._written()
+        self._fate = f"the transaction was to be committed: it may be, or not (plog transaction describe {name})"
+        with undivided(_END_SECONDS):
+            transaction.commit()
+            self._fate = f"{written}, committed as one transaction"
+
     def _abort(self, transaction: TransactionalProducer) -> None:
         """One that can't be reached any more is left to its timeout."""
+        problem: object = f"no answer in {_END_SECONDS:g} s"
         try:
-            transaction.abort()
+            with suppress(KeyboardInterrupt), undivided(_END_SECONDS):
+                transaction.abort()
+                problem = None
         except (KafkaError, AccessError) as error:
-            say(f"warning: its broker will abort the transaction in time, it could not be told: {error}")
+            problem = error
+        if problem is not None:
+            self._fate = "the transaction is not committed, nothing of it counts"
+            say(f"warning: its broker will abort the transaction in time, it could not be told: {problem}")
 
     def _flush(self) -> None:
-        self._out.flush()
+        with self._undivided():
+            self._out.flush()
         self._progress.done()
 
     def _written(self) -> str:
@@ -308,9 +349,9 @@ class RowWriter:
         return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
 
     def _written_of_it(self, where: str = "") -> str:
-        """Likewise, where not all of it was."""
+        """Likewise; of a transaction, what became of it."""
         if self._transaction is not None:
-            return "the transaction is aborted, nothing of it counts"
+            return self._fate
         return self._written() + where
 
     # --- rows to records
@@ -327,7 +368,8 @@ class RowWriter:
             self._sent += len(some)
             ahead_s = self._sent / rate - (time.monotonic() - self._started_s)
             if ahead_s > 0:
-                self._out.flush()
+                with self._undivided():
+                    self._out.flush()
                 time.sleep(ahead_s)
 
     def _send(self, rows: Rows) -> None:
@@ -338,9 +380,10 @@ class RowWriter:
             self._unsent = rows.numbers[rows.partitions > partition]
             chosen = np.flatnonzero(rows.partitions == partition)
             some = rows if len(chosen) == len(rows) else rows.take(chosen)
-            self._out.send(
-                RecordsToSend(partition, timestamps[chosen], some.keys, some.values, some.headers, some.numbers)
-            )
+            with self._undivided():
+                self._out.send(
+                    RecordsToSend(partition, timestamps[chosen], some.keys, some.values, some.headers, some.numbers)
+                )
 
     def _timestamps(self, rows: Rows) -> Int64s:
         now_ms = time.time_ns() // 1_000_000

@@ -14,6 +14,7 @@ import typer
 
 from cli.options import default_data_dir, say
 from cli.security_options import find_client_settings, find_named_server
+from cli.stop_signals import undivided
 from core.common.endpoint import parse_bootstrap
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import parse_partition_directory_name
@@ -114,7 +115,8 @@ def _open_embedded(
         )
         yield broker, client
     finally:
-        broker.close()
+        with undivided(limit_s=float("inf")):
+            broker.close()
 
 
 def _damaged_topics(broker: Broker) -> set[str]:

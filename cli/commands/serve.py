@@ -16,6 +16,7 @@ import typer
 
 from cli.logging import LogFormat, start_logging
 from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir, parse_settings, say
+from cli.stop_signals import leave_terminal
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -29,7 +30,7 @@ _SWITCH_INTERVAL_S = 0.0001
 a flush, takes.
 """
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLOSING_THREADS = 8
 """More wait for the disk in vain."""
@@ -83,7 +84,7 @@ def serve(
 ) -> None:
     """Run a broker that every Kafka client can talk to.
 
-    When clients may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM or Ctrl-C stops it cleanly.
+    When clients may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM, SIGHUP or Ctrl-C stops it cleanly.
 
     \b
     Example:
@@ -226,11 +227,18 @@ def _answer_signals(broker: Broker) -> None:
     def answer(_number: int, _frame: object) -> None:
         how_far = broker.log_manager.closing_text
         text = f"{how_far}; kill -9 ends it at once, and costs the next start a recovery\n"
-        os.write(2, text.encode())  # print may be at work beneath this
+        with contextlib.suppress(OSError):  # of a terminal that is gone
+            os.write(2, text.encode())  # print may be at work beneath this
 
-    for number in _STOP_SIGNALS:
+    for number in _stop_signals():
         signal.signal(number, answer)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """But for a SIGHUP that `nohup` has ignored."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in _STOP_SIGNALS if number != signal.SIGHUP or not is_ignored]
 
 
 async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
@@ -256,8 +264,13 @@ async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready
 
 
 async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path | None, how: str) -> None:
-    for number in _STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    def hang_up() -> None:
+        leave_terminal()
+        server.stop()
+
+    for number in _stop_signals():
+        stop = hang_up if number == signal.SIGHUP else server.stop
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     if ready_file is not None:
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")

@@ -167,9 +167,9 @@ class ClassicMember:
     def leave(self) -> None:
         """A static member stays in the group until its session is over, or it comes back."""
         self._client.forget_connections()  # an answer may be under way
-        if self.epoch != _NO_GENERATION and self.group_instance_id is None:
+        if self.member_id and self.group_instance_id is None:  # known, if not in: a join may be under way
             self._ask(self._ask_to_leave)
-            self.epoch = _NO_GENERATION
+            self.member_id, self.epoch = "", _NO_GENERATION
         self._client.close()
 
     def _ask_to_leave(self, connection: ClientConnection) -> None:

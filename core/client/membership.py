@@ -35,6 +35,9 @@ OUTSIDE_EPOCH = -1
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
 """Others have what this member had; it may join again."""
 
+_OUT = FENCED | {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNRELEASED_INSTANCE_ID}
+"""Who wants to leave is not in."""
+
 
 class Membership(Protocol):
     member_id: str
@@ -85,6 +88,7 @@ class ConsumerMember:
         self.member_id = str(uuid.uuid4())
         self.epoch = _JOIN_EPOCH
         self.group_instance_id = group_instance_id
+        self._may_be_in = False  # since the first request, whether or not its answer came
         self._assigned: Partitions = frozenset()
         self._told: Partitions = frozenset()
         self._next_s = 0.0
@@ -110,6 +114,7 @@ class ConsumerMember:
             request.subscribed_topic_names = topics
         if self.epoch == _JOIN_EPOCH or owned != self._told:
             request.topic_partitions = self._by_id(owned)
+        self._may_be_in = True
         try:
             response = self._ask(request)
         except KafkaError as error:
@@ -149,6 +154,11 @@ class ConsumerMember:
         return [TopicPartitions(self._client.topic(name).topic_id, found) for name, found in numbers.items()]
 
     def leave(self) -> None:
-        if self.epoch != _JOIN_EPOCH:
+        if not self._may_be_in:
+            return
+        try:
             self._ask(self._request(_LEAVE_EPOCH if self.group_instance_id is None else _LEAVE_STATIC_EPOCH))
-            self.epoch = _JOIN_EPOCH
+        except KafkaError as error:
+            if error.code not in _OUT:
+                raise
+        self.epoch, self._may_be_in = _JOIN_EPOCH, False

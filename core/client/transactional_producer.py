@@ -100,9 +100,9 @@ class TransactionalProducer:
         """As `Producer.send`, into the transaction, which begins with the first."""
         partition = TopicPartition(topic, records.partition)
         if partition not in self._partitions:
+            self._partitions.add(partition)  # even if the answer does not come: it may be in the transaction
             if self.identity.version < _NEWEST:
                 self._add_partition(partition)
-            self._partitions.add(partition)
         if topic not in self._producers:
             self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
         self._producers[topic].send(records)
@@ -153,7 +153,8 @@ class TransactionalProducer:
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """What was sent counts for nothing."""
+        """What was sent counts for nothing. It may be called after an exception that came before an answer did."""
+        self._control.forget_connections()
         self._end(is_commit=False)
 
     def _end(self, *, is_commit: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -49,11 +50,17 @@ def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[],
         outcomes.append(_work(fd, 0, turns, turns_of(0), outcome))
     except BaseException as error:  # noqa: BLE001 - raised below, once the others have ended
         failure = error
+        if isinstance(error, KeyboardInterrupt):
+            _kill(children)  # one whose turn it is may wait for a reader who is not there
     finally:
         _close(turns)
-    for pid, reading in children:
-        with os.fdopen(reading, "rb") as pipe:
-            data = pipe.read()
+    for number, (pid, reading) in enumerate(children):
+        try:
+            with os.fdopen(reading, "rb") as pipe:
+                data = pipe.read()
+        except KeyboardInterrupt:
+            _kill(children[number:])
+            raise
         os.waitpid(pid, 0)
         ended = pickle.loads(data) if data else RuntimeError("a worker was killed")  # noqa: S301 - from our own child
         if isinstance(ended, BaseException):
@@ -67,6 +74,12 @@ def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[],
 
 class _TurnLostError(Exception):
     """The worker before ended without passing the turn on."""
+
+
+def _kill(children: list[tuple[int, int]]) -> None:
+    for pid, _ in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _be_worker(

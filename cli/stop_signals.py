@@ -1,0 +1,147 @@
+"""How SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command.
+
+The first of them raises KeyboardInterrupt where the command is just then, so that all three end it in the same way; the
+exit code says which it was. The second ends the process at once, as if nobody had caught it. A signal that was ignored
+when the command started stays ignored: that is what `nohup` asks for.
+
+Some work is not to be cut in the middle: a request of which the answer says what was written, a page of output and the
+note that it is out. A block of `undivided` ends first, or comes to the end of its time; then the exception is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FINISHING_SECONDS = 1.0
+"""For which a block goes on after the signal, unless it says otherwise."""
+
+_ENDLESS = float("inf")
+_LEAST_SECONDS = 1e-6  # no time at all would switch the alarm off
+_SAME_HANGUP_SECONDS = 1.0
+"""A terminal that is closed sends SIGHUP, and the shell in it sends another."""
+
+
+class _Stop:
+    """What was received, and what must end before it counts. Owned by the main thread, which runs the handlers."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._received_s = 0.0
+        self._is_raised = False
+        self._blocks: list[float] = []
+        """What is under way, the inner ones last: how long each may go on, in seconds; once there was a signal, until
+        when.
+        """
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self.received is None:
+            self.received, self._received_s = signal.Signals(number), now_s
+            self._blocks = [now_s + limit_s for limit_s in self._blocks]
+            signal.signal(signal.SIGALRM, self._on_alarm)
+            if number == signal.SIGHUP:
+                leave_terminal()
+            self._raise_if_due()
+        elif number != signal.SIGHUP or now_s - self._received_s > _SAME_HANGUP_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
+        if self._blocks and _ENDLESS not in self._blocks:
+            self._is_raised = True
+            raise KeyboardInterrupt
+
+    def enter(self, limit_s: float) -> None:
+        if self.received is None:
+            self._blocks.append(limit_s)
+        else:
+            self._blocks.append(time.monotonic() + limit_s)
+            self._set_alarm()
+
+    def leave(self) -> None:
+        self._blocks.pop()
+        if self.received is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._raise_if_due()
+
+    def _raise_if_due(self) -> None:
+        """Once: what is done after that ends the command."""
+        if self._blocks:
+            self._set_alarm()
+        elif not self._is_raised:
+            self._is_raised = True
+            raise KeyboardInterrupt
+
+    def _set_alarm(self) -> None:
+        if _ENDLESS not in self._blocks:
+            signal.setitimer(signal.ITIMER_REAL, max(min(self._blocks) - time.monotonic(), _LEAST_SECONDS))
+
+
+_stop = _Stop()
+
+
+@contextlib.contextmanager
+def obeying_stop_signals() -> Iterator[None]:
+    """Signals end the block as the module says; afterwards they do what they did before."""
+    global _stop
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _stop = _Stop()
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop.on_signal) for number in heeded}
+    before[signal.SIGALRM] = signal.getsignal(signal.SIGALRM)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def undivided(limit_s: float = FINISHING_SECONDS) -> Iterator[None]:
+    """A stop that comes in the block is raised at its end; in it, if it goes on for `limit_s` after that. In a command
+    that is stopping already the block may take so long.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop = _stop
+    stop.enter(limit_s)
+    try:
+        yield
+    finally:
+        stop.leave()
+
+
+def exit_code_of(code: int) -> int:
+    """128 and the number of the signal, if there was one; else the code."""
+    return code if _stop.received is None else 128 + _stop.received
+
+
+def finish_output() -> bool:
+    """Whether all that was printed is out; False if nobody takes it from a command that was stopped."""
+    try:
+        with undivided():
+            sys.stdout.flush()
+    except (KeyboardInterrupt, OSError):
+        return False
+    return True
+
+
+def leave_terminal() -> None:
+    """Sends what is said from now on to nobody if the terminal is gone: it would be an error each time."""
+    for fd in (1, 2):
+        try:
+            os.write(fd, b"")
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of anybody's
+                os.dup2(nowhere.fileno(), fd)
