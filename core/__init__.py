@@ -1,3 +1,3 @@
 """plog's engine: Kafka's log, its formats, its protocol and its broker (see core/README.md)."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
