@@ -63,7 +63,10 @@ class ReplayPlan:
         given = dict(fields)
         version = given.pop("version")
         if version != _VERSION:
-            raise PlogError(f"the replay's plan is of version {version}, expected {_VERSION}")
+            raise PlogError(
+                f"the replay's plan is of version {version}, expected {_VERSION}",
+                hint="another release of plog began it: finish it with that one, or replay to a new folder",
+            )
         given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
         given["output"] = OutputFormat(**given["output"])
         given["columns"] = tuple(given["columns"])

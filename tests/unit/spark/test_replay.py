@@ -379,8 +379,9 @@ def test_verify_finds_what_the_log_says_otherwise(log_directory: Path, tmp_path:
 def test_a_plan_survives_its_json() -> None:
     plan = plan_of([OffsetRange("t", 0, 0, 9, 100, directory="/x")], columns=COLUMNS[:3], transform="a:b")
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    with pytest.raises(PlogError, match="version 1, expected 2"):
+    with pytest.raises(PlogError, match="version 1, expected 2") as refused:
         ReplayPlan.from_json({"version": 1})
+    assert refused.value.hint == "another release of plog began it: finish it with that one, or replay to a new folder"
 
 
 # --- a Delta table
