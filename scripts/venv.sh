@@ -1,7 +1,8 @@
-# Sourced by the other scripts: both functions make a virtual environment and install plog into it with an extra, in the
+# Sourced by the other scripts: the first two functions make a virtual environment and install plog into it with an extra, in the
 # versions of requirements.lock. With uv where it is on the PATH, else with python3 and pip. Quick when nothing changed.
 #   make_venv EXTRA        .venv, for work on plog: it runs the repository's files
 #   make_demo_venv EXTRA   .venv-demo, as people install it: it runs the wheel that is built of them
+#   make_tool_venv VENV PACKAGE...   an environment with these packages, and without plog
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -46,4 +47,21 @@ install_plog() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $how ".[$extra]"
   fi
   echo "$want" >"$stamp"
+}
+
+make_tool_venv() {
+  local venv=$1 stamp=$1/.installed
+  shift
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$*" ]; then
+    return
+  fi
+  echo "Installing $* into $venv ..." >&2
+  if command -v uv >/dev/null 2>&1; then
+    [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
+    uv pip install --quiet --python "$venv/bin/python" "$@"
+  else
+    [ -x "$venv/bin/python" ] || "$(find_python)" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  fi
+  echo "$*" >"$stamp"
 }

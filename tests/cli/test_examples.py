@@ -1,4 +1,7 @@
-"""Every command that the help pages and the README show, typed as it stands there, in a folder as they speak of."""
+"""Every command that the help pages and the README show, typed as it stands there, in a folder as they speak of.
+
+test_tours.py types those of docs/tour.md.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ PAGES = [*page_names(), "README"]
 NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
 FINDS_SOMETHING = {
     "plog recover sample-data/damaged",
+    "plog recover sample-data/damaged --fix-bits",
     "cp -r sample-data/damaged disk && plog verify --deep disk",
     "plog gaps disk --lost --certificate before.json",
     "plog consume c_bitflip_middle --no-exit-on-error --format envelope --data-dir disk --out saved.ndjson",

@@ -1,5 +1,5 @@
-"""README's tours, typed into a shell on a terminal of 80 columns, with plog as people install it; and how what they
-left looks an hour later.
+"""The tours of docs/tour.md, typed into a shell on a terminal of 80 columns, with plog as people install it; and how
+what they left looks an hour later.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ time.time, time.time_ns = moved(time.time, 3700), moved(time.time_ns, 3700 * 10*
 
 def tours() -> dict[str, list[str]]:
     """The commands of each tour by its heading; a pipeline that goes on in the next line is one command."""
-    text = (ROOT / "README.md").read_text().partition("## Four tours\n")[2].partition("\n## ")[0]
-    sections = re.split(r"^### (.*)$", text, flags=re.MULTILINE)[1:]
+    text = (ROOT / "docs" / "tour.md").read_text()
+    sections = re.split(r"^## (.*)$", text, flags=re.MULTILINE)[1:]
     found = {}
     for heading, section in zip(sections[::2], sections[1::2], strict=True):
         joined = re.sub(r"\|\n +", "| ", section)

@@ -1,0 +1,83 @@
+"""Every link of the documents leads to a file and a heading that exist, and every document can be reached."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    path
+    for name in subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    if (path := ROOT / name).is_file()
+)
+BLOCKS = re.compile(r"^```[\s\S]*?^```$|^    .*$", re.MULTILINE)
+SPANS = re.compile(r"`[^`\n]*`")
+GOES_TO = {ROOT / "cli" / "help": ROOT / "docs", ROOT / "changes": ROOT}
+"""Parts of other documents are in these folders: their links are as seen from where those documents are."""
+
+pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="not a git checkout")
+
+
+def links_of(document: Path) -> list[tuple[Path, str]]:
+    """The file and the heading ("" for none) that each of the document's relative links means."""
+    text = re.sub(r"\[([^\]]*)\]", "[]", SPANS.sub("", BLOCKS.sub("", document.read_text())))
+    folder = GOES_TO.get(document.parent, document.parent)
+    found = []
+    for target in re.findall(r"\[\]\(([^)\s]+)\)", text):
+        if not re.match(r"[a-z]+:", target):
+            path, _, heading = target.partition("#")
+            found.append(((folder / path).resolve() if path else document, heading))
+    return found
+
+
+@cache
+def headings_of(document: Path) -> set[str]:
+    """The anchors that GitHub makes of a document's headings; a heading that is there again gets a number."""
+    anchors: dict[str, int] = {}
+    found = set()
+    for heading in re.findall(
+        r"^#+ +(.*?) *$", re.sub(r"^    .*$", "", document.read_text(), flags=re.MULTILINE), re.M
+    ):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        number = anchors[anchor] = anchors.get(anchor, -1) + 1
+        found.add(f"{anchor}-{number}" if number else anchor)
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for path, heading in links_of(document):
+        assert path.is_file(), path
+        assert not heading or heading in headings_of(path), f"{path.name}#{heading}"
+
+
+def test_every_document_is_reached_from_the_readme() -> None:
+    reached = {ROOT / "README.md"}
+    waiting = list(reached)
+    while waiting:
+        new = {path for path, _ in links_of(waiting.pop())} - reached
+        reached |= new
+        waiting += (path for path in new if path.suffix == ".md")
+    assert [path for path in (ROOT / "docs").rglob("*.*") if path not in reached] == []
+
+
+def test_the_site_has_every_document() -> None:
+    pages = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(pages) == len(set(pages))
+    assert [page for page in pages if not (ROOT / page).is_file()] == []
+    read = [path for path in DOCUMENTS if path.name == "README.md" or path.parts[len(ROOT.parts)] == "docs"]
+    elsewhere = {"changes", "tests"}  # for who works in these folders
+    wanted = {str(p.relative_to(ROOT)) for p in read if p.relative_to(ROOT).parts[0] not in elsewhere}
+    assert wanted <= set(pages)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_list_swallows_the_code_after_it(document: Path) -> None:
+    """Four spaces after an item are a paragraph of the item, not code."""
+    assert re.findall(r"^(?:[-*]|\d+\.) .*\n(?: {2,3}\S.*\n)*\n    .*", document.read_text(), re.MULTILINE) == []
