@@ -47,7 +47,7 @@ def _log(name: str, log: Mapping[str, Any]) -> str:
         ("records", f"{summary['records']:,}"),
         ("batches", f"{summary['batches']:,}"),
         ("size", size_text(summary["size_bytes"])),
-        ("segments", f"{summary['segments']}"),
+        ("segments", "not known" if summary["segments"] is None else f"{summary['segments']}"),
         ("offsets", f"{summary['start_offset']:,} to {summary['end_offset'] - 1:,}"),
         ("offsets without a record", f"{summary['offsets_without_record']:,}"),
         ("batch, p50", size_text(summary["batch_bytes_p50"])),
@@ -86,7 +86,8 @@ def _log(name: str, log: Mapping[str, Any]) -> str:
     if log["producers"]:
         producers = [(str(p["producer_id"]), p["records"], f"{p['epoch']}") for p in log["producers"]]
         parts += ["<h2>Producers</h2>", _bars(("producer id", "records", "epoch"), producers)]
-    parts += ["<h2>Segments</h2>", _segment_map(log["segments"])]
+    if log["segments"]:
+        parts += ["<h2>Segments</h2>", _segment_map(log["segments"])]
     return "".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import say
+from cli.log_places import PLACES, PLACES_HELP, Copy, LogPlaces, OnBytes, split_offset
+from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
     from core.inspector.findings import Finding
+    from core.inspector.server_copy import ServerCopy
     from core.log.directory_reader import DirectoryReader
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_HINT = "name a partition's folder, or a data directory (an entry of log.dirs)"
+_WHERE = re.compile(r"^\d{20}\.log( position \d+)?: ")
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
 _DROPS = ["partition", "count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
@@ -29,7 +33,8 @@ _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason
 
 @app.command()
 def gaps(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A partition's folder, or a data directory.")],
+    context: typer.Context,
+    places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=PLACES_HELP)],
     from_: Annotated[
         int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for; -N is N before the end.")
     ] = 0,
@@ -44,6 +49,8 @@ def gaps(
         Path | None, typer.Option("--certificate", metavar="FILE", help="Write the whole account as JSON.")
     ] = None,
     output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Account for every offset without a record: why there is none, and what proves it.
 
@@ -55,29 +62,29 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.common.errors import UnreadableFileError, UsageError
+    from core.common.errors import UnreadableFileError
     from core.common.filesystem import write_report
-    from core.inspector.file_kind import ensure_there
     from core.inspector.findings import unreadable_finding
-    from core.inspector.verify import nothing_there
-    from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSING_REASONS
 
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
-    ensure_there(path)
-    reader = DirectoryReader(path, hint=_HINT)
-    if not reader.partitions:
-        raise nothing_there(path)
+    _ensure_range(places, from_, until)
     beside: list[Finding] = []
-    accounts = []
-    for partition in sorted(reader.partitions):
-        try:
-            accounts.append(
-                _account(reader, partition, from_, until, beside, read_committed=isolation == "read_committed")
-            )
-        except UnreadableFileError as error:
-            beside.append(unreadable_finding(error))
+    failures: list[AccessError] = []
+    accounts: list[dict[str, Any]] = []
+    with LogPlaces(context, bootstrap_server, data_dir, _copy_from(from_)).opened() as find:
+        for place in each_of(places, lambda text: [find(text)], failures):
+            start, end = (from_, until) if place.offset is None else (place.offset, place.offset + 1)
+            for tp in place.partitions:
+                try:
+                    is_committed = isolation == "read_committed"
+                    account = _account(place.reader, tp, start, end, beside, read_committed=is_committed)
+                    accounts.append(account if place.client is None else _without_files(account))
+                except UnreadableFileError as error:
+                    beside.append(unreadable_finding(error))
+    if failures and not accounts:
+        raise typer.Exit(max(say_failures(failures), print_findings(beside)))
     rows = [row for account in accounts for row in account["gaps"]]
     of_losses = [row for row in rows if row["reason"] in LOSING_REASONS]
     listed = of_losses if lost else rows
@@ -89,8 +96,32 @@ def gaps(
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
         write_report(certificate, text + "\n")
     loss = sum(row["count"] for row in of_losses)
-    say(f"{path}: {_count_text(accounts, rows)}, {loss} of them lost or unexplained")
-    raise typer.Exit(max(print_findings(beside), 1 if loss else 0))
+    say(f"{', '.join(places)}: {_count_text(accounts, rows)}, {loss} of them lost or unexplained")
+    raise typer.Exit(max(say_failures(failures), print_findings(beside), 1 if loss else 0))
+
+
+def _ensure_range(places: Sequence[str], start: int, end: int | None) -> None:
+    if end is not None and start > end:
+        hint = "the range ends before it starts; swap the two"
+        raise UsageError(f"--from {start} lies after --until {end}", hint=hint)
+    if (start or end is not None) and any(split_offset(place)[1] is not None for place in places):
+        raise UsageError("@OFFSET names one offset, --from and --until a range: one of them")
+
+
+def _copy_from(start: int) -> Copy:
+    """What is needed of a server's partition: all from `start`, or from the place's offset; markers follow records."""
+
+    def copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
+        first = start if offset is None else offset
+        copy.add(partition, lambda _start, end: first if first >= 0 else end + first, on_bytes=on_bytes)
+
+    return copy
+
+
+def _without_files(account: dict[str, Any]) -> dict[str, Any]:
+    """The account of a copy of a server's log: where something lies in the copy's file tells nobody anything."""
+    gaps = [{**row, "evidence": _WHERE.sub("", row["evidence"])} for row in account["gaps"]]
+    return {**account, "gaps": gaps}
 
 
 def _count_text(accounts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:

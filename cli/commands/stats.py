@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import each_of, say, say_failures
+from cli.log_places import PLACES_HELP, LogPlace, LogPlaces, OnBytes, split_offset
+from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.table import Row
 from cli.terminal import find_width, text_width
-from core.common.errors import AccessError
+from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 
 if TYPE_CHECKING:
+    from core.common.topic_partition import TopicPartition
     from core.inspector.log_stats import LogStats
+    from core.inspector.server_copy import ServerCopy
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -33,11 +36,14 @@ _LISTED = 10
 
 @app.command()
 def stats(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories, .logs.")],
+    context: typer.Context,
+    places: Annotated[list[str], typer.Argument(metavar="PATH|TOPIC[:P]...", help=f"{PLACES_HELP} Or a .log.")],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained report with pictures.")
     ] = None,
     output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Show what a log is made of: records over time, batches, codecs and what others would save, keys, producers.
 
@@ -51,58 +57,67 @@ def stats(
     from cli.progress import Progress
     from core.inspector.log_stats import read_stats
 
+    for place in places:
+        if (offset := split_offset(place)[1]) is not None:
+            raise UsageError(f"{place}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
     now_ms = time.time_ns() // 1_000_000
-    found: dict[str, LogStats] = {}
+    found: dict[str, dict[str, Any]] = {}
     findings = []
     progress = Progress("read", "bytes")
     failures: list[AccessError] = []
-    for name, path in each_of(paths, _logs, failures):
-        found[name] = read_stats(path, now_ms, lambda size: progress.add(size, size))
-        findings += found[name].findings
+    with LogPlaces(context, bootstrap_server, data_dir, _copy).opened() as find:
+        for log in each_of(places, lambda text: _logs(text, find), failures):
+            stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
+            found[log.name] = as_json(stats, is_copy=log.is_copy)
+            findings += stats.findings
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
         from core.common.filesystem import write_report
 
-        write_report(html, stats_html({name: as_json(log) for name, log in found.items()}))
+        write_report(html, stats_html(found))
         say(f"report written to {html}")
     elif output is OutputFormat.json:
-        print(json.dumps([{"log": name, **as_json(log)} for name, log in found.items()], indent=2))
+        print(json.dumps([{"log": name, **log} for name, log in found.items()], indent=2))
     elif output is OutputFormat.table:
-        for name, log in found.items():
-            _print(name, as_json(log))
+        for name, figures in found.items():
+            _print(name, figures)
     else:
-        rows: list[Row] = [{"log": name, **as_json(log)["summary"]} for name, log in found.items()]
+        rows: list[Row] = [{"log": name, **log["summary"]} for name, log in found.items()]
         write_rows(rows, list(rows[0]) if rows else [], output)
     raise typer.Exit(max(say_failures(failures), print_findings(findings)))
 
 
-def _logs(path: Path) -> Iterator[tuple[str, Path]]:
-    """The name of each, and its folder. AccessError where there is none."""
-    from core.inspector.file_kind import ensure_there
-    from core.inspector.verify import nothing_there
-    from core.log.directory_reader import DirectoryReader
+class _Log(NamedTuple):
+    """`path` is a partition's folder, or one `.log`."""
 
-    if path.is_file():
-        yield str(path), path
+    name: str
+    path: Path
+    is_copy: bool = False
+
+
+def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
+    if Path(text).is_file():
+        yield _Log(text, Path(text))
         return
-    ensure_there(path)
-    partitions = DirectoryReader(path, hint="name partition folders, data directories, or .logs").partitions
-    if not partitions:
-        raise nothing_there(path)
-    for partition, folder in sorted(partitions.items()):
-        yield str(partition), folder
+    place = find(text)
+    for partition in place.partitions:
+        yield _Log(str(partition), place.reader.partitions[partition], is_copy=place.client is not None)
 
 
-def as_json(log: LogStats) -> dict[str, Any]:
-    """Every figure; sizes in bytes, times in epoch ms, shares of 1."""
+def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_bytes: OnBytes) -> None:
+    copy.add(partition, on_bytes=on_bytes)
+
+
+def as_json(log: LogStats, *, is_copy: bool = False) -> dict[str, Any]:
+    """Every figure; sizes in bytes, times in epoch ms, shares of 1. Where a server's segments begin is not known."""
     sample = log.sample
     return {
         "summary": {
             "records": log.records,
             "batches": log.batches,
             "size_bytes": log.size_bytes,
-            "segments": len(log.segments),
+            "segments": None if is_copy else len(log.segments),
             "start_offset": max(log.start_offset, 0),
             "end_offset": log.end_offset,
             "offsets_without_record": log.missing_offsets,
@@ -173,7 +188,7 @@ def as_json(log: LogStats) -> dict[str, Any]:
                 "last_timestamp": segment.last_timestamp,
                 "damaged_bytes": segment.damaged_bytes,
             }
-            for segment in log.segments
+            for segment in (() if is_copy else log.segments)
         ],
     }
 
@@ -187,8 +202,9 @@ def _print(name: str, log: dict[str, Any]) -> None:
     from core.log.hole import offsets_text
 
     summary, sample = log["summary"], log["sample"]
+    segments = "" if summary["segments"] is None else f" in {summary['segments']} segments"
     show(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
-         f"{size_text(summary['size_bytes'])} in {summary['segments']} segments")  # fmt: skip
+         f"{size_text(summary['size_bytes'])}{segments}")  # fmt: skip
     start, end = summary["start_offset"], summary["end_offset"]
     show(
         f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "

@@ -314,8 +314,9 @@ def delete(
     from core.client.admin import Admin
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError, UsageError
+    from core.common.topic_partition import INTERNAL_TOPICS
 
-    kept = [] if internal else [name for name in names if name.startswith("__")]
+    kept = [] if internal else [name for name in names if name in INTERNAL_TOPICS]
     if kept:
         raise UsageError(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"

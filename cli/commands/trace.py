@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import DataDirOption, default_data_dir, each_of, say, say_failures
+from cli.log_places import PLACES, PLACES_HELP, LogPlace, LogPlaces, OnBytes, split_offset
+from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_fields, write_rows
 from cli.table import Row
 from core.common.errors import AccessError, CorruptRecordError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
-    from core.inspector.trace import Trace
-    from core.log.directory_reader import DirectoryReader
+    from core.inspector.server_copy import ServerCopy
+    from core.inspector.trace import Trace, Tracer
+    from core.records.batches import Batch
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-_PLACE = re.compile(r"(?P<topic>[^@:]+)(:(?P<partition>\d+))?(@(?P<offset>\d+))?")
 
 
 @app.command()
 def trace(
-    place: Annotated[str, typer.Argument(metavar="TOPIC[:PARTITION]@OFFSET", help="The record.")],
+    context: typer.Context,
+    places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=f"{PLACES_HELP} Which records.")],
+    bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="The newest record with this key, instead of @OFFSET.")
@@ -36,66 +38,88 @@ def trace(
 ) -> None:
     """Tell the life of a record: its batch, producer and transaction, who has read it, and what will remove it.
 
-    It reads the files of a data directory, Kafka's or plog's. If the offset has no record, it says why.
+    It reads the files of a data directory, Kafka's or plog's, or asks a server. If the offset has no record, it says
+    why.
 
     \b
     Example:
       plog trace txn_multisegment@3 --data-dir sample-data/partition
     """
-    from core.inspector.trace import Tracer
-    from core.log.directory_reader import DirectoryReader
-    from core.log.hole import wrong_start_hole
+    for place in places:
+        if (split_offset(place)[1] is None) == (key is None):
+            expected = "TOPIC@OFFSET, TOPIC:PARTITION@OFFSET or PATH@OFFSET, or a place without an offset with --key"
+            raise UsageError(f"{place!r}: expected {expected}")
+    found = _Found()
 
-    match = _PLACE.fullmatch(place)
-    if match is None or (match["offset"] is None) == (key is None):
-        raise UsageError(f"{place!r}: expected TOPIC@OFFSET, TOPIC:PARTITION@OFFSET, or TOPIC with --key")
-    reader = DirectoryReader(data_dir or default_data_dir())
-    tracer = Tracer(reader, time.time_ns() // 1_000_000)
-    failures: list[AccessError] = []
-    damaged: list[CorruptRecordError] = []
-    missing: list[str] = []
+    def copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
+        from core.inspector.trace import is_settled_by
 
-    def tell_missing(partition: TopicPartition) -> Callable[[str], None]:
-        return lambda text: missing.append(f"{partition}: a later record with this key may be lost: {text}")
+        if offset is None or "compact" in copy.settings_of(partition.topic).get("cleanup.policy", ""):
+            copy.add(partition, lambda start, _end: offset or start, on_bytes=on_bytes)
+        else:
+            copy.add(partition, lambda _start, _end: offset, is_enough=is_settled_by(offset), on_bytes=on_bytes)
 
-    def look_at(partition: TopicPartition) -> Iterator[Trace]:
-        try:
-            if key is None:
-                yield tracer.trace(partition, int(match["offset"]))
-            elif (newest := tracer.find_key(partition, key.encode(), tell_missing(partition))) is not None:
-                yield tracer.trace(partition, newest)
-        except CorruptRecordError as error:
-            damaged.append(error)
-
-    traces = list(each_of(_partitions(reader, match["topic"], match["partition"]), look_at, failures))
+    with LogPlaces(context, bootstrap_server, data_dir, copy).opened() as find:
+        for log in each_of(places, lambda text: [find(text)], found.failures):
+            found.look_at(log, key)
     if output is OutputFormat.json:
-        print(json.dumps([_as_json(trace) for trace in traces], indent=2))
+        print(json.dumps([_as_json(trace) for trace in found.traces], indent=2))
     else:
-        for found in traces:
+        for one in found.traces:
             if output is OutputFormat.table:
-                write_fields(_lines(found))
+                write_fields(_lines(one))
             else:
-                write_rows(_rows(found), ["what", "value"], output)
-    damaged += [wrong_start_hole(one.wrong_start, one.offset).error() for one in traces if one.wrong_start is not None]
-    is_found = any(trace.record is not None for trace in traces)
-    if key is not None and not is_found and not damaged and not failures:
-        say(f"no record with key {key!r} in {match['topic']}")
-    for text in missing:
-        say(f"warning: {text}")
-    raise typer.Exit(say_failures([*failures, *damaged]) or (0 if is_found and not missing else 1))
+                write_rows(_rows(one), ["what", "value"], output)
+    raise typer.Exit(found.say_rest(", ".join(places), key))
 
 
-def _partitions(reader: DirectoryReader, topic: str, number: str | None) -> list[Any]:
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
-    from core.common.topic_partition import TopicPartition
+class _Found:
+    """What was found, and what went wrong; owned by one task."""
 
-    numbers = reader.topics.get(topic, [])
-    wanted = numbers if number is None else [n for n in numbers if n == int(number)]
-    if not wanted:
-        what = f"no topic {topic!r}" if number is None else f"no partition {number} of {topic!r}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what} in {reader.directory}")
-    return [TopicPartition(topic, n) for n in wanted]
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+        self.failures: list[AccessError] = []
+        self._damaged: list[CorruptRecordError] = []
+        self._missing: list[str] = []
+
+    def look_at(self, place: LogPlace, key: str | None) -> None:
+        from core.inspector.trace import Tracer, server_groups
+
+        tracer = Tracer(place.reader, time.time_ns() // 1_000_000, place.settings)
+
+        def look_at(partition: TopicPartition) -> Iterator[Trace]:
+            offset = place.offset if key is None else self._find_key(tracer, partition, key)
+            if offset is not None:
+                yield tracer.trace(partition, offset)
+
+        for partition in place.partitions:
+            try:
+                for one in each_of([partition], look_at, self.failures):
+                    if place.client is not None:
+                        one.groups = server_groups(place.client, partition, one.offset, one.doubts)
+                        one.file = None
+                    self.traces.append(one)
+            except CorruptRecordError as error:
+                self._damaged.append(error)
+
+    def _find_key(self, tracer: Tracer, partition: TopicPartition, key: str) -> int | None:
+        def tell(text: str) -> None:
+            self._missing.append(f"{partition}: a later record with this key may be lost: {text}")
+
+        return tracer.find_key(partition, key.encode(), tell)
+
+    def say_rest(self, where: str, key: str | None) -> int:
+        """Says what was not found, and why; the exit code."""
+        from core.log.hole import wrong_start_hole
+
+        wrong = [wrong_start_hole(one.wrong_start, one.offset).error() for one in self.traces if one.wrong_start]
+        damaged = [*self._damaged, *wrong]
+        is_found = any(one.record is not None for one in self.traces)
+        if key is not None and not is_found and not damaged and not self.failures:
+            say(f"no record with key {key!r} in {where}")
+        for text in self._missing:
+            say(f"warning: {text}")
+        return say_failures([*self.failures, *damaged]) or (0 if is_found and not self._missing else 1)
 
 
 def _rows(trace: Trace) -> list[Row]:
@@ -126,11 +150,9 @@ def _lines(trace: Trace) -> list[tuple[str, Any]]:
             text += f": {transaction.evidence}"
         lines.append(("transaction", text))
     for group in trace.groups:
-        passed = (
-            f"read it by {time_text(group.passed_timestamp)}"
-            if group.passed_timestamp is not None
-            else "has not read it"
-        )
+        passed = "has not read it" if group.passed_offset is None else "has read it"
+        if group.passed_timestamp is not None:
+            passed = f"read it by {time_text(group.passed_timestamp)}"
         lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
     lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]
     lines += [("fate", text) for text in trace.fate]
@@ -142,7 +164,6 @@ def _shown(value: object) -> object:
 
 
 def _as_json(trace: Trace) -> dict[str, Any]:
-    from core.inspector.segment_dump import batch_row
     from core.records.envelope import encode_bytes, encode_headers_json
 
     record, transaction, gap = trace.record, trace.transaction, trace.gap
@@ -160,7 +181,7 @@ def _as_json(trace: Trace) -> dict[str, Any]:
             "headers": json.loads(encode_headers_json(record.headers)),
             "sequence": trace.sequence,
         },
-        "batch": None if trace.batch is None else {"file": str(trace.file), **batch_row(trace.batch)},
+        "batch": None if trace.batch is None else _batch_json(trace.batch, trace.file),
         "transaction": None
         if transaction is None
         else {
@@ -184,3 +205,11 @@ def _as_json(trace: Trace) -> dict[str, Any]:
         "doubts": trace.doubts,
         "fate": trace.fate,
     }
+
+
+def _batch_json(batch: Batch, file: Path | None) -> dict[str, Any]:
+    """Of a copy of a server's log, without a file: nobody knows where it lies there."""
+    from core.inspector.segment_dump import batch_row
+
+    row = batch_row(batch)
+    return {"file": str(file), **row} if file is not None else {**row, "position": None}

@@ -4,12 +4,13 @@ what will take it. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import CorruptRecordError, KafkaError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.inspector.key_search import find_last, with_key
 from core.inspector.surroundings import DirectorySurroundings
@@ -25,6 +26,9 @@ from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -46,12 +50,13 @@ class Transaction:
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
     """How far a group has read. `passed_timestamp` is that of the first commit beyond the record that
-    __consumer_offsets still holds; None if the group's last commit is not beyond it. Times are in ms.
+    __consumer_offsets still holds; None if the group's last commit is not beyond it. Times are in ms, and None if a
+    server was asked, which does not tell them.
     """
 
     group: str
     committed_offset: int
-    committed_timestamp: int
+    committed_timestamp: int | None
     passed_offset: int | None
     passed_timestamp: int | None
 
@@ -80,7 +85,11 @@ class Trace:
 class Tracer:
     """Traces records of one data directory; owned by one task. `now_ms` is what retention is reckoned from."""
 
-    def __init__(self, reader: DirectoryReader, now_ms: int) -> None:
+    def __init__(self, reader: DirectoryReader, now_ms: int, copied_settings: Mapping[str, str] | None = None) -> None:
+        """`copied_settings`: what is read is a copy of a server's partition, of a topic with these settings; where its
+        segments begin is not known then.
+        """
+        self._copied_settings = copied_settings
         self._reader = reader
         self._now_ms = now_ms
         self._surroundings = DirectorySurroundings(reader.root)
@@ -145,6 +154,9 @@ class Tracer:
     # --- what will take it
 
     def _fate(self, log: PartitionReader, segment: SegmentReader, trace: Trace) -> Iterator[str]:
+        if self._copied_settings is not None:
+            yield from self._fate_on_server(log, trace, self._copied_settings)
+            return
         image = self._surroundings.image
         config = LogConfig.from_values(
             stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
@@ -156,6 +168,22 @@ class Tracer:
             yield "in the active segment: neither retention nor compaction takes it before that rolls"
         if "delete" in config.cleanup_policy:
             yield from self._retention(log, segment, config)
+        if "compact" in config.cleanup_policy:
+            yield self._compaction(log, trace)
+
+    def _fate_on_server(self, log: PartitionReader, trace: Trace, settings: Mapping[str, str]) -> Iterator[str]:
+        config = LogConfig.from_values(stored_topic_values(settings))
+        if not settings:
+            yield "the server does not tell the topic's settings: reckoned with Kafka's defaults"
+        if "delete" in config.cleanup_policy and config.retention_ms >= 0:
+            assert trace.batch is not None
+            due = trace.batch.max_timestamp + config.retention_ms
+            when = f"when the newest record in it is older, at {due} or later"
+            yield f"retention.ms {config.retention_ms}: its segment goes {when}"
+        if "delete" in config.cleanup_policy and config.retention_bytes >= 0:
+            yield f"retention.bytes {config.retention_bytes}: its segment goes when more than that follows it"
+        if "delete" in config.cleanup_policy and config.retention_ms < 0 and config.retention_bytes < 0:
+            yield "retention.ms and retention.bytes are unlimited: no deletion"
         if "compact" in config.cleanup_policy:
             yield self._compaction(log, trace)
 
@@ -224,6 +252,43 @@ class Tracer:
                     passed = (committed, timestamp)
                 found[group] = GroupProgress(group, committed, timestamp, *passed)
         return sorted(found.values(), key=lambda progress: progress.group)
+
+
+def is_settled_by(offset: int) -> Callable[[Batch], bool]:
+    """What says of a log's batches, in order, after which of them no later one tells more of the record: its own, or
+    the marker of its transaction. A later record with its key does, if the log is compacted.
+    """
+    producer_id: int | None = None
+
+    def is_enough(batch: Batch) -> bool:
+        nonlocal producer_id
+        if batch.last_offset < offset:
+            return False
+        if producer_id is None and batch.is_transactional and not batch.is_control:
+            producer_id = batch.producer_id
+            return False
+        return producer_id is None or (batch.is_control and batch.producer_id == producer_id)
+
+    return is_enough
+
+
+def server_groups(
+    client: KafkaClient, partition: TopicPartition, offset: int, doubts: list[str]
+) -> list[GroupProgress]:
+    """How far every group of a cluster has read the partition; what can't be asked is added to `doubts`."""
+    from core.client.group_admin import GroupAdmin
+
+    admin = GroupAdmin(client)
+    found: list[GroupProgress] = []
+    try:
+        for group in admin.list_groups():
+            committed = admin.offsets(group.group_id).get(partition)
+            if committed is not None:
+                passed = committed.offset if committed.offset > offset else None
+                found.append(GroupProgress(group.group_id, committed.offset, None, passed, None))
+    except KafkaError as error:
+        doubts.append(error.message)
+    return found
 
 
 def _commits(
