@@ -1,38 +1,55 @@
-"""A line on stderr that says how far a long job has come; nothing where nobody looks."""
+"""How far a long job has come, on stderr: a line that changes on a terminal; elsewhere a line every 10 s."""
 
 from __future__ import annotations
 
 import sys
-import time
+
+from cli.terminal import cut, find_width
+from core.common.clock import Clock, SystemClock
 
 _EVERY_SECONDS = 0.2
+_EVERY_SECONDS_IN_A_PIPE = 10.0
 
 
 class Progress:
-    """Counts things and bytes; owned by one task. Silent unless stderr is a terminal."""
+    """Counts things and bytes; owned by one task. Says nothing of work that is shorter than its interval."""
 
-    def __init__(self, verb: str, things: str, total_bytes: int | None = None) -> None:
+    def __init__(self, verb: str, things: str, total_bytes: int | None = None, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._verb = verb
         self._things = things
         self._total_bytes = total_bytes
-        self._started_s = time.monotonic()
+        self._started_s = self._now_s()
         self._shown_s = self._started_s
         self._is_shown = False
-        self._is_terminal = sys.stderr.isatty()
+        self._width = find_width(sys.stderr)
+        self._every_s = _EVERY_SECONDS_IN_A_PIPE if self._width is None else _EVERY_SECONDS
         self.count = 0
         self.bytes = 0
 
     def add(self, count: int, size_bytes: int = 0) -> None:
         self.count += count
         self.bytes += size_bytes
-        if self._is_terminal and time.monotonic() - self._shown_s >= _EVERY_SECONDS:
-            self._show()
-
-    def _show(self) -> None:
-        self._shown_s = time.monotonic()
+        now_s = self._now_s()
+        if now_s - self._shown_s < self._every_s:
+            return
+        self._shown_s = now_s
+        if self._width is None:
+            print(f"{self._text()}, {now_s - self._started_s:.0f} s", file=sys.stderr, flush=True)
+            return
         self._is_shown = True
+        sys.stderr.write("\r\x1b[K" + cut(self._text(), self._width - 1))
+        sys.stderr.flush()
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1000
+
+    def _text(self) -> str:
         elapsed = max(self._shown_s - self._started_s, 1e-9)
-        sizes = f"{size_text(self.bytes)}, {size_text(self.bytes / elapsed)}/s"
+        done = size_text(self.bytes)
+        if self._total_bytes:
+            done += f" of {size_text(self._total_bytes)}"
+        sizes = f"{done}, {size_text(self.bytes / elapsed)}/s"
         if self._things == "bytes":
             parts = [f"{self._verb} {sizes}"]
         else:
@@ -41,8 +58,7 @@ class Progress:
                 parts.append(sizes)
         if self._total_bytes:
             parts.append(f"{100 * self.bytes / self._total_bytes:.0f} %")
-        sys.stderr.write("\r\x1b[K" + ", ".join(parts))
-        sys.stderr.flush()
+        return ", ".join(parts)
 
     def done(self) -> None:
         """Takes the line away."""

@@ -1,4 +1,4 @@
-"""How far a replay has come: a bar for each partition where somebody looks."""
+"""How far a replay has come: a bar for each partition on a terminal; elsewhere a line every 10 s."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cli.progress import Progress as Lines
 from core.spark.offset_range import OffsetRange
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ _MOST_BARS = 20
 
 
 class ReplayProgress:
-    """Told of every unit that is done; silent unless stderr is a terminal."""
+    """`on_done` is called with every unit that is done."""
 
     def __init__(self, todo: Sequence[OffsetRange]) -> None:
         self._by_name = {range_.name: range_ for range_ in todo}
         self._bars: dict[str, object] = {}
         self._records: dict[str, int] = {}
+        self._lines = Lines("replayed", "records", sum(range_.size_bytes for range_ in todo))
         self._progress = None
         if sys.stderr.isatty():
             from rich.console import Console
@@ -61,7 +63,10 @@ class ReplayProgress:
 
     def on_done(self, receipt: Receipt) -> None:
         range_ = self._by_name.get(receipt.unit)
-        if self._progress is None or range_ is None:
+        if range_ is None:
+            return
+        if self._progress is None:
+            self._lines.add(max(receipt.records, 0), range_.size_bytes)
             return
         bar = self._bar(range_)
         self._records[bar] = self._records.get(bar, 0) + max(receipt.records, 0)

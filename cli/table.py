@@ -152,18 +152,20 @@ def _blocks(rows: Sequence[Row], names: Sequence[str], width: int) -> Iterator[s
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from fields([(name, row[name]) for name in names if row.get(name) is not None], width)
+        yield from fields([(name, row[name]) for name in names if row.get(name) not in (None, "")], width)
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int | None) -> Iterator[str]:
-    """`name: value` lines; the values stand below each other where there is room."""
-    cells = [(name, make_cell(name, value)) for name, value in pairs]
-    longest = max((len(name) for name, _ in cells), default=0) + len(": ")
-    if width is None:
-        yield from (f"{name + ':':<{longest}}{cell.text}".rstrip(" ") for name, cell in cells)
-        return
-    widest = max((text_width(piece) for _, cell in cells for piece in cell.pieces), default=0)
-    is_aligned = longest + max(widest, _NARROW) <= width
-    for name, cell in cells:
-        first = f"{name + ':':<{longest}}" if is_aligned else f"{name}: "
-        yield from fill(cell.pieces, cell.glue, width, first=first, indent=" " * longest if is_aligned else _INDENT)
+    """`name: value` lines; the values stand below each other if there is room."""
+    named = [(f"{printable(name, keeps='')}:", make_cell(name, value)) for name, value in pairs]
+    longest = max((text_width(name) for name, _ in named), default=0) + 1
+    is_aligned = width is None or longest + _NARROW <= width
+    for name, cell in named:
+        blank = " " * (longest - text_width(name)) if is_aligned else " "
+        if width is None:
+            yield f"{name}{blank}{cell.text}".rstrip(" ")
+            continue
+        *before, last = fill(name.split(" "), " ", width, indent=_INDENT)
+        yield from before
+        indent = " " * longest if is_aligned else _INDENT
+        yield from fill(cell.pieces, cell.glue, width, first=last + blank, indent=indent)

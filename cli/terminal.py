@@ -102,9 +102,16 @@ def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", inden
             line, is_begun = line + joint + piece, True
             continue
         if line.strip():
-            lines.append(line.rstrip())
+            lines.append(line.rstrip(" "))
         line, is_begun = piece if text_width(indent + piece) > width else indent + piece, True
-    return [*lines, line]
+    return [*lines, line.rstrip(" ")]
+
+
+def cut(text: str, width: int) -> str:
+    """The text, or as much of it as there is room for: for lines that change, of which nobody copies anything."""
+    while text_width(text) > width:
+        text = text[:-1]
+    return text
 
 
 def wrapped(text: str, width: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
 from cli.table import Row
+from cli.terminal import fill, find_width
 from core.common.printable import printable
 
 if TYPE_CHECKING:
@@ -229,16 +231,15 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _print_wrapped(name: str, text: str) -> None:
-    import textwrap
-
-    lines = textwrap.wrap(_one_line(text), _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
-    for n, line in enumerate(lines):
-        print(f"  {name if n == 0 else '':<9}{line}")
+    words = _one_line(text).split(" ")
+    width = find_width(sys.stdout) or _WIDTH
+    for line in fill(words, " ", width, first=f"  {name:<9}", indent=" " * 11):
+        print(line)
 
 
 def _one_line(text: str) -> str:
     """A certificate's names are whatever somebody liked."""
-    return printable(text).replace("\n", "\\n")
+    return printable(text, keeps="")
 
 
 def _say_trust(place: str, server: ServerCertificates | None) -> None:

@@ -30,6 +30,7 @@ from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.single_broker import find_node_id
 from core.common.background import RunInBackground, run_now
 from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
@@ -68,7 +69,6 @@ _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 _NOTE_RECOVERED_EVERY_MS = 100
 _DELETED_AT_ONCE = 20
-_KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class Broker:
@@ -380,16 +380,10 @@ class Broker:
 
     def _find_node_id(self) -> int:
         """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
-        image = None if self.config.is_node_id_given else read_metadata_image(self._log_directory)
-        if image is None:
+        if self.config.is_node_id_given:
             return self.config.node_id
-        replicas = [
-            set(image.topics[tp.topic].partitions[tp.partition].replicas)
-            for tp in find_partitions(self._log_directory)
-            if tp.topic in image.topics and tp.partition in image.topics[tp.topic].partitions
-        ]
-        common = set.intersection(*replicas) if replicas else set()
-        return self.config.node_id if self.config.node_id in common or not common else min(common)
+        image = read_metadata_image(self._log_directory)
+        return find_node_id(image, find_partitions(self._log_directory), self.config.node_id)
 
     def _adopt(self, folders: Mapping[TopicPartition, Path]) -> None:
         """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
@@ -399,7 +393,7 @@ class Broker:
         self._has_adopted = bool(folders)
         found = find_topics(folders, goes_by_name=self.is_read_only)
         self.log_manager.note_unknown_recovery_points(folders)
-        self.controller.adopt_topics(found, _KEEPS_EVERYTHING)
+        self.controller.adopt_topics(found)
         for topic, partitions in found.items() if not self.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "

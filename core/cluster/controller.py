@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.cluster.found_topics import FoundTopic
-from core.cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
 from core.cluster.metadata_record import MetadataRecord
+from core.cluster.single_broker import adoption_records, election_records, led_by_others
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -32,7 +33,6 @@ from core.protocol.schema.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
-    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -125,12 +125,7 @@ class Controller:
                 )
             ]
         )
-        self._elect(
-            TopicPartition(topic.name, number)
-            for topic in self.image.topics.values()
-            for number, partition in topic.partitions.items()
-            if partition.leader != self._node_id and self._node_id in partition.replicas
-        )
+        self._elect(led_by_others(self.image, self._node_id))
 
     def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         """For logs that had to be cut: an (epoch, offset) that was given once is not given again."""
@@ -152,15 +147,7 @@ class Controller:
         self._log.append([led_here.to_record(topic.topic_id, partition.partition)])
 
     def _elect(self, partitions: Iterable[TopicPartition]) -> None:
-        records: list[MetadataRecord] = [
-            PartitionChangeRecord(
-                partition_id=number,
-                topic_id=self.image.topics[topic].topic_id,
-                isr=[self._node_id],
-                leader=self._node_id,
-            )
-            for topic, number in partitions
-        ]
+        records = election_records(self.image, partitions, self._node_id)
         if records:
             self._log.append(records)
 
@@ -172,35 +159,13 @@ class Controller:
 
     # --- topics
 
-    def adopt_topics(self, topics: Mapping[FoundTopic, Mapping[int, int]], configs: Mapping[str, str]) -> None:
+    def adopt_topics(self, topics: Mapping[FoundTopic, Mapping[int, int]]) -> None:
         """Takes up topics whose partitions' folders are here and whose metadata are not, all at once: for each, by
-        partition, the epoch in which it is to be led. Partitions that are missing between them are somebody else's.
+        partition, the epoch in which it is to be led.
         """
-        records: list[MetadataRecord] = []
-        for topic, leader_epochs in topics.items():
-            records.append(TopicRecord(topic.name, topic.topic_id))
-            records += [
-                ConfigRecord(ConfigResourceType.TOPIC, topic.name, key, value) for key, value in configs.items()
-            ]
-            records += [
-                self._adopted_partition(topic, number, leader_epochs.get(number))
-                for number in range(max(leader_epochs) + 1)
-            ]
+        records = adoption_records(topics, self._node_id, self.directory_id)
         if records:
             self._log.append(records)
-
-    def _adopted_partition(self, topic: FoundTopic, number: int, leader_epoch: int | None) -> PartitionRecord:
-        is_here = leader_epoch is not None
-        return PartitionRecord(
-            partition_id=number,
-            topic_id=topic.topic_id,
-            replicas=[self._node_id if is_here else self._node_id + 1],
-            isr=[self._node_id] if is_here else [],
-            leader=self._node_id if is_here else NO_LEADER,
-            leader_epoch=leader_epoch or 0,
-            partition_epoch=0,
-            directories=[self.directory_id if is_here else bytes(16)],
-        )
 
     def create_topics(
         self,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.cluster.metadata_image import NO_LEADER, MetadataImage
+from core.cluster.found_topics import find_latest_epoch, find_topics
+from core.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionRegistration
 from core.cluster.metadata_log import read_metadata_image
+from core.cluster.single_broker import adoption_records, election_records, find_node_id, led_by_others
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
@@ -13,15 +15,24 @@ from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
+from core.log.meta_properties import read_meta_properties
 from core.log.partition_metadata_file import read_partition_metadata
 
 
 class DirectoryTopics:
-    """The topics of a data directory, from its metadata log where it has one and from its folders; writes nothing."""
+    """The topics of a data directory, from its metadata log if it has one and from its folders; writes nothing.
+
+    They are described as `plog serve --read-only` would describe them: it leads all that it has.
+    """
 
     def __init__(self, reader: DirectoryReader) -> None:
         self._reader = reader
         self._image = read_metadata_image(reader.directory) or MetadataImage()
+        self._node_id = _read_node_id(reader, self._image)
+        elected = election_records(self._image, led_by_others(self._image, self._node_id), self._node_id)
+        found = {} if self._image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
+        for record in [*elected, *adoption_records(found, self._node_id, bytes(16))]:
+            self._image.apply(record)
 
     def names(self) -> list[str]:
         return sorted(self._image.topics.keys() | self._reader.topics.keys())
@@ -46,18 +57,20 @@ class DirectoryTopics:
         topic = self._image.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic else None
         start = end = size = 0
+        latest_epoch = -1
         damaged: tuple[str, ...] = ()
         if partition in self._reader.partitions:
             failures: list[AccessError] = []
             log = self._reader.open(partition, failures.append)
             start, end = log.start_offset, log.end_offset
+            latest_epoch = find_latest_epoch(log.directory)
             size = sum(segment.records.size_bytes for segment in log.segments)
             log.close()
             damaged = (*_damaged(log.directory), *map(str, failures), *map(str, log.unreadable))
         return PartitionDescription(
             partition.partition,
             known.leader if known else NO_LEADER,
-            known.leader_epoch if known else -1,
+            _leader_epoch(known, latest_epoch) if known else -1,
             known.replicas if known else (),
             known.isr if known else (),
             start,
@@ -65,6 +78,19 @@ class DirectoryTopics:
             size,
             damaged,
         )
+
+
+def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
+    try:
+        meta = read_meta_properties(reader.directory)
+    except CorruptRecordError:
+        meta = None
+    return meta.node_id if meta is not None else find_node_id(image, reader.partitions)
+
+
+def _leader_epoch(known: PartitionRegistration, latest_epoch: int) -> int:
+    """A log that knows of later epochs than the metadata begins a new one when it is served."""
+    return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch
 
 
 def _damaged(directory: Path) -> tuple[str, ...]:

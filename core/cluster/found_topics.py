@@ -31,7 +31,8 @@ def find_topics(
 
     Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
     What no topic can be is left out, with a warning. With `goes_by_name` no folder is left out for its id, which may be
-    damaged, or a copy's: a topic whose id another has gets one of its own.
+    damaged, or a copy's: a topic whose id another has, or that has none, gets one that is made of its name, the same
+    each time.
     """
     names: dict[str, dict[int, Path]] = {}
     for partition, path in sorted(folders.items()):
@@ -40,23 +41,32 @@ def find_topics(
     for name, paths in names.items():
         ids = {number: _topic_id(path) for number, path in paths.items()}
         counted = Counter(topic_id for topic_id in ids.values() if topic_id is not None).most_common(1)
-        topic = FoundTopic(name, counted[0][0] if counted else random_uuid())
+        topic = FoundTopic(name, counted[0][0] if counted else _new_id(name, goes_by_name=goes_by_name))
         try:
             ensure_valid_topic_name(name)
             twin = next((other.name for other in found if other.topic_id == topic.topic_id), None)
             if twin is not None and goes_by_name:
-                topic = topic._replace(topic_id=random_uuid())
+                topic = topic._replace(topic_id=_new_id(name, goes_by_name=True))
             elif twin is not None:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{twin} has the same topic id")
         except KafkaError as error:
             _log.warning("the folders of %s are left alone: %s", name, error)
             continue
         found[topic] = {
-            number: _latest_epoch(path) + 1
+            number: find_latest_epoch(path) + 1
             for number, path in paths.items()
             if goes_by_name or ids[number] in (None, topic.topic_id)
         }
     return found
+
+
+def _new_id(name: str, *, goes_by_name: bool) -> bytes:
+    if not goes_by_name:
+        return random_uuid()
+    from uuid import NAMESPACE_DNS, uuid5  # which most directories do without
+
+    raw = uuid5(NAMESPACE_DNS, f"{name}.topic").bytes
+    return bytes([raw[0] & 0x7F]) + raw[1:]  # whose text does not begin with '-'
 
 
 def _topic_id(path: Path) -> bytes | None:
@@ -67,7 +77,7 @@ def _topic_id(path: Path) -> bytes | None:
         return None
 
 
-def _latest_epoch(path: Path) -> int:
+def find_latest_epoch(path: Path) -> int:
     """-1 where the folder knows none, or not readably: the log itself is asked later."""
     epochs = path / LEADER_EPOCH_CHECKPOINT
     try:

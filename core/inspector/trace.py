@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import CorruptRecordError, KafkaError, UnreadableFileError
+from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.inspector.key_search import find_last, with_key
 from core.inspector.surroundings import DirectorySurroundings
@@ -192,7 +193,7 @@ class Tracer:
             newest = max((batch.max_timestamp for batch in log.headers_of(segment)), default=-1)
             due = newest + config.retention_ms
             when = "was due" if due <= self._now_ms else "is due"
-            yield f"retention.ms {config.retention_ms}: its segment {when} for deletion at {due}"
+            yield f"retention.ms {config.retention_ms}: its segment {when} for deletion at {time_text(due)}"
         if config.retention_bytes >= 0:
             behind = sum(s.records.size_bytes for s in log.segments if s.base_offset > segment.base_offset)
             left = config.retention_bytes - behind
