@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cli.options import say
 from cli.pipes import widen
-from core.common.errors import UsageError
-from core.common.filesystem import access_error
+from core.common.errors import PlogError, UsageError
+from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings, stitch
 from core.records.columns import RecordColumns
@@ -43,7 +44,7 @@ class Sink(Protocol):
         """All rows, or those whose numbers `order` has, in that order. They are out when it returns, but of Parquet."""
 
     def close(self, *, is_whole: bool) -> None:
-        """`is_whole`: whether all came that was to come."""
+        """Writes what the format has at its end. `is_whole`: whether all came that was to come."""
 
 
 def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks]) -> Sink:
@@ -51,32 +52,52 @@ def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition
 
     UsageError for a format that there is not, AccessError where the file can't be made.
     """
+    if out is None:
+        if format_ == PARQUET:
+            raise UsageError("--format parquet goes into a file", hint="--out FILE")
+        widen(sys.stdout)
+        return _make_sink(format_, sys.stdout.buffer, watermarks)
+    file = OutFile(out)
+    try:
+        return _FileSink(file, _make_sink(format_, file.file, watermarks))
+    except PlogError:
+        file.discard()
+        raise
+
+
+def _make_sink(format_: str, out: BinaryIO, watermarks: Mapping[TopicPartition, Watermarks]) -> Sink:
     if format_ == VALUE:
-        return ValueSink(_open(out))
+        return ValueSink(out)
     if format_ == PARQUET:
         from cli.arrow_out import ParquetSink
 
-        if out is None:
-            raise UsageError("--format parquet goes into a file", hint="--out FILE")
         return ParquetSink(out)
     if format_ == ARROW:
         from cli.arrow_out import ArrowSink
 
-        return ArrowSink(_open(out))
+        return ArrowSink(out)
     from cli.text_out import TextSink, make_formatter
 
-    formatter = make_formatter(format_, watermarks)
-    return TextSink(_open(out), formatter)
+    return TextSink(out, make_formatter(format_, watermarks))
 
 
-def _open(out: Path | None) -> BinaryIO:
-    if out is None:
-        widen(sys.stdout)
-        return sys.stdout.buffer
-    try:
-        return out.open("wb")
-    except OSError as error:
-        raise access_error(error, out, "write") from error
+class _FileSink:
+    """One that writes into a file."""
+
+    def __init__(self, file: OutFile, sink: Sink) -> None:
+        self._file = file
+        self._sink = sink
+        self.write = sink.write
+
+    def close(self, *, is_whole: bool) -> None:
+        try:
+            self._sink.close(is_whole=is_whole)
+        except OSError:
+            self._file.discard()  # nobody can read it without its end
+            raise
+        kept = self._file.end(is_whole=is_whole)
+        if kept is not None:
+            say(f"what came before is in {kept}")
 
 
 class ValueSink:
@@ -93,9 +114,8 @@ class ValueSink:
             self._out.write(text)
         self._out.flush()
 
-    def close(self, *, is_whole: bool) -> None:  # noqa: ARG002 - what is written is written
-        if self._out is not sys.stdout.buffer:
-            self._out.close()
+    def close(self, *, is_whole: bool) -> None:
+        pass  # what is written is written
 
 
 _Lines = tuple[memoryview, npt.NDArray[np.int32]]

@@ -13,6 +13,9 @@ from typing import NoReturn
 def main() -> None:
     """Runs the command line and exits with its code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or NumPy starts threads, for what nothing here asks it
+    from cli.standard_streams import open_standard_streams
+
+    open_standard_streams()
     from cli.main import run
 
     _leave(run())

@@ -52,7 +52,7 @@ def gaps(
       plog gaps sample-data/partition/txn_multisegment-0
     """
     from core.common.errors import UnreadableFileError, UsageError
-    from core.common.filesystem import write_report
+    from core.common.out_file import write_whole
     from core.inspector.file_kind import ensure_there
     from core.inspector.findings import unreadable_finding
     from core.inspector.verify import nothing_there
@@ -83,7 +83,7 @@ def gaps(
         write_rows(listed, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
-        write_report(certificate, text + "\n")
+        write_whole(certificate, f"{text}\n".encode())
     loss = sum(row["count"] for row in of_losses)
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)
