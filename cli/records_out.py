@@ -47,8 +47,11 @@ class Sink(Protocol):
         """Writes what the format has at its end. `is_whole`: whether all came that was to come."""
 
 
-def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks]) -> Sink:
-    """`watermarks`: of the partitions that rows are of.
+def open_sink(
+    format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks], *, is_endless: bool = False
+) -> Sink:
+    """`watermarks`: of the partitions that rows are of. A file that `is_endless` has its name from its first record on,
+    for whoever wants to see it grow; but for Parquet, which can't be read before its end.
 
     UsageError for a format that there is not, AccessError where the file can't be made.
     """
@@ -59,10 +62,11 @@ def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition
         return _make_sink(format_, sys.stdout.buffer, watermarks)
     file = OutFile(out)
     try:
-        return _FileSink(file, _make_sink(format_, file.file, watermarks))
+        sink = _make_sink(format_, file.file, watermarks)
     except PlogError:
         file.discard()
         raise
+    return _FileSink(file, sink, grows=is_endless and format_ != PARQUET)
 
 
 def _make_sink(format_: str, out: BinaryIO, watermarks: Mapping[TopicPartition, Watermarks]) -> Sink:
@@ -84,10 +88,15 @@ def _make_sink(format_: str, out: BinaryIO, watermarks: Mapping[TopicPartition, 
 class _FileSink:
     """One that writes into a file."""
 
-    def __init__(self, file: OutFile, sink: Sink) -> None:
+    def __init__(self, file: OutFile, sink: Sink, *, grows: bool) -> None:
         self._file = file
         self._sink = sink
-        self.write = sink.write
+        self._grows = grows
+
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        self._sink.write(page, order)
+        if self._grows:
+            self._file.put_in_place()
 
     def close(self, *, is_whole: bool) -> None:
         try:
