@@ -6,18 +6,14 @@ key binary, value binary, headers list<struct<name: binary, value: binary>>, lea
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from cli.format_pattern import timestamp_type
-from cli.options import say
 from cli.records_out import Int64s, PartitionRows
-from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.records.columns import RecordColumns
 
@@ -90,22 +86,15 @@ class ArrowSink:
         if is_whole:
             self._writer.close()
             self._out.flush()
-        if self._out is not sys.stdout.buffer:
-            self._out.close()
 
 
 class ParquetSink:
-    """`FILE.partial` until it is whole; it keeps that name, and can be read, where something went wrong."""
+    """A file that can be read as far as it goes, if it is closed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, out: BinaryIO) -> None:
         import pyarrow.parquet as pq
 
-        self._path = path
-        self._partial = path.with_name(f"{path.name}.partial")
-        try:
-            self._writer = pq.ParquetWriter(self._partial, ARROW_SCHEMA, compression="zstd")
-        except OSError as error:
-            raise access_error(error, path, "write") from error
+        self._writer = pq.ParquetWriter(pa.PythonFile(out, mode="w"), ARROW_SCHEMA, compression="zstd")
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
 
@@ -123,10 +112,6 @@ class ParquetSink:
         self._waiting.clear()
         self._rows = self._bytes = 0
 
-    def close(self, *, is_whole: bool) -> None:
+    def close(self, *, is_whole: bool) -> None:  # noqa: ARG002 - a part can be read too
         self._write_group()
         self._writer.close()
-        if is_whole:
-            self._partial.replace(self._path)
-        else:
-            say(f"what came before is in {self._partial}")

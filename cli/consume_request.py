@@ -222,13 +222,14 @@ def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
 @contextlib.contextmanager
 def _sink(request: ConsumeRequest) -> Iterator[Sink]:
     """Whole as well where somebody stops what has no end."""
-    sink = open_sink(request.format, request.out, request.watermarks, is_raw=request.is_raw)
+    is_endless = request.follow or request.group is not None
+    sink = open_sink(request.format, request.out, request.watermarks, is_raw=request.is_raw, is_endless=is_endless)
     is_whole = False
     try:
         yield sink
         is_whole = True
     except KeyboardInterrupt:
-        is_whole = request.follow or request.group is not None
+        is_whole = is_endless
         raise
     finally:
         with undivided(FINISHING_SECONDS if request.out is None else float("inf")):

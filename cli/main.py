@@ -20,11 +20,13 @@ from cli.config_file import apply_config, ensure_config, find_default
 from cli.options import say
 from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
+from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from core import VERSION
 from core.common.errors import AccessError, KafkaError, PlogError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
+from core.common.filesystem import access_error
 
 COMMANDS = {
     "serve": "Run a broker that every Kafka client can talk to.",
@@ -53,6 +55,7 @@ COMMANDS = {
 EXIT_OUR_BUG = 4
 _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
 """What the system answers only if a program asks it wrongly."""
+_ERRNOS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 EXIT_INTERRUPTED = 130
 
 
@@ -195,7 +198,12 @@ def _run(args: list[str] | None) -> int:
         _stop_writing()  # which typer made an exit of
         return 0
     except OSError as error:
-        return _tell_our_bug(error) if error.errno in _OUR_ERRNOS else _tell(_refused(error))
+        is_of_stream = error.filename in (STDIN, STDOUT)
+        if is_of_stream:
+            _stop_writing()
+        elif error.errno in _OUR_ERRNOS:
+            return _tell_our_bug(error)
+        return _tell(_refused(error))
     except Exception as error:  # noqa: BLE001 - the door of the command line
         return _tell_our_bug(error)
 
@@ -211,11 +219,14 @@ def _tell(error: PlogError) -> int:
 
 
 def _refused(error: OSError) -> AccessError:
-    """Of what the system refused where nobody reckoned with it: a share that went away, a folder that changed."""
+    """What the system refused where nobody reckoned with it: a share that went away, a folder that changed."""
     path = error.filename2 or error.filename
-    where = "" if path is None else f" {os.fsdecode(path)}" if isinstance(path, str | bytes) else ""
-    reason = (error.strerror or str(error)).lower()
-    return AccessError(f"could not read or write{where}: {reason} (errno {error.errno})")
+    if path in (STDIN, STDOUT):
+        return access_error(error, path, "read" if path == STDIN else "write")
+    doing = "write" if error.errno in _ERRNOS_OF_WRITING else "read or write"
+    told = access_error(error, os.fsdecode(path) if isinstance(path, str | bytes) else "", doing)
+    told.message += f" (errno {error.errno})"
+    return told
 
 
 def _tell_usage(error: Any) -> int:  # typer's ClickException

@@ -9,15 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from cli.options import say
 from cli.pipes import widen
-from cli.terminal import ByteSink, EscapedBytes, ensure_no_terminal, is_terminal
-from core.common.errors import UsageError
-from core.common.filesystem import access_error
+from cli.terminal import ByteSink, ensure_no_terminal, is_terminal, open_stdout
+from core.common.errors import PlogError, UsageError
+from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings, stitch
 from core.records.columns import RecordColumns
@@ -44,49 +45,81 @@ class Sink(Protocol):
         """All rows, or those whose numbers `order` has, in that order. They are out when it returns, but of Parquet."""
 
     def close(self, *, is_whole: bool) -> None:
-        """`is_whole`: whether all came that was to come."""
+        """Writes what the format has at its end. `is_whole`: whether all came that was to come."""
 
 
 def open_sink(
-    format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks], *, is_raw: bool = False
+    format_: str,
+    out: Path | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    *,
+    is_raw: bool = False,
+    is_endless: bool = False,
 ) -> Sink:
-    """`watermarks`: of the partitions that rows are of; `is_raw`: no byte is changed on a terminal, either.
+    """`watermarks`: of the partitions that rows are of; `is_raw`: no byte is changed on a terminal, either. A file that
+    `is_endless` has its name from its first record on, for whoever wants to see it grow; but for Parquet, which can't
+    be read before its end.
 
     UsageError for a format that there is not, AccessError where the file can't be made.
     """
+    if out is None:
+        if format_ == PARQUET:
+            raise UsageError("--format parquet goes into a file", hint="--out FILE")
+        if format_ == ARROW:
+            ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")
+        widen(sys.stdout)
+        is_escaped = is_terminal() and not is_raw
+        stdout = open_stdout(is_raw=is_raw or format_ not in (VALUE, ENVELOPE))  # patterns escape each field
+        return _make_sink(format_, stdout, watermarks, is_escaped=is_escaped)
+    file = OutFile(out)
+    try:
+        sink = _make_sink(format_, file.file, watermarks)
+    except PlogError:
+        file.discard()
+        raise
+    return _FileSink(file, sink, grows=is_endless and format_ != PARQUET)
+
+
+def _make_sink(
+    format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
+) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
     if format_ == VALUE:
-        return ValueSink(_open(out, is_raw=is_raw))
+        return ValueSink(out)
     if format_ == PARQUET:
         from cli.arrow_out import ParquetSink
 
-        if out is None:
-            raise UsageError("--format parquet goes into a file", hint="--out FILE")
         return ParquetSink(out)
     if format_ == ARROW:
         from cli.arrow_out import ArrowSink
 
-        if out is None:
-            ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")
-        return ArrowSink(_open_binary(out))
+        return ArrowSink(out)
     from cli.text_out import TextSink, make_formatter
 
-    is_escaped = out is None and is_terminal() and not is_raw
-    formatter = make_formatter(format_, watermarks, is_escaped=is_escaped)
-    return TextSink(_open(out, is_raw=format_ != ENVELOPE or is_raw), formatter)
+    return TextSink(out, make_formatter(format_, watermarks, is_escaped=is_escaped))
 
 
-def _open(out: Path | None, *, is_raw: bool) -> ByteSink:
-    return EscapedBytes() if out is None and is_terminal() and not is_raw else _open_binary(out)
+class _FileSink:
+    """One that writes into a file."""
 
+    def __init__(self, file: OutFile, sink: Sink, *, grows: bool) -> None:
+        self._file = file
+        self._sink = sink
+        self._grows = grows
 
-def _open_binary(out: Path | None) -> BinaryIO:
-    if out is None:
-        widen(sys.stdout)
-        return sys.stdout.buffer
-    try:
-        return out.open("wb")
-    except OSError as error:
-        raise access_error(error, out, "write") from error
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        self._sink.write(page, order)
+        if self._grows:
+            self._file.put_in_place()
+
+    def close(self, *, is_whole: bool) -> None:
+        try:
+            self._sink.close(is_whole=is_whole)
+        except OSError:
+            self._file.discard()  # nobody can read it without its end
+            raise
+        kept = self._file.end(is_whole=is_whole)
+        if kept is not None:
+            say(f"what came before is in {kept}")
 
 
 class ValueSink:
@@ -103,9 +136,8 @@ class ValueSink:
             self._out.write(text)
         self._out.flush()
 
-    def close(self, *, is_whole: bool) -> None:  # noqa: ARG002 - what is written is written
-        if self._out is not sys.stdout.buffer:
-            self._out.close()
+    def close(self, *, is_whole: bool) -> None:
+        pass  # what is written is written
 
 
 _Lines = tuple[memoryview, npt.NDArray[np.int32]]

@@ -19,6 +19,9 @@ def main() -> None:
     if isinstance(sys.stdout.buffer, io.RawIOBase):
         sys.stdout = _buffered(sys.stdout)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or NumPy starts threads, for what nothing here asks it
+    from cli.standard_streams import open_standard_streams
+
+    open_standard_streams()
     from cli.main import run
 
     _leave(run())

@@ -62,8 +62,8 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.common.errors import UnreadableFileError
-    from core.common.filesystem import write_report
+    from core.common.errors import UnreadableFileError, UsageError
+    from core.common.out_file import write_whole
     from core.inspector.findings import unreadable_finding
     from core.log.gap_ledger import LOSING_REASONS
 
@@ -94,7 +94,7 @@ def gaps(
         write_rows(listed, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
-        write_report(certificate, text + "\n")
+        write_whole(certificate, f"{text}\n".encode())
     loss = sum(row["count"] for row in of_losses)
     say(f"{', '.join(places)}: {_count_text(accounts, rows)}, {loss} of them lost or unexplained")
     raise typer.Exit(max(say_failures(failures), print_findings(beside), 1 if loss else 0))

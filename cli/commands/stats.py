@@ -73,9 +73,9 @@ def stats(
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
-        from core.common.filesystem import write_report
+        from core.common.out_file import write_whole
 
-        write_report(html, stats_html(found))
+        write_whole(html, stats_html(found).encode())
         say(f"report written to {html}")
     elif output is OutputFormat.json:
         print(json.dumps([{"log": name, **log} for name, log in found.items()], indent=2))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.common.errors import PlogError, UsageError
-from core.common.filesystem import access_error, write_whole
+from core.common.filesystem import access_error
+from core.common.out_file import write_whole
 from core.security.certificates import Certificate, Validity, make_ca, sign
 
 STORE_PASSWORD = "changeit"  # noqa: S105 - Java's word for a key store whose file's mode is what protects it

@@ -231,32 +231,25 @@ def ensure_regular_mode(mode: int, path: Path | str) -> None:
     raise OSError(errno.EINVAL, f"is {kind}, no regular file", str(path))
 
 
-def write_report(path: Path, text: str) -> None:
-    """A file that a user asked for; AccessError where it can't be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise access_error(error, path, "write") from error
-
-
-def write_whole(path: Path, content: bytes, *, mode: int) -> None:
-    """A file that a user asked for, whole or not at all, and never readable by more than `mode` says. AccessError where
-    it can't be written.
-    """
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        beside.unlink(missing_ok=True)  # of somebody who was stopped; its mode may be another
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
-            file.write(content)
-            file.flush()
-            sync_all(fd)
-        beside.replace(path)
-    except OSError as error:
-        raise access_error(error, path, "write") from error
+_HINTS = {
+    errno.ENOSPC: "the disk is full: free some space there, or use another disk",
+    errno.EDQUOT: "the user's share of the disk is used up: free some space there, or use another disk",
+    errno.EFBIG: "a file may not be as large there: see ulimit -f, and what the file system allows",
+    errno.EROFS: "the file system is mounted read-only: use a place on another one",
+    errno.EACCES: "see who may use it, and its folders: namei -l PATH",
+    errno.EPERM: "see who may use it, and whether the file system allows it: lsattr PATH",
+    errno.EMFILE: "this process may not open more files: raise the limit with ulimit -n",
+    errno.ENFILE: "all processes together have too many files open: see sysctl fs.file-max",
+    errno.ELOOP: "a symbolic link leads back to itself: see namei -l PATH",
+}
+"""What to do, by what the system says."""
 
 
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
     """The AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()
-    return AccessError(f"could not {doing} {path}: {reason}", where=str(path))
+    where = f" {path}" if str(path) else ""
+    hint = _HINTS.get(error.errno or 0)
+    return AccessError(
+        f"could not {doing}{where}: {reason}", where=str(path), hint=hint and hint.replace("PATH", str(path))
+    )

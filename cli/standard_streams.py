@@ -1,0 +1,85 @@
+"""stdin, stdout and stderr as every command wants them, whoever started it and with whatever open.
+
+- A descriptor that was closed when plog began is filled: otherwise the next file that is opened, a log perhaps, would
+  get its number, and what is meant for the terminal would be written into the log. Whoever reads a stdin or writes to a
+  stdout that was closed gets an error.
+- An error of stdin or stdout names the stream, as one of a file names the file; `cli/main.py` makes a message of it.
+- Talk on stderr that nobody can read is dropped: the work goes on, and the exit code is what it would have been.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any
+
+from core.common.out_file import NamedFile
+
+STDIN, STDOUT = "stdin", "stdout"
+
+_CLOSED = "it is closed"
+
+
+class _ClosedStdin(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ARG002
+        raise OSError(errno.EBADF, _CLOSED, STDIN)
+
+
+class _ClosedStdout(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
+
+    def write(self, data: Any, /) -> int:  # noqa: ARG002
+        raise OSError(errno.EBADF, _CLOSED, STDOUT)
+
+
+class _Stderr(io.FileIO):
+    def write(self, data: Any, /) -> Any:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
+def open_standard_streams() -> None:
+    """Puts the three streams in the places of Python's own. It is called once, before any file is opened."""
+    for number in range(3):
+        _fill(number)
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedStdin()), encoding="utf-8")
+    out = _ClosedStdout() if sys.stdout is None else NamedFile(1, STDOUT, closefd=False)
+    sys.stdout = _writer(out, sys.stdout)
+    sys.stderr = _writer(_Stderr(2, "wb", closefd=False), sys.stderr, is_talk=True)
+
+
+def _fill(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+
+
+def _writer(raw: io.RawIOBase, before: Any, *, is_talk: bool = False) -> io.TextIOWrapper:
+    """`before`: Python's own stream, whose encoding is kept; None if its descriptor was closed."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if before is None else before.encoding,
+        errors="backslashreplace" if before is None else before.errors,
+        newline="\n",
+        line_buffering=is_talk or (before is not None and (before.line_buffering or before.write_through)),
+    )

@@ -1,0 +1,137 @@
+"""Files that a user asked for, such as that of `--out`: whole under their name, or not at all.
+
+A regular file is written beside, as `FILE.partial`, synced, and renamed once it is whole: a run that fails leaves what
+was there before. What it wrote keeps the name `FILE.partial`, if that is anything. A pipe or a device is written
+directly, and so is `/dev/stdout`, whatever it leads to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from core.common.filesystem import access_error
+
+_PLAIN_MODE = 0o666
+_DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+"""Names in these stand for what is open already."""
+
+
+class NamedFile(io.FileIO):
+    """One whose errors on writing name it, which the system's do not."""
+
+    def __init__(self, fd: int, name: str, *, closefd: bool = True) -> None:
+        super().__init__(fd, "wb", closefd=closefd)
+        self._told_name = name
+
+    def write(self, data: Any, /) -> Any:  # as FileIO has them
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._told_name) from None
+
+
+class OutFile:
+    """Where a command writes what its user asked for; owned by one task. `file` takes the bytes; `end` comes last."""
+
+    def __init__(self, path: Path, *, mode: int = _PLAIN_MODE) -> None:
+        """AccessError if it can't be written. `mode`: of a new file; one that is replaced hands on its own."""
+        self._path = path
+        self._partial: Path | None = None
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC) if _is_direct(path) else self._beside(mode)
+        except OSError as error:
+            failure = access_error(error, path, "write")
+            if error.errno == errno.ENOENT:
+                failure.hint = f"make its folder first: mkdir -p {path.absolute().parent}"
+            raise failure from error
+        self.file: BinaryIO = io.BufferedWriter(NamedFile(fd, str(path)))
+
+    def _beside(self, mode: int) -> int:
+        self._path = self._path.resolve()  # of a link, where it leads
+        self._partial = self._path.with_name(f"{self._path.name}.partial")
+        if mode == _PLAIN_MODE and self._path.exists():
+            mode = stat.S_IMODE(self._path.stat().st_mode)
+        self._partial.unlink(missing_ok=True)  # of a run that failed; its mode may be another
+        return os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+
+    def end(self, *, is_whole: bool) -> Path | None:
+        """Gives the file its name if it is whole. Otherwise gives where what was written stays, None if nothing was.
+        AccessError if the last bytes of a whole file can't be written, nothing stays then.
+        """
+        failure = self._close()
+        if not is_whole:
+            return self._keep()
+        if failure is not None:
+            self.discard()
+            raise access_error(failure, self._path, "write") from failure
+        self.put_in_place()
+        return None
+
+    def put_in_place(self) -> None:
+        """Gives the file its name, if it has not got it; it may grow after that. AccessError if the system refuses."""
+        if self._partial is None:
+            return
+        try:
+            self._partial.replace(self._path)
+        except OSError as error:
+            self.discard()
+            raise access_error(error, self._path, "write") from error
+        self._partial = None
+
+    def _close(self) -> OSError | None:
+        """What the system refused, if anything."""
+        try:
+            self.file.flush()
+            if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
+                os.fsync(self.file.fileno())
+        except OSError as error:
+            return error
+        finally:
+            with contextlib.suppress(OSError):
+                self.file.close()
+        return None
+
+    def _keep(self) -> Path | None:
+        """Where there is something in the partial file."""
+        if self._partial is None:
+            return None
+        with contextlib.suppress(OSError):
+            if self._partial.stat().st_size:
+                return self._partial
+        self.discard()
+        return None
+
+    def discard(self) -> None:
+        """Closes the file and takes away what was written, unless it has its name already."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        if self._partial is not None:
+            with contextlib.suppress(OSError):
+                self._partial.unlink()
+
+
+def _is_direct(path: Path) -> bool:
+    """OSError as the system says."""
+    if path.absolute().parent in _DESCRIPTORS:
+        return True
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = _PLAIN_MODE) -> None:
+    """A file of which all is known, never readable by more than `mode` says. AccessError if it can't be written."""
+    out = OutFile(path, mode=mode)
+    try:
+        out.file.write(content)
+    except OSError as error:
+        out.discard()
+        raise access_error(error, path, "write") from error
+    out.end(is_whole=True)
