@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, PlogError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION
 from core.spark.java_home import java_environment
+from core.spark.jvm_start import kill, killed_if_broken_off
 from core.spark.pyspark_version import ensure_pyspark
 from core.spark.shipping import is_local, ship, with_retries
 
@@ -79,11 +81,15 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     if PLOG_MAX_EXPANSION in os.environ:
         builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
     with _output_to(log):
+        on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            session = builder.getOrCreate()
+            with killed_if_broken_off():
+                session = builder.getOrCreate()
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
+        finally:
+            _restore(on_interrupt)
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
@@ -93,9 +99,32 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         yield session
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise _jvm_failure(session, log) or _failure(error, log) from error
+    except KeyboardInterrupt:
+        _stop(session, log)
+        process = _jvm_of(session)
+        if process is not None:
+            kill(process)
+        raise
     finally:
-        with _output_to(log), suppress(Py4JError, OSError):  # of a JVM that was killed
-            session.stop()
+        _stop(session, log)
+
+
+def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
+    """Takes away PySpark's own handler of Ctrl-C: one that comes then is to end the command as other signals do."""
+    if threading.current_thread() is threading.main_thread() and on_interrupt is not None:
+        signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _stop(session: SparkSession, log: Path) -> None:
+    from py4j.protocol import Py4JError
+
+    with _output_to(log), suppress(Py4JError, OSError):  # of a JVM that was killed
+        session.stop()
+
+
+def _jvm_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """None where it is no child of ours."""
+    return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
 
 
 def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Callable[[], None] = lambda: None) -> None:
@@ -119,7 +148,8 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
             look()
-    except KeyboardInterrupt:  # Spark's own handler has cancelled its jobs
+    except KeyboardInterrupt:
+        session.sparkContext.cancelAllJobs()
         thread.join(_CANCEL_SECONDS)
         raise
     if failures:
@@ -129,7 +159,7 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
 
 def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
     """What is said of a JVM that has ended before its job; None while it lives, or where it is no child of ours."""
-    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
+    process = _jvm_of(session)
     if process is None:
         return None
     try:

@@ -1,0 +1,67 @@
+"""Starts Spark's JVM so that nothing of it is left if the start is broken off.
+
+PySpark keeps the process to itself until the JVM has said where it listens. Whatever ends that wait leaves a shell or a
+JVM behind, which waits for a caller that does not come.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def killed_if_broken_off() -> Iterator[None]:
+    """Kills what PySpark starts in the block, with its children, if an exception ends the block. To be used by the main
+    thread.
+    """
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str], *, preexec_fn: Callable[[], None], **how: Any) -> subprocess.Popen[bytes]:
+        def prepare() -> None:
+            preexec_fn()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # until it is known what was started
+        try:
+            process = subprocess.Popen(command, preexec_fn=prepare, **how)  # noqa: S603 - PySpark's own command
+            started.append(process)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return process
+
+    popen, java_gateway.Popen = java_gateway.Popen, start
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            kill(process)
+        raise
+    finally:
+        java_gateway.Popen = popen
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """With the shells, and the other JVM, that start it. They stay in our process group: who kills that kills all."""
+    for pid in (*_descendants(process.pid), process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    """None where the system does not say: they end by themselves, a second later."""
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [found for child in children for found in (*_descendants(child), child)]

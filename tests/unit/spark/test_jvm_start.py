@@ -1,0 +1,64 @@
+"""A replay that is stopped while Spark starts: nothing that was started stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import PLOG, call_plog
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+JAVA = """#!/bin/sh
+[ "$*" = -version ] || exec sleep 600
+echo 'openjdk version "17.0.1"' >&2
+"""
+"""A JVM that does not come up."""
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Process -> the name of its program."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found |= {int(child): Path(f"/proc/{child}/comm").read_text().strip()} | descendants(int(child))
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_jvm_stays(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA)
+    java.chmod(0o755)
+    where = ["--data-dir", str(tmp_path / "data")]
+    assert call_plog("produce", "t", *where, stdin=b"a\n").returncode == 0
+    replay = subprocess.Popen(
+        [PLOG, "spark-replay", "t", "--to", f"parquet:{tmp_path / 'out'}", *where],
+        env={**os.environ, "JAVA_HOME": str(java.parent.parent)},
+    )
+    deadline = time.monotonic() + 60
+    started: dict[int, str] = {}
+    while "sleep" not in started.values():
+        assert time.monotonic() < deadline
+        assert replay.poll() is None
+        time.sleep(0.01)  # it says nothing of what it starts
+        try:
+            started = descendants(replay.pid)
+        except FileNotFoundError:  # one has ended meanwhile
+            continue
+    replay.send_signal(number)
+    assert replay.wait(60) == code
+    assert [name for pid, name in started.items() if is_alive(pid)] == []
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # whoever adopted it has yet to notice
