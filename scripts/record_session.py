@@ -32,7 +32,7 @@ plog consume flights --filter 'value.dest == "SFO" and value.dep_delay > 200' \
 
 plog verify sample-data/damaged
 
-plog recover sample-data/damaged --fix-bits 2>&1 | head -4
+plog recover sample-data/damaged --fix-bits >plan.txt
 
 plog dump-segment --hex data/flights-0/00000000000000000000.log | head -13
 """.strip().split("\n\n")

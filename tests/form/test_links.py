@@ -75,6 +75,8 @@ def test_the_site_has_every_document() -> None:
     elsewhere = {"changes", "tests"}  # for who works in these folders
     wanted = {str(p.relative_to(ROOT)) for p in read if p.relative_to(ROOT).parts[0] not in elsewhere}
     assert wanted <= set(pages)
+    linked = {path for page in pages for path, _ in links_of(ROOT / page) if path.suffix == ".md"}
+    assert {str(path.relative_to(ROOT)) for path in linked} <= set(pages)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
