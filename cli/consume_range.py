@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cli.options import say
 from core.client.record_source import Offsets, RecordSource
 from core.common.errors import UsageError
-from core.common.time_text import find_time
+from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition
 
 _FIRST_TIME = 100_000_000_000
@@ -63,7 +63,7 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
         return dict.fromkeys(partitions, int(text))
     timestamp = find_time(text, time.time_ns() // 1_000_000)
     if timestamp is None and text.removeprefix("@").isdecimal():
-        timestamp = int(text.removeprefix("@"))
+        timestamp = ensure_milliseconds(int(text.removeprefix("@")), text)
     if timestamp is None:
         raise UsageError(
             f"{text!r} is no place in a topic",

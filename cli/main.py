@@ -16,13 +16,15 @@ from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
 from cli.config_file import apply_config, ensure_config, find_default
+from cli.number_limits import limit_numbers
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
+from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, find_hint
 from core.common.printable import printable
 
 COMMANDS = {
@@ -103,6 +105,7 @@ def _add_options(command: Any) -> None:
         _add_options(below)
     if not hasattr(command, "commands"):
         add_security_options(command)
+        limit_numbers(command)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
@@ -188,14 +191,11 @@ def run(args: list[str] | None = None) -> int:
         _stop_writing()  # which typer made an exit of
         return 0
     except OSError as error:
-        is_of_stream = error.filename in (STDIN, STDOUT)
-        if is_of_stream:
-            _stop_writing()
-        elif error.errno in _OUR_ERRNOS:
-            return _tell_our_bug(error)
-        return _tell(_refused(error))
+        return _tell_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
-        return _tell_our_bug(error)
+        loop = error.__context__
+        is_loop = isinstance(loop, OSError) and loop.errno == errno.ELOOP  # which pathlib makes a RuntimeError of
+        return _tell_refused(loop) if is_loop else _tell_our_bug(error)
 
 
 def _tell(error: PlogError) -> int:
@@ -203,9 +203,19 @@ def _tell(error: PlogError) -> int:
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
     print(f"error: {code}{printable(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {printable(error.hint)}", file=sys.stderr)
+    is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    hint = error.hint or (find_hint(error.message) if is_of_disk else None)
+    if hint:
+        print(f"hint: {printable(hint)}", file=sys.stderr)
     return error.exit_code
+
+
+def _tell_refused(error: OSError) -> int:
+    if error.filename == STDOUT:
+        _stop_writing()
+    elif error.filename != STDIN and error.errno in _OUR_ERRNOS:
+        return _tell_our_bug(error)
+    return _tell(_refused(error))
 
 
 def _refused(error: OSError) -> AccessError:
