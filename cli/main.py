@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -254,4 +255,5 @@ def _is_debugging() -> bool:
 
 def _stop_writing() -> None:
     """Nobody reads our output any more; Python must not complain of that at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # of a stdout that is closed, which has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,6 +17,7 @@ import typer
 from cli.findings_out import print_findings
 from cli.options import SchemaRegistryOption, each_of, say, say_failures
 from cli.output import OutputFormat, Row, is_terminal, write_rows
+from cli.standard_streams import STDOUT
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
@@ -202,11 +203,16 @@ def _print_text(dump: FileDump) -> None:
     sys.stdout.flush()
     try:
         fd = sys.stdout.fileno()
-    except OSError:  # no real file: a test's
+    except OSError:  # no real file: a test's, or a stdout that is closed
         for piece in dump.kafka_text():
             sys.stdout.buffer.write(piece)
         return
-    dump.write_kafka_text(fd)
+    try:
+        dump.write_kafka_text(fd)
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            raise OSError(error.errno, error.strerror, STDOUT) from error
+        raise
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:

@@ -82,11 +82,19 @@ def test_no_stream_is_a_bug(command: list[str], forks: PlogForks, folder: Path) 
     assert "error: could not write stdout: no space left on device\nhint: the disk is full" in said.read_text()
     assert call(None, str(said)) == 3
     assert said.read_text().endswith("error: could not write stdout: it is closed\n")
-    assert call(None, None) == 3
-    for stderr in (None, "/dev/full"):
-        printed = folder / "printed"
-        assert call(str(printed), stderr) == usual
-        assert printed.stat().st_size
+    printed = folder / "printed"
+    assert call(str(printed), None) == usual
+    assert printed.stat().st_size
+
+
+@pytest.mark.parametrize("stderr", [None, "/dev/full"])
+def test_talk_that_nobody_can_read_changes_no_exit_code(stderr: str | None, forks: PlogForks, folder: Path) -> None:
+    for command, stdout, code in (
+        (["verify", DAMAGED], "/dev/null", 1),
+        (["help", "offset"], None, 3),
+        (["frobnicate"], "/dev/null", 2),
+    ):
+        assert forks.call(*command, stdin="/dev/null", stdout=stdout, stderr=stderr) == code
 
 
 def test_a_closed_stdin(forks: PlogForks, folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""plog's commands with standard streams of any kind, or none: each a fork of one process that has everything imported, which
-takes a twentieth of the time of a new one.
+"""plog's commands with standard streams of any kind, or none: each is a fork of one process that has imported all,
+which takes a twentieth of the time of a new one.
 
-A request is a line of JSON: {"arguments": [...], "stdin": WHAT, "stdout": WHAT, "stderr": WHAT}, WHAT being a path, or null
-for a stream that is closed. The answer is the exit code, on a line.
+A request is a line of JSON: {"arguments": [...], "stdin": WHAT, "stdout": WHAT, "stderr": WHAT}. WHAT is a path, or
+null for a stream that is closed. The answer is the exit code, on a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ _MODULES = (
     "cli.text_out",
     "cli.produce_request",
     "cli.consume_request",
+    "cli.commands.dump_segment",
     "core.broker.broker",
+    "core.client.kafka_client",
+    "core.client.admin",
+    "core.inspector.verify",
 )
 
 
@@ -59,7 +63,8 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _run(json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
+        sys.stdout.flush()
 
 
 def _run(request: dict[str, Any]) -> None:
