@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cli.options import say
 from core.client.record_source import Offsets, RecordSource
 from core.common.errors import UsageError
-from core.common.time_text import find_time
+from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition
 
 _FIRST_TIME = 100_000_000_000
@@ -111,7 +111,7 @@ def _literal(text: str, now_ms: int) -> tuple[str, float]:
 def _find_timestamp(text: str, now_ms: int) -> int | None:
     timestamp = find_time(text, now_ms)
     if timestamp is None and text.removeprefix("@").isdecimal():
-        timestamp = int(text.removeprefix("@"))
+        timestamp = ensure_milliseconds(int(text.removeprefix("@")), text)
     return timestamp
 
 

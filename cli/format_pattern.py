@@ -285,6 +285,10 @@ def _digits(piece: PatternPiece) -> _Digits:
     raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
 
 
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
+
+
 def _strftime(piece: PatternPiece) -> _Token:
     match = _MODIFIER.fullmatch(piece.modifier or "")
     if match is None or match[1] != "strftime" or not match[2]:
@@ -292,8 +296,11 @@ def _strftime(piece: PatternPiece) -> _Token:
     format_ = match[2]
 
     def write(rows: _Rows) -> Any:
-        seconds = pa.array(rows.columns.timestamps // 1000, pa.timestamp("s"))
-        return pc.cast(pc.strftime(seconds, format=format_), pa.binary())
+        seconds = rows.columns.timestamps // 1000
+        has_date = (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND)
+        dates = pc.strftime(pa.array(np.where(has_date, seconds, 0), pa.timestamp("s")), format=format_)
+        texts = pc.cast(dates, pa.binary())
+        return texts if has_date.all() else pc.if_else(pa.array(has_date), texts, numbers(rows.columns.timestamps))
 
     return write
 

@@ -7,14 +7,15 @@ import re
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from cli.pipes import widen
 from core.common.errors import PlogError
@@ -22,6 +23,7 @@ from core.common.filesystem import access_error
 from core.records.byte_strings import ByteStrings
 
 _CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
+_CR = 13
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05
@@ -55,6 +57,8 @@ class Lines:
     first_row: int
     quiet: Quiet = Quiet.NOT
     delimiter: bytes = b"\n"
+    drops_cr: bool = False
+    """Whether a carriage return before a line's end is part of that end."""
 
     @cached_property
     def count(self) -> int:
@@ -75,7 +79,18 @@ class Lines:
             starts = starts[:-1]
         else:
             ends = np.append(ends, len(self.text))
-        return ByteStrings(self.text, starts, ends - starts)
+        lengths = ends - starts
+        return ByteStrings(self.text, starts, lengths - self._ends_in_cr(ends, lengths) if self.drops_cr else lengths)
+
+    def _ends_in_cr(self, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = (np.frombuffer(self.text, np.uint8)[ends - 1] == _CR) & (lengths > 0)
+        return found
+
+    @property
+    def has_cr(self) -> bool:
+        """Whether one of the lines, as `texts` has them, ends in a carriage return."""
+        starts, lengths = self.texts.positions, self.texts.lengths
+        return bool(len(starts)) and bool(self._ends_in_cr(starts + lengths, lengths).any())
 
     def __len__(self) -> int:
         return self.count
@@ -88,7 +103,7 @@ class Lines:
     def head(self, count: int) -> Lines:
         """The first so many."""
         end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
-        return Lines(self.text[:end], self.first_row, self.quiet, self.delimiter)
+        return Lines(self.text[:end], self.first_row, self.quiet, self.delimiter, self.drops_cr)
 
 
 def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
@@ -177,6 +192,22 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
             lines = Lines(memoryview(chunk.data)[: chunk.used], row, chunk.quiet, delimiter)
             yield lines
             row += len(lines)
+
+
+def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
+    """The same lines, without the carriage returns that are before their ends."""
+    for lines in chunks:
+        yield replace(lines, drops_cr=True)
+
+
+def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """The same lines; tells, once, that some end in CRLF."""
+    is_told = False
+    for lines in chunks:
+        if not is_told and lines.text and lines.has_cr:
+            tell("note: the lines end in CRLF; the records keep the \\r; --crlf removes it")
+            is_told = True
+        yield lines
 
 
 def _end_of_lines(data: bytearray, delimiter: bytes) -> int:

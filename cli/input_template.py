@@ -286,9 +286,12 @@ def _number(piece: PatternPiece) -> tuple[Read, int | None]:
 
 def _digits(text: bytes, base: int = 10) -> int:
     try:
-        return int(text, base)
+        number = int(text, base)
     except ValueError as error:
         raise TemplateError(f"expected a whole number, found {text[:20]!r}") from error
+    if not -(1 << 63) <= number < 1 << 63:
+        raise TemplateError(f"expected a number of 64 bits, found {text[:20]!r}")
+    return number
 
 
 def _packed(order: Any, bits: int) -> Read:

@@ -6,6 +6,7 @@ SIGTERM, 129 SIGHUP.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -17,6 +18,7 @@ from typer import Exit
 from typer.core import TyperCommand
 
 from cli.config_file import apply_config, ensure_config, find_default
+from cli.number_limits import limit_numbers
 from cli.options import say
 from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
@@ -24,9 +26,10 @@ from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from core import VERSION
+from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, PlogError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, find_hint
 
 COMMANDS = {
     "serve": "Run a broker that every Kafka client can talk to.",
@@ -107,6 +110,7 @@ def _add_options(command: Any, path: str) -> None:
     if not hasattr(command, "commands"):
         add_security_options(command)
         command.epilog = other_names_text(command, path)
+        limit_numbers(command)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
@@ -198,24 +202,31 @@ def _run(args: list[str] | None) -> int:
         _stop_writing()  # which typer made an exit of
         return 0
     except OSError as error:
-        is_of_stream = error.filename in (STDIN, STDOUT)
-        if is_of_stream:
-            _stop_writing()
-        elif error.errno in _OUR_ERRNOS:
-            return _tell_our_bug(error)
-        return _tell(_refused(error))
+        return _tell_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
-        return _tell_our_bug(error)
+        loop = error.__context__
+        is_loop = isinstance(loop, OSError) and loop.errno == errno.ELOOP  # which pathlib makes a RuntimeError of
+        return _tell_refused(loop) if is_loop else _tell_our_bug(error)
 
 
 def _tell(error: PlogError) -> int:
     if _is_debugging():
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
+    is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    hint = error.hint or (find_hint(error.message) if is_of_disk else None)
     say(f"error: {code}{error.message}")
-    if error.hint:
-        say(f"hint: {error.hint}")
+    if hint:
+        say(f"hint: {hint}")
     return error.exit_code
+
+
+def _tell_refused(error: OSError) -> int:
+    if error.filename == STDOUT:
+        _stop_writing()
+    elif error.filename != STDIN and error.errno in _OUR_ERRNOS:
+        return _tell_our_bug(error)
+    return _tell(_refused(error))
 
 
 def _refused(error: OSError) -> AccessError:
@@ -254,4 +265,5 @@ def _is_debugging() -> bool:
 
 def _stop_writing() -> None:
     """Nobody reads our output any more; Python must not complain of that at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # of a stdout that is closed, which has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -53,6 +53,13 @@ class InputFormat(StrEnum):
     length_prefixed = "length-prefixed"
 
 
+class TimestampUnit(StrEnum):
+    s = "s"
+    ms = "ms"
+    us = "us"
+    ns = "ns"
+
+
 class GroupProtocol(StrEnum):
     consumer = "consumer"
     classic = "classic"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.input_lines import read_lines
-from cli.options import InputFormat, load_function
+from cli.input_lines import dropping_cr, read_lines, telling_of_cr
+from cli.options import InputFormat, TimestampUnit, load_function, say
 from cli.records_in import (
     Batch,
     Parser,
@@ -59,6 +59,8 @@ class InputOptions:
     value_schema: str | None
     key_schema: str | None
     linger_ms: float
+    timestamp_unit: TimestampUnit | None = None
+    crlf: bool = False
 
     def ensure_consistent(self) -> None:
         """UsageError for options that do not go together."""
@@ -85,6 +87,15 @@ class InputOptions:
                 self.schema_registry is None and (self.value_schema is not None or self.key_schema is not None),
                 "--value-schema and --key-schema go with --schema-registry",
             ),
+            (
+                self.timestamp_unit is not None and self.timestamp_field is None,
+                "--timestamp-unit says in what --timestamp-field counts, and goes with it",
+            ),
+            (
+                self.crlf and (self.format not in _BY_LINES or self.delimiter is not None),
+                "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter",
+            ),
+            (self.crlf and self.template is not None, r"--crlf goes without --template: end the template in \r\n"),
             (self.claim_check_above < 0, "--claim-check-above: a number of bytes"),
         ):
             if is_wrong:
@@ -102,15 +113,20 @@ class InputOptions:
 
             return read_by_template(self.files, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
-        return parse_lines(read_lines(self.files, delimiter, linger_s), self._parser())
+        lines = read_lines(self.files, delimiter, linger_s)
+        if self.crlf:
+            lines = dropping_cr(lines)
+        elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
+            lines = telling_of_cr(lines, say)
+        return parse_lines(lines, self._parser())
 
     def _parser(self) -> Parser:
         if self.format is InputFormat.envelope:
             return envelope_parser()
         if self.format is InputFormat.csv:
-            return csv_parser(self.key_field, self.timestamp_field)
+            return csv_parser(self.key_field, self.timestamp_field, self.timestamp_unit)
         if self.key_field is not None or self.timestamp_field is not None:
-            return json_parser(self.key_field, self.timestamp_field)
+            return json_parser(self.key_field, self.timestamp_field, self.timestamp_unit)
         return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
 
     def preparations(self, topic: str) -> list[Prepare]:
@@ -138,6 +154,7 @@ class InputOptions:
         )
 
 
+_BY_LINES = (InputFormat.lines, InputFormat.envelope, InputFormat.csv)
 _WITH_FIELDS = (InputFormat.lines, InputFormat.csv)
 
 

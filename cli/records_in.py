@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cli.input_lines import BadLineError, Lines, Quiet, open_inputs
+from cli.options import TimestampUnit, say
+from cli.timestamp_field import TimestampField
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
-from core.common.time_text import parse_iso_time
 from core.records.byte_strings import ByteStrings
 from core.records.envelope import EnvelopeRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
@@ -99,8 +100,9 @@ def lines_parser(key_separator: bytes | None) -> Parser:
     return parse
 
 
-def json_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
+def json_parser(key_field: str | None, timestamp_field: str | None, unit: TimestampUnit | None = None) -> Parser:
     """A line is a value, a JSON object; its key and timestamp are fields of it."""
+    field = None if timestamp_field is None else TimestampField(timestamp_field, unit, say)
 
     def parse(lines: Lines) -> Rows:
         keys: list[bytes | None] = []
@@ -109,8 +111,8 @@ def json_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
             fields = _json_object(line, row)
             if key_field is not None:
                 keys.append(_key(_field(fields, key_field, row)))
-            if timestamp_field is not None:
-                timestamps.append(_timestamp(_field(fields, timestamp_field, row), timestamp_field, row))
+            if field is not None and timestamp_field is not None:
+                timestamps.append(field.milliseconds(_field(fields, timestamp_field, row), row))
         return rows_of_lines(
             lines,
             lines.texts,
@@ -155,17 +157,6 @@ def _key(value: Any) -> bytes | None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
-
-
-def _timestamp(value: Any, name: str, row: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        try:
-            return parse_iso_time(value)
-        except ValueError:
-            pass
-    raise BadLineError(row, f"field {name!r} is {json.dumps(value)}, expected epoch milliseconds or an ISO 8601 time")
 
 
 def envelope_parser() -> Parser:
@@ -244,10 +235,10 @@ OPEN = -(1 << 62)
 """In a column of timestamps or partitions: the line does not say."""
 
 
-def csv_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
+def csv_parser(key_field: str | None, timestamp_field: str | None, unit: TimestampUnit | None = None) -> Parser:
     """The first line names the columns; each other line is a value: a JSON object of its cells."""
     header: list[str] = []
-    as_json = json_parser(key_field, timestamp_field)
+    as_json = json_parser(key_field, timestamp_field, unit)
 
     def parse(lines: Lines) -> Rows:
         objects = []

@@ -37,9 +37,6 @@ class _ClosedStdout(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def fileno(self) -> int:
-        return 1
-
     def write(self, data: Any, /) -> int:  # noqa: ARG002
         raise OSError(errno.EBADF, _CLOSED, STDOUT)
 

@@ -18,6 +18,7 @@ import typer
 from cli.findings_out import print_findings
 from cli.options import SchemaRegistryOption, each_of, say, say_failures
 from cli.output import OutputFormat, show, write_rows
+from cli.standard_streams import STDOUT
 from cli.table import Row
 from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import AccessError, UsageError
@@ -241,15 +242,24 @@ def _print_text(dump: FileDump) -> None:
     out = open_stdout()
     fd = _find_pipe()
     if fd is not None:
-        dump.write_kafka_text(fd)
+        _write_to(fd, dump)
         return
     for piece in dump.kafka_text():
         out.write(piece)
     out.flush()
 
 
+def _write_to(fd: int, dump: FileDump) -> None:
+    try:
+        dump.write_kafka_text(fd)
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            raise OSError(error.errno, error.strerror, STDOUT) from error
+        raise
+
+
 def _find_pipe() -> int | None:
-    """The descriptor of stdout; None for a terminal, and for a test's stdout, which has none."""
+    """The descriptor of stdout; None for a terminal, and for a stdout that is closed, or a test's, which has none."""
     if is_terminal():
         return None
     try:

@@ -16,6 +16,7 @@ from cli.options import (
     InputFormat,
     LockTimeoutOption,
     SchemaRegistryOption,
+    TimestampUnit,
 )
 from cli.output import OutputFormat, write_rows
 from cli.session import open_client
@@ -45,6 +46,13 @@ def produce(
     timestamp_field: Annotated[
         str | None, typer.Option("--timestamp-field", metavar="F", help="Lines are JSON; this field is the timestamp.")
     ] = None,
+    timestamp_unit: Annotated[
+        TimestampUnit | None,
+        typer.Option(
+            "--timestamp-unit", help="What numbers in --timestamp-field count; else milliseconds.", show_default=False
+        ),
+    ] = None,
+    crlf: Annotated[bool, typer.Option("--crlf", help=r"Lines end in \r\n: leave the \r out of the records.")] = False,
     null_value: Annotated[
         str | None, typer.Option("--null-value", metavar="X", help="A value that is this is null: a tombstone.")
     ] = None,
@@ -150,6 +158,8 @@ def produce(
         value_schema,
         key_schema,
         linger,
+        timestamp_unit,
+        crlf,
     )
     input_.ensure_consistent()
     if transactional_id == "":

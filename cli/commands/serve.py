@@ -276,6 +276,12 @@ async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
     topics = len(broker.image.topics)
-    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
+    try:
+        print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # clients may connect all the same
+        say(f"warning: ready, but could not write so to stdout: {(error.strerror or '').lower()}")
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - what is left of the line goes there
     await server.run()
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # the loop's end would give them back to the system

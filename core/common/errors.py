@@ -131,6 +131,8 @@ class KafkaError(PlogError):
     def __init__(self, code: ErrorCode, message: str | None = None, *, hint: str | None = None) -> None:
         super().__init__(message or code.text, hint=hint)
         self.code = code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self.exit_code = AccessError.exit_code
 
 
 class InvalidRecordsError(KafkaError):

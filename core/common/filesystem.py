@@ -240,9 +240,15 @@ _HINTS = {
     errno.EPERM: "see who may use it, and whether the file system allows it: lsattr PATH",
     errno.EMFILE: "this process may not open more files: raise the limit with ulimit -n",
     errno.ENFILE: "all processes together have too many files open: see sysctl fs.file-max",
+    errno.EEXIST: "something else has that name: see ls -ld PATH",
     errno.ELOOP: "a symbolic link leads back to itself: see namei -l PATH",
 }
 """What to do, by what the system says."""
+
+
+def find_hint(message: str) -> str | None:
+    """What to do about what a broker says of its disk; its answers have the system's words, and no number."""
+    return next((hint for number, hint in _HINTS.items() if os.strerror(number).lower() in message), None)
 
 
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:

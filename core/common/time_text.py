@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 from core.common.errors import UsageError
 
@@ -22,19 +23,30 @@ def parse_iso_time(text: str) -> int:
 
 
 def find_time(text: str, now_ms: int) -> int | None:
-    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None where the text is neither."""
+    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None where the text is neither. UsageError as of
+    `ensure_milliseconds`.
+    """
     match = _AGO.fullmatch(text)
     if match:
-        return now_ms - round(float(match[1]) * _UNIT_MS[match[2]])
+        return ensure_milliseconds(now_ms - round(Fraction(match[1]) * _UNIT_MS[match[2]]), text)
     try:
         return parse_iso_time(text) if not text.lstrip("-").isdecimal() else None
     except ValueError:
         return None
 
 
+def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
+    """The number itself; UsageError for one that no record's timestamp can be. `text`: how the user wrote it."""
+    if not -(1 << 63) <= timestamp_ms < 1 << 63:
+        raise UsageError(
+            f"{text!r} is out of range", hint="a time is a number of milliseconds since 1970, less than 2^63"
+        )
+    return timestamp_ms
+
+
 def parse_time(text: str, now_ms: int) -> int:
     """Like `find_time`, and epoch milliseconds too; UsageError for anything else."""
-    found = int(text) if text.isdecimal() else find_time(text, now_ms)
+    found = ensure_milliseconds(int(text), text) if text.isdecimal() else find_time(text, now_ms)
     if found is None:
         raise UsageError(
             f"{text!r} is no time", hint="epoch milliseconds, 2013-01-15T00:00:00Z, or -2h for two hours ago"

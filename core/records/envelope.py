@@ -93,9 +93,13 @@ def decode_headers(value: Any) -> Headers:
 
 
 def _decode_int(value: Any, name: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{name}: expected a whole number, found {_kind(value)}")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name}: expected a whole number, found {_kind(value)}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{name}: expected a number of 64 bits, found one of {value.bit_length() + 1}")
+    return value
 
 
 def _kind(value: object) -> str:
