@@ -139,7 +139,10 @@ def main(
     profile: Annotated[
         str | None,
         typer.Option(
-            "--profile", metavar="NAME", envvar="PLOG_PROFILE", help="Defaults of that profile (help config-file)."
+            "--profile",
+            metavar="NAME",
+            envvar="PLOG_PROFILE",
+            help="Take the defaults of this profile of config.toml (plog help config-file).",
         ),
     ] = None,
     max_expansion: Annotated[
@@ -148,7 +151,7 @@ def main(
             "--max-expansion",
             metavar="BYTES",
             envvar=PLOG_MAX_EXPANSION,
-            help="What one compressed batch may expand to: 256M, 1G. Default 128M.",
+            help="The size that one compressed batch may expand to: 256M, 1G. Default 128M.",
             show_default=False,
         ),
     ] = None,
@@ -205,8 +208,9 @@ def _run(args: list[str] | None) -> int:
         return _tell_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
         loop = error.__context__
-        is_loop = isinstance(loop, OSError) and loop.errno == errno.ELOOP  # which pathlib makes a RuntimeError of
-        return _tell_refused(loop) if is_loop else _tell_our_bug(error)
+        if isinstance(loop, OSError) and loop.errno == errno.ELOOP:  # which pathlib makes a RuntimeError of
+            return _tell_refused(loop)
+        return _tell_our_bug(error)
 
 
 def _tell(error: PlogError) -> int:

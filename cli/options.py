@@ -77,7 +77,7 @@ BootstrapServerOption = Annotated[
     typer.Option(
         "--bootstrap-server",
         metavar="HOST:PORT[,..]",
-        help="A Kafka-compatible server; else the data directory is used.",
+        help="A Kafka-compatible server. Without it the data directory is used.",
         callback=choose_place,
     ),
 ]
@@ -98,11 +98,11 @@ SchemaRegistryOption = Annotated[
         "--schema-registry",
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",
-        help="Keys and values that name a schema of it are JSON.",
+        help="Keys and values with a schema there are shown, or given, as JSON.",
         show_default=False,
     ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 LockTimeoutOption = Annotated[
     float,
     typer.Option("--lock-timeout", metavar="SECONDS", help="How long to wait for a data directory that is in use."),

@@ -25,7 +25,7 @@ class OutputFormat(StrEnum):
     csv = "csv"
 
 
-OutputOption = Annotated[OutputFormat, typer.Option("--output", help="How to print the listing.")]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", help="The format of the listing.")]
 
 
 def write_rows(

@@ -103,7 +103,7 @@ class _DryRun:
         """Nothing is under way."""
 
     def flush(self) -> None:
-        """Likewise."""
+        """Its partition."""
 
 
 class RowWriter:

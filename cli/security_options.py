@@ -26,7 +26,9 @@ PLACE_METAVAR = "FILE|HOST:PORT"
 """Of an argument that may be a server, which `--bootstrap-server` does not name."""
 
 _CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk profile (help security)."
-_PROPERTY_HELP = "One setting of those, which wins over the file's. No secrets: ${env:NAME} takes them from there."
+_PROPERTY_HELP = (
+    "One such setting; it wins over the file. Secrets are not written here: ${env:NAME} takes one from the environment."
+)
 
 
 @dataclass(slots=True)

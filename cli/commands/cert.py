@@ -40,9 +40,9 @@ def dev(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the files.")] = Path("certs"),
     names: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="A name or address of the server's; may be repeated."),
+        typer.Option("--name", metavar="HOST", help="A name or address of the server; may be repeated."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make files that are there again, with a new CA.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files, with a new CA.")] = False,
 ) -> None:
     """Make a CA, a certificate for a server and one for a client, and settings that use them.
 
@@ -66,11 +66,13 @@ def dev(
 
 @app.command()
 def show(
-    place: Annotated[str, typer.Argument(metavar=PLACE_METAVAR, help="PEM, DER, PKCS12 or JKS; or a server.")],
+    place: Annotated[str, typer.Argument(metavar=PLACE_METAVAR, help="A PEM, DER, PKCS12 or JKS file, or a server.")],
     password: Annotated[
         str | None,
         typer.Option(
-            "--password", metavar="REFERENCE", help="Of PKCS12: ${env:NAME} or ${file:PATH:KEY}; else it is asked for."
+            "--password",
+            metavar="REFERENCE",
+            help="The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it you are asked.",
         ),
     ] = None,
     output: OutputOption = OutputFormat.table,

@@ -34,26 +34,30 @@ _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "sa
 
 @app.command()
 def compact(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories.")],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")] = False,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders or data directories.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Carry out the plan. Without it the plan is only shown.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,  # noqa: ARG001
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A topic setting for this time.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A topic setting, for this run only.")
     ] = None,
     roll: Annotated[
         bool, typer.Option("--roll", help="Seal the active segment first, so that it is cleaned too.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Why records are still there; with --key or --all.")
+        bool, typer.Option("--explain", help="Say why records are still there; needs --key or --all.")
     ] = False,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Explain the records with this key.")] = None,
     all_keys: Annotated[bool, typer.Option("--all", help="Explain every record.")] = False,
     what_if: Annotated[
         list[str] | None,
-        typer.Option("--what-if", metavar="KEY=VALUE", help="What another setting would save; nothing is written."),
+        typer.Option(
+            "--what-if", metavar="KEY=VALUE", help="Show what another setting would save; nothing is written."
+        ),
     ] = None,
     dedupe_buffer_size: Annotated[
-        int, typer.Option("--dedupe-buffer-size", metavar="BYTES", min=1, help="Memory for keys.")
+        int, typer.Option("--dedupe-buffer-size", metavar="BYTES", min=1, help="How much memory the keys may take.")
     ] = 128 * 1024 * 1024,
     output: OutputOption = OutputFormat.table,
 ) -> None:

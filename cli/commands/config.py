@@ -37,7 +37,7 @@ class ResourceKind(StrEnum):
 KindArgument = Annotated[ResourceKind, typer.Argument(metavar="TYPE", help="|".join(ResourceKind))]
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="[NAME]", help="Which one; none: defaults of all brokers.", show_default=False),
+    typer.Argument(metavar="[NAME]", help="Its name. Without one: the defaults of all brokers.", show_default=False),
 ]
 
 
@@ -68,9 +68,11 @@ def list_(
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
-    show_all: Annotated[bool, typer.Option("--all", help="Defaults too, not only what somebody set.")] = False,
-    keys: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Only this; may be repeated.")] = None,
-    docs: Annotated[bool, typer.Option("--docs", help="What each key means.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show defaults too, not only what somebody set.")] = False,
+    keys: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="Show only this setting; may be repeated.")
+    ] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="Show what each setting means.")] = False,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -120,19 +122,26 @@ def alter(
     kind: KindArgument,
     name: NameArgument = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a setting; may be repeated.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put it back to its default; may be repeated.")
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Reset a setting to its default; may be repeated."),
     ] = None,
     append: Annotated[
-        list[str] | None, typer.Option("--append", metavar="KEY=VALUE,..", help="Add to a list; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--append", metavar="KEY=VALUE,..", help="Add a value to a setting that is a list; may be repeated."
+        ),
     ] = None,
     subtract: Annotated[
-        list[str] | None, typer.Option("--subtract", metavar="KEY=VALUE,..", help="Take from a list; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--subtract", metavar="KEY=VALUE,..", help="Remove a value from a setting that is a list; may be repeated."
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask whether it would be accepted, change nothing.")
+        bool, typer.Option("--dry-run", help="Check whether the change would be accepted, and change nothing.")
     ] = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,

@@ -36,14 +36,14 @@ def consume(
     topics: Annotated[
         list[str],
         typer.Argument(
-            metavar="TOPIC...", help="Which; ^pattern is a regular expression.", autocompletion=complete_topic
+            metavar="TOPIC...", help="Which topics; ^pattern is a regular expression.", autocompletion=complete_topic
         ),
     ],
     regex: Annotated[
-        bool, typer.Option("--regex", "-r", help="Topics are regular expressions, of whole names.")
+        bool, typer.Option("--regex", "-r", help="Take TOPIC as a regular expression for the whole name.")
     ] = False,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
+        list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition; may be repeated.")
     ] = None,
     from_: Annotated[
         str,
@@ -51,87 +51,126 @@ def consume(
             "--from",
             "--offset",
             metavar="WHERE",
-            help="OFFSET, -N (the last N), beginning, end, TIME; 0=WHERE,1=WHERE.",
+            help="Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
         ),
     ] = "beginning",
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="As --from beginning, which is what it does unless told otherwise.")
+        bool, typer.Option("--from-beginning", help="The same as --from beginning, which is the default.")
     ] = False,
     until: Annotated[
-        str, typer.Option("--until", metavar="WHERE", help="OFFSET, end (as of the start), or TIME; not included.")
+        str,
+        typer.Option(
+            "--until",
+            metavar="WHERE",
+            help="Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.",
+        ),
     ] = "end",
     latest_per_key: Annotated[
         bool, typer.Option("--latest-per-key", help="Only the last record of each key, as compaction would leave it.")
     ] = False,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="WHERE", help="--latest-per-key, as of when the log ended at OFFSET or TIME."),
+        typer.Option(
+            "--as-of",
+            metavar="WHERE",
+            help="With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.",
+        ),
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", help="Stop after N records.", min=0)
     ] = None,
-    per_partition: Annotated[bool, typer.Option("--per-partition", help="N records of each partition.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    per_partition: Annotated[
+        bool, typer.Option("--per-partition", help="With --max-messages: N records of each partition.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="At the end, wait for new records.")] = False,
     timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", metavar="MS", help="Stop when nothing came for so long.", min=0)
+        int | None, typer.Option("--timeout-ms", metavar="MS", help="Stop when no record has come for so long.", min=0)
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="All partitions in order of timestamps, each in its own order.")
+        bool, typer.Option("--merge", help="Merge the partitions by timestamp; each keeps its own order.")
     ] = False,
     filter_: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="EXPR", help="Only such: 'value.carrier == \"UA\" and offset > 99'."),
+        typer.Option(
+            "--filter", metavar="EXPR", help="Only records that match, as in 'value.carrier == \"UA\" and offset > 99'."
+        ),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="REGEX", help="Only records whose value has this in it.")
+        str | None,
+        typer.Option(
+            "--grep", metavar="REGEX", help="Only records whose value matches this regular expression somewhere."
+        ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             metavar="GROUP",
-            help="Read on where the group stopped, as a member of it; commit.",
+            help="Join this consumer group: read on where it stopped, and commit.",
             autocompletion=complete_group,
         ),
     ] = None,
     commit: Annotated[
-        Commit, typer.Option("--commit", help="After printing (at least once), or before (at most once).")
+        Commit, typer.Option("--commit", help="Commit after printing (at least once) or before (at most once).")
     ] = Commit.after,
     group_protocol: Annotated[
-        GroupProtocol, typer.Option("--group-protocol", help="consumer is KIP-848's; classic for older brokers.")
+        GroupProtocol,
+        typer.Option("--group-protocol", help="consumer is KIP-848's protocol; older brokers need classic."),
     ] = GroupProtocol.consumer,
     group_instance_id: Annotated[
         str | None,
-        typer.Option("--group-instance-id", metavar="ID", help="A static member: keeps its partitions over a restart."),
+        typer.Option(
+            "--group-instance-id", metavar="ID", help="Be a static member, which keeps its partitions over a restart."
+        ),
     ] = None,
     isolation: Annotated[
         Isolation,
-        typer.Option("--isolation", "--isolation-level", help="Whether open and aborted transactions are left out."),
+        typer.Option(
+            "--isolation",
+            "--isolation-level",
+            help="read_committed leaves out records of open and aborted transactions.",
+        ),
     ] = Isolation.read_committed,
     print_control_records: Annotated[
-        bool, typer.Option("--print-control-records", help="The ends of transactions too.")
+        bool, typer.Option("--print-control-records", help="Print the markers that end transactions too.")
     ] = False,
     claim_check: Annotated[
-        Path | None, typer.Option("--claim-check", metavar="DIR", help="Put values in the places of their references.")
+        Path | None,
+        typer.Option(
+            "--claim-check",
+            metavar="DIR",
+            help="Replace references by the values that produce --claim-check kept in DIR.",
+        ),
     ] = None,
-    join: Annotated[bool, typer.Option("--join", help="Put the slices of produce --chunk together again.")] = False,
+    join: Annotated[
+        bool, typer.Option("--join", help="Put values together again that produce --chunk sliced.")
+    ] = False,
     schema_registry: SchemaRegistryOption = None,
     exit_on_error: Annotated[
         bool | None,
         typer.Option(
             "--exit-on-error/--no-exit-on-error",
-            help="End at the first error; or pass over damage. Else a lost broker alone is waited for.",
+            help="End at the first error, or read on past damage. Default: damage ends it, a lost broker does not.",
             show_default=False,
         ),
     ] = None,
     format_: Annotated[
         str,
-        typer.Option("--format", metavar="FMT", help=r"value, envelope, arrow, parquet, or a pattern: '%o %k %s\n'."),
+        typer.Option(
+            "--format",
+            metavar="FMT",
+            help=r"value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.",
+        ),
     ] = "value",
     raw: Annotated[
-        bool, typer.Option("--raw", help=r"Control characters as they are on a terminal, too; else ESC is \x1b there.")
+        bool,
+        typer.Option(
+            "--raw", help=r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise."
+        ),
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead of stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,

@@ -20,7 +20,7 @@ _DROPS = ["position_b", "position_a", "last_offset"]
 @app.command()
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="A partition's folder, or a .log.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another copy of it.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another copy of the same partition.")],
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Compare two copies of a partition: two replicas, or the states before and after a compaction or recovery.

@@ -56,69 +56,84 @@ class DumpFormat(StrEnum):
 @app.command()
 def dump_segment(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, partition folders or data directories.")
     ] = None,
     print_data_log: Annotated[
-        bool, typer.Option("--print-data-log", help="Records, with their keys and values.")
+        bool, typer.Option("--print-data-log", help="Print records with their keys and values.")
     ] = False,
     deep_iteration: Annotated[
-        bool, typer.Option("--deep-iteration", help="Records and not only batches, without keys and values.")
+        bool,
+        typer.Option("--deep-iteration", help="Print records, not only batches, but without their keys and values."),
     ] = False,
     verify_index_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="Hold the indexes against their logs; print nothing else.")
+        bool, typer.Option("--verify-index-only", help="Only compare the indexes with their logs.")
     ] = False,
     index_sanity_check: Annotated[
-        bool, typer.Option("--index-sanity-check", help="Only whether the indexes' form is sound.")
+        bool, typer.Option("--index-sanity-check", help="Only check whether the indexes are well-formed.")
     ] = False,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", help="Begin with the batch that holds it.")
+        int | None, typer.Option("--offset", metavar="N", help="Begin with the batch that holds this offset.")
     ] = None,
     time_: Annotated[
-        str | None, typer.Option("--time", metavar="T", help="Begin with the first batch that is as new as T.")
+        str | None, typer.Option("--time", metavar="T", help="Begin with the first batch that is as new as T or newer.")
     ] = None,
-    max_records: Annotated[int | None, typer.Option("--max-records", metavar="N", help="Stop after so many.")] = None,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", metavar="N", help="Stop after so many records.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Only records with this key (implies --print-data-log).")
     ] = None,
     key_format: Annotated[
-        str, typer.Option("--key-format", metavar="FORMAT", help="utf8, hex, base64, json, int64be, struct:>qi, ...")
+        str,
+        typer.Option(
+            "--key-format",
+            metavar="FORMAT",
+            help="How keys are shown: utf8, hex, base64, json, int64be, struct:>qi, ...",
+        ),
     ] = "utf8",
     value_format: Annotated[
-        str, typer.Option("--value-format", metavar="FORMAT", help="Likewise, or a function of yours: module:function.")
+        str,
+        typer.Option(
+            "--value-format", metavar="FORMAT", help="The same formats, or a function of yours as module:function."
+        ),
     ] = "utf8",
     schema_registry: SchemaRegistryOption = None,
     max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", metavar="N", help="Look at so many bytes of each log at most.")
+        int | None, typer.Option("--max-bytes", metavar="N", help="Read at most so many bytes of each log.")
     ] = None,
     skip_record_metadata: Annotated[
-        bool, typer.Option("--skip-record-metadata", help="Of records only keys and values, in Kafka's text.")
+        bool, typer.Option("--skip-record-metadata", help="Print only keys and values of records, in Kafka's format.")
     ] = False,
     offsets_decoder: Annotated[
         bool,
-        typer.Option("--offsets-decoder", help="Records are of __consumer_offsets, whatever the folder is called."),
+        typer.Option(
+            "--offsets-decoder", help="Decode records as those of __consumer_offsets, whatever the folder is called."
+        ),
     ] = False,
     transaction_log_decoder: Annotated[
-        bool, typer.Option("--transaction-log-decoder", help="Likewise, of __transaction_state.")
+        bool, typer.Option("--transaction-log-decoder", help="Decode records as those of __transaction_state.")
     ] = False,
     share_group_state_decoder: Annotated[
-        bool, typer.Option("--share-group-state-decoder", help="Likewise, of __share_group_state.")
+        bool, typer.Option("--share-group-state-decoder", help="Decode records as those of __share_group_state.")
     ] = False,
     cluster_metadata_decoder: Annotated[
-        bool, typer.Option("--cluster-metadata-decoder", help="Likewise, of __cluster_metadata.")
+        bool, typer.Option("--cluster-metadata-decoder", help="Decode records as those of __cluster_metadata.")
     ] = False,
     files: Annotated[
-        str | None, typer.Option("--files", metavar="A,B", help="Paths, as Kafka's tool takes them.")
+        str | None,
+        typer.Option("--files", metavar="A,B", help="Paths with commas between them, as Kafka's tool takes them."),
     ] = None,
     show_secrets: Annotated[
-        bool, typer.Option("--show-secrets", help="Keys of users and values of settings in metadata, not [hidden].")
+        bool,
+        typer.Option("--show-secrets", help="Show users' keys and settings' values in metadata, instead of [hidden]."),
     ] = False,
-    hex_: Annotated[bool, typer.Option("--hex", help="Every byte, with the field that it belongs to.")] = False,
+    hex_: Annotated[bool, typer.Option("--hex", help="Print every byte, with the field that it belongs to.")] = False,
     format_: Annotated[
         DumpFormat | None,
         typer.Option(
             "--output",
             "--format",
-            help="kafka is the text of Kafka's own tool, and the default for a pipe; else table.",
+            help="kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
         ),
     ] = None,
 ) -> None:

@@ -39,14 +39,15 @@ def gaps(
         int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for; -N is N before the end.")
     ] = 0,
     until: Annotated[
-        int | None, typer.Option("--until", metavar="OFFSET", help="Up to this one; else the log's end.", min=0)
+        int | None,
+        typer.Option("--until", metavar="OFFSET", help="The offset to stop before. Default: the log's end.", min=0),
     ] = None,
     isolation: Annotated[
-        str, typer.Option("--isolation", help="read_committed or read_uncommitted: what counts as a record.")
+        str, typer.Option("--isolation", help="What counts as a record: read_committed or read_uncommitted.")
     ] = "read_committed",
     lost: Annotated[bool, typer.Option("--lost", help="List only what is lost or unexplained.")] = False,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Write the whole account as JSON.")
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Write the whole account to this file as JSON.")
     ] = None,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,

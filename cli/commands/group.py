@@ -31,14 +31,14 @@ GroupsArgument = Annotated[
 ]
 TopicsOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:N,N..]", help="A topic, or these partitions of it; may be repeated."),
+    typer.Option("--topic", metavar="TOPIC[:N,N..]", help="A topic, or some of its partitions; may be repeated."),
 ]
 
 
 @app.command("list")
 def list_(
     state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only those in this state; may be repeated.")
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only what is in this state; may be repeated.")
     ] = None,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -70,10 +70,15 @@ def _are_groups(topic: str) -> bool:
 @app.command()
 def describe(
     groups: GroupsArgument,
-    members: Annotated[bool, typer.Option("--members", help="Who is in it, and what each reads.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show the members, and what each of them reads.")] = False,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", metavar="SECONDS", help="Again and again, with how many each reads a second.", min=0.1),
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            help="Show it again every so often, with how many records are read a second.",
+            min=0.1,
+        ),
     ] = None,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -181,30 +186,37 @@ def _member_rows(group: GroupDescription) -> list[Row]:
 def reset_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group committed offsets of.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics that the group committed offsets of.")
+    ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: after the last record.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="To where it is; the end where it is nowhere.")
+        bool, typer.Option("--to-current", help="To where the group is now; to the end if it has committed nothing.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; back where it is negative.")
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="Forward by so many records, or back if N is negative."),
     ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option("--to-datetime", metavar="TIME", help="To the first record that is as new as that or newer."),
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="The same, so long before now.")
+        str | None,
+        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record that is newer than so long ago."),
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="CSV", help="To what lines of topic,partition,offset say.")
+        Path | None,
+        typer.Option(
+            "--from-file", metavar="CSV", help="To the offsets in this file, with lines of topic,partition,offset."
+        ),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", "--execute", help="Do it; else only what would be done is shown.")
+        bool, typer.Option("--apply", "--execute", help="Carry out the plan. Without it the plan is only shown.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --apply.")] = False,  # noqa: ARG001
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,  # noqa: ARG001
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,

@@ -25,33 +25,35 @@ app = typer.Typer(
 )
 
 
-TopicArgument = Annotated[str, typer.Argument(help="Which topic; it is made where it is not there.")]
-RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="Of a value.", min=1)]
-AcksOption = Annotated[Acks, typer.Option("--acks", help="Whose word is waited for.")]
-HistogramOption = Annotated[bool, typer.Option("--histogram", help="How many records took how long, on stderr.")]
+TopicArgument = Annotated[str, typer.Argument(help="Which topic. It is created if it does not exist.")]
+RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="The size of a value.", min=1)]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Which acknowledgement to wait for.")]
+HistogramOption = Annotated[bool, typer.Option("--histogram", help="Print on stderr how many records took how long.")]
 
 
 @app.command()
 def produce(
     topic: TopicArgument,
-    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many.", min=1)] = 100_000,
+    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many records.", min=1)] = 100_000,
     record_size: RecordSizeOption = 100,
     throughput: Annotated[
-        float, typer.Option("--throughput", metavar="N", help="At most N records a second; -1 is as many as can be.")
+        float, typer.Option("--throughput", metavar="N", help="At most N records a second; -1 is no limit.")
     ] = -1,
     payload_file: Annotated[
-        Path | None, typer.Option("--payload-file", metavar="FILE", help="Its lines are the values, in turn.")
+        Path | None,
+        typer.Option("--payload-file", metavar="FILE", help="Take the lines of this file as values, in turn."),
     ] = None,
     warmup_records: Annotated[
-        int, typer.Option("--warmup-records", metavar="N", help="So many before that are not counted.", min=0)
+        int,
+        typer.Option("--warmup-records", metavar="N", help="Send so many records first that are not counted.", min=0),
     ] = 0,
     reporting_interval: Annotated[
-        int, typer.Option("--reporting-interval", metavar="MS", help="How often to say how it goes.", min=100)
+        int, typer.Option("--reporting-interval", metavar="MS", help="How often to report the figures so far.", min=100)
     ] = 5000,
-    compression: Annotated[Codec, typer.Option("--compression", help="Of the batches.")] = Codec.none,
+    compression: Annotated[Codec, typer.Option("--compression", help="How to compress batches.")] = Codec.none,
     acks: AcksOption = Acks.all,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="BYTES", help="The largest batch.", min=1)
+        int, typer.Option("--batch-size", metavar="BYTES", help="The size that a batch may have.", min=1)
     ] = 131072,
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
@@ -99,10 +101,11 @@ def produce(
 def consume(
     topic: Annotated[str, typer.Argument(help="Which topic.")],
     num_records: Annotated[
-        int | None, typer.Option("--num-records", "--messages", metavar="N", help="How many; else all.", min=1)
+        int | None,
+        typer.Option("--num-records", "--messages", metavar="N", help="How many records. Default: all.", min=1),
     ] = None,
     timeout: Annotated[
-        int, typer.Option("--timeout", metavar="MS", help="Stop when nothing came for so long.", min=0)
+        int, typer.Option("--timeout", metavar="MS", help="Stop when no record has come for so long.", min=0)
     ] = 1000,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -126,7 +129,7 @@ def consume(
 @app.command()
 def latency(
     topic: TopicArgument,
-    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many.", min=1)] = 1000,
+    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many records.", min=1)] = 1000,
     record_size: RecordSizeOption = 100,
     acks: AcksOption = Acks.all,
     histogram: HistogramOption = False,

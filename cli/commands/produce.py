@@ -27,38 +27,59 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where to.", autocompletion=complete_topic)],
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Instead of stdin.")] = None,
-    format_: Annotated[InputFormat, typer.Option("--format", help="What the input is.")] = InputFormat.lines,
+    topic: Annotated[str, typer.Argument(help="The topic to write to.", autocompletion=complete_topic)],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to read instead of stdin.")
+    ] = None,
+    format_: Annotated[InputFormat, typer.Option("--format", help="The format of the input.")] = InputFormat.lines,
     template: Annotated[
         str | None,
-        typer.Option("--template", metavar="PATTERN", help=r"What a record looks like, as of consume: '%k\t%h\t%s\n'."),
+        typer.Option(
+            "--template",
+            metavar="PATTERN",
+            help=r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.",
+        ),
     ] = None,
     delimiter: Annotated[
-        str | None, typer.Option("--delimiter", "-D", metavar="S", help=r"What ends a line; \0 is a zero byte.")
+        str | None,
+        typer.Option(
+            "--delimiter",
+            "-D",
+            metavar="S",
+            help=r"What ends a record in the input; \0 is a zero byte. Default: a newline.",
+        ),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="S", help="A line is a key, this, and a value.")
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="S", help="What separates the key from the value in a line."),
     ] = None,
     key_field: Annotated[
-        str | None, typer.Option("--key-field", metavar="F", help="Lines are JSON; this field is the key.")
+        str | None, typer.Option("--key-field", metavar="F", help="The field of JSON lines to take the key from.")
     ] = None,
     timestamp_field: Annotated[
-        str | None, typer.Option("--timestamp-field", metavar="F", help="Lines are JSON; this field is the timestamp.")
+        str | None,
+        typer.Option("--timestamp-field", metavar="F", help="The field of JSON lines to take the timestamp from."),
     ] = None,
     timestamp_unit: Annotated[
         TimestampUnit | None,
         typer.Option(
-            "--timestamp-unit", help="What numbers in --timestamp-field count; else milliseconds.", show_default=False
+            "--timestamp-unit",
+            help="The unit of numbers in --timestamp-field. Default: milliseconds.",
+            show_default=False,
         ),
     ] = None,
-    crlf: Annotated[bool, typer.Option("--crlf", help=r"Lines end in \r\n: leave the \r out of the records.")] = False,
+    crlf: Annotated[
+        bool, typer.Option("--crlf", help=r"The lines end in \r\n: leave the \r out of the records.")
+    ] = False,
     null_value: Annotated[
-        str | None, typer.Option("--null-value", metavar="X", help="A value that is this is null: a tombstone.")
+        str | None, typer.Option("--null-value", metavar="X", help="Values that equal X are null: tombstones.")
     ] = None,
-    null_key: Annotated[str | None, typer.Option("--null-key", metavar="X", help="A key that is this is null.")] = None,
+    null_key: Annotated[str | None, typer.Option("--null-key", metavar="X", help="Keys that equal X are null.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="All to this one; else as --partitioner says.")
+        int | None,
+        typer.Option(
+            "--partition", metavar="N", help="Send everything to this partition. Default: as --partitioner decides."
+        ),
     ] = None,
     partitioner: Annotated[
         str,
@@ -70,52 +91,68 @@ def produce(
         ),
     ] = "murmur2",
     headers: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="K=V", help="On every record; may be repeated.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="K=V", help="A header for every record; may be repeated."),
     ] = None,
     compression: Annotated[
-        Codec, typer.Option("--compression", "--compression-codec", help="Of the batches.")
+        Codec, typer.Option("--compression", "--compression-codec", help="How to compress batches.")
     ] = Codec.none,
     acks: Annotated[
-        Acks, typer.Option("--acks", "--request-required-acks", help="Whose word is waited for.")
+        Acks, typer.Option("--acks", "--request-required-acks", help="Which acknowledgement to wait for.")
     ] = Acks.all,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="BYTES", help="The largest batch, before compression.", min=1)
+        int,
+        typer.Option("--batch-size", metavar="BYTES", help="The size that a batch may have before compression.", min=1),
     ] = 512 * 1024,
     transactional_id: Annotated[
         str | None,
-        typer.Option("--transactional-id", metavar="ID", help="All of it is one transaction: it counts whole, or not."),
+        typer.Option(
+            "--transactional-id",
+            metavar="ID",
+            help="Send everything in one transaction: all of it becomes visible, or nothing.",
+        ),
     ] = None,
     transaction_timeout_ms: Annotated[
         int,
-        typer.Option("--transaction-timeout-ms", metavar="MS", help="How long it may be open.", min=1),
+        typer.Option("--transaction-timeout-ms", metavar="MS", help="How long the transaction may stay open.", min=1),
     ] = 900_000,
     linger: Annotated[
-        float, typer.Option("--linger", metavar="MS", help="How long slow input may wait for more.", min=0)
+        float,
+        typer.Option("--linger", metavar="MS", help="How long to wait for more input before a batch is sent.", min=0),
     ] = 0,
     rate: Annotated[float | None, typer.Option("--rate", metavar="N", help="At most N records a second.")] = None,
-    tee: Annotated[bool, typer.Option("--tee", "-T", help="Print the input, once it is acknowledged.")] = False,
+    tee: Annotated[bool, typer.Option("--tee", "-T", help="Copy the input to stdout once it is acknowledged.")] = False,
     claim_check: Annotated[
-        Path | None, typer.Option("--claim-check", metavar="DIR", help="Leave values there, send references.")
+        Path | None,
+        typer.Option("--claim-check", metavar="DIR", help="Store values in DIR, and send references to them."),
     ] = None,
     claim_check_above: Annotated[
-        int, typer.Option("--claim-check-above", metavar="BYTES", help="Only values that are larger.")
+        int, typer.Option("--claim-check-above", metavar="BYTES", help="With --claim-check: store only larger values.")
     ] = 0,
     schema_registry: SchemaRegistryOption = None,
     value_schema: Annotated[
         str | None,
         typer.Option(
-            "--value-schema", metavar="SCHEMA", help="An id, SUBJECT[:VERSION], or a .avsc, .proto, .json file."
+            "--value-schema",
+            metavar="SCHEMA",
+            help="The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.",
         ),
     ] = None,
-    key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="SCHEMA", help="Likewise, of keys.")] = None,
+    key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="SCHEMA", help="The same for keys.")] = None,
     chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values as slices of so many.", min=1)
+        int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values in slices of this size.", min=1)
     ] = None,
-    no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that is not there.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, send nothing.")] = False,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Refuse a topic that does not exist, instead of creating it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, but send nothing.")] = False,
     report: Annotated[
         OutputFormat | None,
-        typer.Option("--report", help="Print what each partition got: records, first and last offset.", metavar="FMT"),
+        typer.Option(
+            "--report",
+            help="Print for each partition how many records it got, and the first and last offset.",
+            metavar="FMT",
+        ),
     ] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,

@@ -26,25 +26,32 @@ _COLUMNS = [
 
 @app.command()
 def recover(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories.")],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")] = False,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders or data directories.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Carry out the plan. Without it the plan is only shown.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
     like_kafka: Annotated[
         bool, typer.Option("--like-kafka", help="End the log where the first damage begins, as Kafka's recovery does.")
     ] = False,
     fix_bits: Annotated[
-        bool, typer.Option("--fix-bits", help="Correct a byte where the checksum says which one is wrong.")
+        bool, typer.Option("--fix-bits", help="Correct single flipped bits that the checksum identifies.")
     ] = False,
     accept_visible: Annotated[
         bool,
         typer.Option(
-            "--accept-visible", help="Show records to read_committed of which nothing tells if they were aborted."
+            "--accept-visible",
+            help="Show readers of committed records what may have been aborted, if nothing says whether it was.",
         ),
     ] = False,
     accept_missing: Annotated[
-        bool, typer.Option("--accept-missing", help="Give up offsets that are missing, and remove what tells of them.")
+        bool,
+        typer.Option(
+            "--accept-missing",
+            help="Give up offsets that are missing, and set aside the files that show that they are.",
+        ),
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the last recovery of each folder back.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the last recovery of each folder.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Repair what plog verify finds: a plan first, then --apply, then --undo if it was wrong.

@@ -45,21 +45,29 @@ def serve(
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, where it differs."),
+        typer.Option(
+            "--advertise",
+            metavar="HOST:PORT",
+            help="The address that clients are told to connect to, if it differs from --listen.",
+        ),
     ] = None,
     data_dir: DataDirOption = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A server.properties of Kafka's.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A server.properties file, as Kafka's broker takes it."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated.")
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="For tests: the data is deleted at the end, and groups wait for nobody.")
+        bool,
+        typer.Option(
+            "--ephemeral", help="For tests: the data is deleted at the end, and groups do not wait for more members."
+        ),
     ] = False,
     read_only: Annotated[
         bool,
-        typer.Option("--read-only", help="Change nothing in the data directory: its records can be read, no more."),
+        typer.Option("--read-only", help="Change nothing in the data directory; clients can only read."),
     ] = False,
     insecure_ignore_security: Annotated[
         bool,
@@ -70,15 +78,22 @@ def serve(
     metrics_listen: Annotated[
         str | None,
         typer.Option(
-            "--metrics-listen", metavar="HOST:PORT", help="Where Prometheus finds /metrics; 0 takes a free port."
+            "--metrics-listen",
+            metavar="HOST:PORT",
+            help="Where to serve /metrics for Prometheus; port 0 takes a free one.",
         ),
     ] = None,
     log_requests: Annotated[
-        bool, typer.Option("--log-requests", help="Log every request with its answer, as JSON; records by their size.")
+        bool,
+        typer.Option(
+            "--log-requests",
+            help="Log every request and its answer as JSON, with the size of records instead of their content.",
+        ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="The format of log lines.")] = LogFormat.text,
     ready_file: Annotated[
-        Path | None, typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT here once clients may connect.")
+        Path | None,
+        typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT to this file once clients may connect."),
     ] = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:

@@ -43,58 +43,85 @@ _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_byt
 
 @app.command()
 def spark_replay(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="What to replay.")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="The topics to replay.")] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="KIND:WHERE", help="parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME."),
+        typer.Option(
+            "--to",
+            metavar="KIND:WHERE",
+            help="Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.",
+        ),
     ] = None,
-    from_: Annotated[str, typer.Option("--from", metavar="WHERE", help="As of plog consume.")] = "beginning",
-    until: Annotated[str, typer.Option("--until", metavar="WHERE", help="As of plog consume.")] = "end",
+    from_: Annotated[str, typer.Option("--from", metavar="WHERE", help="A place as in plog consume.")] = "beginning",
+    until: Annotated[str, typer.Option("--until", metavar="WHERE", help="A place as in plog consume.")] = "end",
     from_group: Annotated[
-        str, typer.Option("--from-group", metavar="GROUP", help="From where the group has read up to.")
+        str, typer.Option("--from-group", metavar="GROUP", help="Begin at the offsets that this group committed.")
     ] = "",
     latest_per_key: Annotated[
-        bool, typer.Option("--latest-per-key", help="Of each key only the last record, as compaction would leave it.")
+        bool, typer.Option("--latest-per-key", help="Only the last record of each key, as compaction would leave it.")
     ] = False,
     partition_by: Annotated[
-        str, typer.Option("--partition-by", metavar="day|hour|COLUMN", help="Folders by time or by a column.")
+        str, typer.Option("--partition-by", metavar="day|hour|COLUMN", help="Write folders by time or by a column.")
     ] = "",
     columns: Annotated[
-        str, typer.Option("--columns", metavar="A,B", help="Which of Spark's Kafka columns; all of them by default.")
+        str,
+        typer.Option("--columns", metavar="A,B", help="Which columns of Spark's Kafka source to write. Default: all."),
     ] = "",
     key_format: Annotated[
-        str, typer.Option("--key-format", metavar="FORMAT", help="binary, string or base64.")
+        str, typer.Option("--key-format", metavar="FORMAT", help="How keys are written: binary, string or base64.")
     ] = "binary",
     value_format: Annotated[
-        str, typer.Option("--value-format", metavar="FORMAT", help="binary, string, base64, or json with --schema.")
+        str,
+        typer.Option(
+            "--value-format",
+            metavar="FORMAT",
+            help="How values are written: binary, string, base64, or json with --schema.",
+        ),
     ] = "binary",
     schema: Annotated[
-        str, typer.Option("--schema", metavar="DDL", help="Fields of JSON values, as 'id INT, name STRING'.")
+        str, typer.Option("--schema", metavar="DDL", help="The fields of JSON values, such as 'id INT, name STRING'.")
     ] = "",
     transform: Annotated[
-        str, typer.Option("--transform", metavar="MODULE:FUNCTION", help="A DataFrame in, a DataFrame out.")
+        str,
+        typer.Option(
+            "--transform", metavar="MODULE:FUNCTION", help="A function that takes a DataFrame and returns one."
+        ),
     ] = "",
     isolation: Annotated[
-        str, typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")
+        str,
+        typer.Option(
+            "--isolation", metavar="LEVEL", help="Which records to replay: read_committed or read_uncommitted."
+        ),
     ] = "read_committed",
     allow_loss: Annotated[
         bool,
         typer.Option(
-            "--allow-loss", help="Go on after offsets that are damaged or missing, name them, and end with exit code 1."
+            "--allow-loss", help="Go on after damaged or missing offsets, list them, and end with exit code 1."
         ),
     ] = False,
     bad_timestamps: Annotated[
-        str, typer.Option("--bad-timestamps", metavar="error|null", help="What becomes of times that Spark can't hold.")
+        str,
+        typer.Option(
+            "--bad-timestamps", metavar="error|null", help="What to do with timestamps that Spark can't represent."
+        ),
     ] = "error",
     commit_group: Annotated[
-        str, typer.Option("--commit-group", metavar="GROUP", help="Commit the end offsets to a group, when it is done.")
+        str,
+        typer.Option(
+            "--commit-group", metavar="GROUP", help="Commit the end offsets to this group when the replay is done."
+        ),
     ] = "",
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Go on in a folder whose owner on another machine is gone.")
+        bool,
+        typer.Option(
+            "--take-over", help="Go on in a folder that a replay on another machine, which is gone, has locked."
+        ),
     ] = False,
-    master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[*]",
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="The master URL of Spark, such as local[4].")
+    ] = "local[*]",
     range_size: Annotated[
-        int, typer.Option("--range-size", metavar="BYTES", min=1, help="About so much of the log is one task's.")
+        int, typer.Option("--range-size", metavar="BYTES", min=1, help="About how much of the log one task reads.")
     ] = 64 * 1024 * 1024,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")] = False,
     verify: Annotated[

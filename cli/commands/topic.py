@@ -35,16 +35,21 @@ def create(
         typer.Option(
             "--like",
             metavar="TOPIC",
-            help="With the partitions and settings of that one.",
+            help="Take partitions and settings from this topic.",
             autocompletion=complete_topic,
         ),
     ] = None,
-    partitions: Annotated[int, typer.Option("--partitions", help="How many; -1 is the broker's default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", help="How many partitions; -1 is the broker's default.")
+    ] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", help="Copies of each partition; -1 is the broker's default.")
+        int,
+        typer.Option(
+            "--replication-factor", help="How many copies of each partition there are; -1 is the broker's default."
+        ),
     ] = -1,
     settings: SettingsOption = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing where it is there.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -84,7 +89,7 @@ def create(
 
 @app.command("list")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's own topics.")] = False,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -216,11 +221,11 @@ def _id_text(topic: TopicDescription) -> str:
 def alter(
     name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=complete_topic)],
     partitions: Annotated[
-        int | None, typer.Option("--partitions", help="Grow it to so many; partitions are never taken away.")
+        int | None, typer.Option("--partitions", help="Raise the number of partitions to N; it can't be lowered.")
     ] = None,
     settings: SettingsOption = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Reset a setting to its default.")
     ] = None,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
@@ -258,10 +263,12 @@ def delete_records(
     before: Annotated[
         str,
         typer.Option(
-            "--before", metavar="PLACE", help="OFFSET, -N (all but the last N), end, or a TIME as of `plog consume`."
+            "--before", metavar="PLACE", help="OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`."
         ),
     ],
-    partitions: Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")] = None,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
+    ] = None,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -298,8 +305,10 @@ def delete_records(
 @app.command()
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over those that are not there.")] = False,
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too, which brokers need.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Allow it to delete Kafka's own topics, which brokers need.")
+    ] = False,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,

@@ -24,24 +24,29 @@ app = typer.Typer(
 )
 
 TopicsOption = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Of this topic only; may be repeated.")
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be repeated.")
 ]
 
 
 @app.command("list")
 def list_(
     states: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only those in this state; may be repeated.")
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only what is in this state; may be repeated.")
     ] = None,
     producer_ids: Annotated[
         list[int] | None, typer.Option("--producer-id", metavar="N", help="Only this producer's; may be repeated.")
     ] = None,
     longer_than: Annotated[
         float | None,
-        typer.Option("--longer-than", metavar="SECONDS", help="Only those whose transaction began longer ago.", min=0),
+        typer.Option(
+            "--longer-than", metavar="SECONDS", help="Only transactions that began longer ago than this.", min=0
+        ),
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option("--pattern", metavar="REGEX", help="Only ids that match as a whole.")
+        str | None,
+        typer.Option(
+            "--pattern", metavar="REGEX", help="Only transactional ids that match this regular expression as a whole."
+        ),
     ] = None,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -137,7 +142,7 @@ def describe(
 def find_hanging(
     topics: TopicsOption = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="All that are open, also those whose coordinator will end them.")
+        bool, typer.Option("--all", help="List all open transactions, also those that their coordinator will end.")
     ] = False,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -232,15 +237,21 @@ def _open_row(transaction: OpenTransaction) -> Row:
 @app.command()
 def abort(
     transactional_id: Annotated[
-        str | None, typer.Argument(metavar="[TRANSACTIONAL_ID]", help="Abort what this id has open, and fence it.")
+        str | None,
+        typer.Argument(
+            metavar="[TRANSACTIONAL_ID]", help="Abort the open transaction of this id, and fence its producer."
+        ),
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Of a transaction that hangs.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", metavar="N", help="Likewise.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic of a transaction that hangs.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", metavar="N", help="Its partition.")] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="OFFSET", help="Where it begins there.")
+        int | None, typer.Option("--start-offset", metavar="OFFSET", help="The offset of its first record.")
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option("--producer-id", metavar="N", help="Whose it is, instead of --start-offset.")
+        int | None,
+        typer.Option("--producer-id", metavar="N", help="The id of its producer, instead of --start-offset."),
     ] = None,
     dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,

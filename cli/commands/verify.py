@@ -22,9 +22,12 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def verify(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders or data directories.")
+    ],
     deep: Annotated[
-        bool, typer.Option("--deep", help="Open every batch: codecs, counts, offsets, timestamps.")
+        bool,
+        typer.Option("--deep", help="Decode every batch, and check counts, offsets and timestamps of its records."),
     ] = False,
     paranoid: Annotated[
         bool, typer.Option("--paranoid", help="Compute every checksum a second time, with another library.")
