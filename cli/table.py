@@ -152,7 +152,7 @@ def _blocks(rows: Sequence[Row], names: Sequence[str], width: int) -> Iterator[s
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from fields([(name, row[name]) for name in names if row.get(name) not in (None, "")], width)
+        yield from fields([(name, row[name]) for name in names if make_cell(name, row.get(name)).text], width)
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int | None) -> Iterator[str]:

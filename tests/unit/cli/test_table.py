@@ -32,7 +32,7 @@ def test_texts_go_on_in_their_cell_then_columns_go_then_there_are_blocks() -> No
     )
     narrow = lay_out(ROWS, NAMES, 46, ["ids"])
     assert (narrow.lines[0], narrow.dropped) == ("name    count  why", ["rack", "ids"])
-    blocks = lay_out(ROWS, NAMES, 30, ["ids"])
+    blocks = lay_out(ROWS, NAMES, 31, ["ids"])
     assert not blocks.has_header
     assert blocks.lines == [
         "name:  注文", "count: 7", "ids:   1,22,333", "why:   a reason of several", "       words", "",
