@@ -207,10 +207,8 @@ def _run(args: list[str] | None) -> int:
     except OSError as error:
         return _tell_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
-        loop = error.__context__
-        if isinstance(loop, OSError) and loop.errno == errno.ELOOP:  # which pathlib makes a RuntimeError of
-            return _tell_refused(loop)
-        return _tell_our_bug(error)
+        loop = _find_loop(error)
+        return _tell_our_bug(error) if loop is None else _tell_refused(loop)
 
 
 def _tell(error: PlogError) -> int:
@@ -223,6 +221,12 @@ def _tell(error: PlogError) -> int:
     if hint:
         say(f"hint: {hint}")
     return error.exit_code
+
+
+def _find_loop(error: Exception) -> OSError | None:
+    """What the system said of a link that leads to itself, which pathlib makes a RuntimeError of."""
+    found = error.__context__
+    return found if isinstance(found, OSError) and found.errno == errno.ELOOP else None
 
 
 def _tell_refused(error: OSError) -> int:
