@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from core.client.first_answer import SILENCE_HINT, FirstAnswer
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError
 from core.protocol.api import Api
@@ -30,6 +31,7 @@ Res = TypeVar("Res")
 CLIENT_NAME = "plog"
 MAX_ANSWER_BYTES = 1 << 30
 _FIRST_ANSWER_BYTES = 1 << 20
+_CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
 
@@ -64,9 +66,14 @@ class SocketTransport:
         context: SSLContext | None = None,
         shows_certificate: bool = False,
         is_trusted: bool = True,
+        first_answer: FirstAnswer | None = None,
     ) -> None:
-        """`shows_certificate`: the context has one of the client's. `is_trusted`: as of the attribute."""
+        """`shows_certificate`: the context has one of the client's. `is_trusted`: as of the attribute. `first_answer`
+        remembers of which ports the user has heard that they are silent.
+        """
+        self._address = host, port
         self._where = f"{host}:{port}"
+        self._first_answer = first_answer or FirstAnswer()
         self.is_trusted = is_trusted
         """Of a peer of which nothing is known yet, no large answer is believed, and each must be whole within the
         timeout; else the timeout is how long it may say nothing.
@@ -74,7 +81,7 @@ class SocketTransport:
         self._has_answered = False
         self._peer: TlsPeer | None = None
         try:
-            plain = socket.create_connection((host, port), timeout=timeout_s)
+            plain = self._first_answer.connect(self._address, timeout_s)
         except OSError as error:
             raise self._failure("could not connect to", error) from error
         self._socket: socket.socket | TlsSocket = plain
@@ -83,7 +90,7 @@ class SocketTransport:
             from core.client.tls_socket import TlsPeer, TlsSocket
 
             self._peer = TlsPeer(host, port, shows_certificate)
-            self._socket = TlsSocket(plain, self._peer, context)
+            self._socket = TlsSocket(plain, self._peer, context, self._first_answer)
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
         if self._peer is not None and not isinstance(error, str):
@@ -93,12 +100,26 @@ class SocketTransport:
             if alert is not None:
                 return alert
         reason = error if isinstance(error, str) else (error.strerror or str(error) or type(error).__name__).lower()
-        if isinstance(error, TimeoutError):
-            reason = f"no answer in {self._socket.gettimeout():g} s" if what.startswith("lost") else reason
         hint = "is a broker listening there? (plog serve)"
-        if what.startswith("lost") and not self._has_answered and not isinstance(error, TimeoutError):
+        if what.startswith("lost") and isinstance(error, TimeoutError):
+            reason = f"no answer in {self._socket.gettimeout():g} s"
+            if not self._has_answered:
+                what, hint = "could not connect to", SILENCE_HINT
+        elif what.startswith("lost") and not self._has_answered:
+            other = self._find_other_speech() if error == _CLOSED or isinstance(error, OSError) else None
+            if other is not None:
+                return other
             hint = _SECURITY_HINT if self._peer is None else _TLS_HINT
         return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
+
+    def _find_other_speech(self) -> ConnectionFailedError | None:
+        """Of a port that closes a plaintext connection without an answer."""
+        if self._peer is not None or self.is_trusted:
+            return None
+        from core.client.port_probe import find_speech, speaks
+
+        speech = find_speech(self._address, has_tls=False, timeout_s=self._socket.gettimeout())
+        return None if speech is None else speaks(self._address, speech)
 
     def send(self, frame: bytearray) -> None:
         try:
@@ -108,9 +129,11 @@ class SocketTransport:
 
     def receive(self) -> memoryview:
         deadline_s = None if self.is_trusted else time.monotonic() + (self._socket.gettimeout() or 0.0)
+        if self._peer is None and not self._has_answered:
+            self._await_first_answer()
         start = self._read(SIZE.size, deadline_s)
         (size,) = SIZE.unpack(start)
-        if not self._has_answered:
+        if not self._has_answered and size > _FIRST_ANSWER_BYTES:
             self._ensure_kafka(bytes(start))
         if not 0 <= size <= (MAX_ANSWER_BYTES if self.is_trusted else _FIRST_ANSWER_BYTES):
             raise self._failure("lost the connection to", f"an answer claims {size} bytes")
@@ -118,15 +141,20 @@ class SocketTransport:
         self._has_answered = True
         return answer
 
+    def _await_first_answer(self) -> None:
+        assert isinstance(self._socket, socket.socket)
+        try:
+            self._first_answer.wait(self._socket, self._address, has_tls=False)
+        except OSError as error:
+            raise self._failure("lost the connection to", error) from error
+
     def _ensure_kafka(self, start: bytes) -> None:
-        """Of the first four bytes that come: a size of Kafka's does not look like these."""
-        if start[:2] in (b"\x15\x03", b"\x16\x03"):
-            what, hint = "speaks TLS", "--command-config FILE with security.protocol=SSL or SASL_SSL"
-        elif start in (b"HTTP", b"<htm", b"<!DO"):
-            what, hint = "speaks HTTP", "is that the port of a broker?"
-        else:
-            return
-        raise ConnectionFailedError(f"could not connect to {self._where}: it {what}", where=self._where, hint=hint)
+        """Of the first four bytes that come, which are no size of Kafka's."""
+        from core.client.port_probe import recognize, speaks
+
+        speech = recognize(start)
+        if speech is not None:
+            raise speaks(self._address, speech)
 
     def _read(self, size: int, deadline_s: float | None) -> memoryview:
         buffer = memoryview(bytearray(size))
@@ -141,7 +169,7 @@ class SocketTransport:
             except OSError as error:
                 raise self._failure("lost the connection to", error) from error
             if count == 0:
-                raise self._failure("lost the connection to", "it was closed")
+                raise self._failure("lost the connection to", _CLOSED)
             received += count
         return buffer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.first_answer import FirstAnswer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -26,6 +27,7 @@ class Connector:
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
         self._timeout_s = timeout_s
+        self._first_answer = FirstAnswer()
         self._context = self._make_context()
         self._tokens = self._make_tokens()
 
@@ -33,6 +35,7 @@ class Connector:
         other = Connector(timeout_s=timeout_s)
         other._tls, other._login = self._tls, self._login
         other._context, other._tokens = self._context, self._tokens
+        other._first_answer = self._first_answer
         return other
 
     def __call__(self, host: str, port: int) -> ClientConnection:
@@ -46,6 +49,7 @@ class Connector:
             context=self._context,
             shows_certificate=self._tls is not None and self._tls.key_store is not None,
             is_trusted=False,
+            first_answer=self._first_answer,
         )
         try:
             connection = ClientConnection(transport, self._authenticator())

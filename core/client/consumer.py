@@ -106,6 +106,7 @@ class Consumer:
         self._patience = patience or Patience()
         self._watermarks = {} if watermarks is None else watermarks
         self._lost_s: float | None = None  # since when no broker answers
+        self._lost: str | None = ""  # which it was
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
         """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
@@ -251,7 +252,7 @@ class Consumer:
             if isinstance(sent, ConnectionFailedError):
                 raise sent
             found.extend(self._receive(sent))
-            self._lost_s = None
+            self.reached()
         except ConnectionFailedError as error:
             self.reconnect(error)
             for topic in {partition.topic for partition in positions}:
@@ -262,12 +263,21 @@ class Consumer:
         """The next request makes connections anew, a little later; raises `error` where patience is at an end."""
         now = time.monotonic()
         if self._lost_s is None and self._patience.seconds:
-            self._lost_s = now
-            self._patience.tell(f"{error.message}; it is tried again")
+            self._lost_s, self._lost = now, error.where
+            forever = self._patience.seconds == float("inf")
+            how_long = "until it is back" if forever else f"for {self._patience.seconds:g} s"
+            self._patience.tell(f"{error.message}; it is tried again {how_long}")
         if self._lost_s is None or now - self._lost_s >= self._patience.seconds:
             raise error
         self._client.forget_connections()
         time.sleep(_RETRY_SECONDS)
+
+    def reached(self) -> None:
+        """The brokers answer: says so if they did not before."""
+        if self._lost_s is not None:
+            away_s = time.monotonic() - self._lost_s
+            self._patience.note(f"{self._lost} answers again, after {away_s:.1f} s; reading goes on")
+        self._lost_s = None
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
         """A request to each leader."""

@@ -83,6 +83,8 @@ class GroupConsumer:
                 self._follow_assignment()
                 if time.monotonic() >= self._next_commit_s:
                     self.commit()
+                if not self._positions:  # nothing is fetched that could be answered
+                    self._consumer.reached()
             except ConnectionFailedError as error:
                 self._consumer.reconnect(error)
                 continue

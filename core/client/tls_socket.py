@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from core.client.first_answer import SILENCE_HINT, FirstAnswer
+from core.client.port_probe import find_speech, speaks
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError
 
 _HANDSHAKE, _ALERT = 0x16, 0x15
@@ -50,12 +52,15 @@ class TlsSocket:
     one `recv` brings many of its records of 16 KB.
     """
 
-    def __init__(self, plain: socket.socket, peer: TlsPeer, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, plain: socket.socket, peer: TlsPeer, context: ssl.SSLContext, first_answer: FirstAnswer | None = None
+    ) -> None:
         """ConnectionFailedError or AuthenticationError where it can't be had; the socket is closed then."""
         self._socket = plain
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
+        self._first_answer = first_answer
         self._low_water = 1
         self.deadline_s: float | None = None
         """When `recv_into` ends with TimeoutError though bytes come."""
@@ -69,10 +74,10 @@ class TlsSocket:
             raise _handshake_failure(error, peer) from error
         except TimeoutError as error:
             plain.close()
-            raise _not_connected(peer, f"TLS did not begin in {plain.gettimeout():g} s") from error
+            raise _not_connected(peer, f"TLS did not begin in {plain.gettimeout():g} s", SILENCE_HINT) from error
         except OSError as error:
             plain.close()
-            raise _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT) from error
+            raise _closed_at_once(peer, plain.gettimeout()) from error
         except AccessError:
             plain.close()
             raise
@@ -87,9 +92,11 @@ class TlsSocket:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
+                if is_first and self._first_answer is not None:
+                    self._first_answer.wait(self._socket, (peer.host, peer.port), has_tls=True)
                 count = self._socket.recv_into(self._buffer)
                 if is_first:
-                    _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer)
+                    _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer, timeout_s)
                 elif count == 0:
                     raise _not_connected(peer, "it closed the connection in the middle of TLS's handshake") from None
                 if deadline_s is not None and time.monotonic() > deadline_s:
@@ -172,13 +179,21 @@ class TlsSocket:
 _PLAINTEXT_HINT = "it may speak plaintext: security.protocol=PLAINTEXT or SASL_PLAINTEXT"
 
 
-def _ensure_tls(first: bytes, peer: TlsPeer) -> None:
+def _ensure_tls(first: bytes, peer: TlsPeer, timeout_s: float | None) -> None:
     if not first:
-        raise _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
+        raise _closed_at_once(peer, timeout_s)
     if first.startswith((b"HTTP/", b"<htm", b"<!DO")):
         raise _not_connected(peer, "it speaks HTTP, not TLS", "is that the port of a broker?")
     if first[0] not in (_HANDSHAKE, _ALERT):
         raise _not_connected(peer, "it does not speak TLS", _PLAINTEXT_HINT)
+
+
+def _closed_at_once(peer: TlsPeer, timeout_s: float | None) -> ConnectionFailedError:
+    address = peer.host, peer.port
+    speech = find_speech(address, has_tls=True, timeout_s=timeout_s)
+    if speech is not None:
+        return speaks(address, speech)
+    return _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
 
 
 def _not_connected(peer: TlsPeer, what: str, hint: str | None = None) -> ConnectionFailedError:

@@ -39,7 +39,8 @@ def killed_if_broken_off() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process
 
-    popen, java_gateway.Popen = java_gateway.Popen, start
+    module: Any = java_gateway  # its `Popen` is not for others, and there is no other way to the process
+    popen, module.Popen = module.Popen, start
     try:
         yield
     except BaseException:
@@ -47,7 +48,7 @@ def killed_if_broken_off() -> Iterator[None]:
             kill(process)
         raise
     finally:
-        java_gateway.Popen = popen
+        module.Popen = popen
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

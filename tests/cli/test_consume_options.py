@@ -244,7 +244,8 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
         _, errors = reader.communicate(timeout=20)
     assert reader.returncode == 130
     assert out.read_bytes() == b"before\nafter\n"
-    assert errors.count(b"it is tried again") == 1
+    assert errors.count(b"it is tried again until it is back") == 1
+    assert errors.count(b"answers again, after") == 1
 
 
 def wait_for_lines(path: Path, count: int) -> None:

@@ -135,7 +135,10 @@ class Hostile:
             while size := client.recv(4, socket.MSG_WAITALL if self._context is None else 0):
                 frame = bytearray(size)
                 while len(frame) < 4 + int.from_bytes(size, "big"):
-                    frame += client.recv(1 << 16)
+                    more = client.recv(1 << 16)
+                    if not more:  # a client that asks whether something else than Kafka is spoken here
+                        return
+                    frame += more
                 broker.send(frame)
                 answer = bytes(broker.receive())
                 if number != self._stage:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from core.client import first_answer
 from core.client.connector import Connector
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -365,14 +366,17 @@ def test_no_certificate_where_one_is_wanted(version: str, shows: str, authority:
 def port_that(does: Callable[[socket.socket], None]) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
+        def serve_one(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                does(connection)
+
         def serve() -> None:
             while True:
                 try:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection, contextlib.suppress(OSError):
-                    does(connection)
+                threading.Thread(target=serve_one, args=(connection,), daemon=True).start()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -465,7 +469,56 @@ def test_plaintext_at_a_port_with_tls(authority: Authority) -> None:
 def test_tls_at_a_plaintext_port() -> None:
     with secured_door() as door:
         error = failure(int(door.broker_address.rpartition(":")[2]), TLS)
-    assert "it closed the connection when TLS began" in error.message
+    assert error.message.endswith("it speaks Kafka's protocol without TLS")
+    assert "security.protocol=PLAINTEXT" in (error.hint or "")
+
+
+def test_a_tls_port_that_closes_without_an_alert(tmp_path: Path) -> None:
+    """As Python's ssl does when a connection begins without TLS."""
+    context = server_context(*map(str, sign(make_ca()).write(tmp_path, "server")))
+
+    def tls(connection: socket.socket) -> None:
+        if connection.recv(1, socket.MSG_PEEK) == b"\x16":
+            context.wrap_socket(connection, server_side=True)
+
+    with port_that(tls) as port:
+        error = failure(port, {})
+    assert error.message.endswith("it speaks TLS")
+    assert "plog help security" in (error.hint or "")
+
+
+def http_by_lines(connection: socket.socket) -> None:
+    """It waits for the end of a line."""
+    connection.settimeout(10)
+    data = b""
+    while b"\n" not in data:
+        more = connection.recv(1 << 16)
+        if not more:
+            return
+        data += more
+    connection.sendall(b"HTTP/1.0 400 Bad request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("does", "message"), [(silent, "no answer in 0.5 s"), (http_by_lines, "it speaks HTTP")], ids=["silent", "http"]
+)
+def test_who_waits_for_a_silent_port_says_so_once(
+    does: Callable[[socket.socket], None],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(first_answer, "SILENCE_SECONDS", 0.01)
+    with port_that(does) as port:
+        connect = connector({}, timeout_s=0.5)
+        with contextlib.suppress(ConnectionFailedError):
+            connect("127.0.0.1", port)
+        with pytest.raises(ConnectionFailedError) as raised:
+            connect("127.0.0.1", port)
+    assert raised.value.message.endswith(message)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"waiting for 127.0.0.1:{port}, which accepted the connection and has not answered; is it a Kafka broker?"
+    ]
 
 
 def test_a_first_answer_that_claims_to_be_large_is_not_believed() -> None:

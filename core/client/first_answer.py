@@ -1,0 +1,67 @@
+"""The beginning of a connection: while a port keeps silent, the user is to hear whom we wait for."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import time
+
+SILENCE_SECONDS = 3.0
+"""For which a port may say nothing before the user hears of it."""
+
+SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kafka broker, and is the broker well?"
+
+_logger = logging.getLogger("plog.client")
+
+
+class FirstAnswer:
+    """Connects, and waits for the first bytes that come; may be used by several threads."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int]] = set()
+
+    def connect(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
+        """A connection, with that timeout. OSError if there is none."""
+        if timeout_s <= SILENCE_SECONDS:
+            return socket.create_connection(address, timeout=timeout_s)
+        try:
+            plain = socket.create_connection(address, timeout=SILENCE_SECONDS)
+        except TimeoutError:
+            self._tell(address, "has not accepted the connection yet")
+            plain = socket.create_connection(address, timeout=timeout_s - SILENCE_SECONDS)
+        plain.settimeout(timeout_s)
+        return plain
+
+    def wait(self, plain: socket.socket, address: tuple[str, int], *, has_tls: bool) -> None:
+        """Returns when there is something to read, or the end. After some seconds it says that it waits, and asks what
+        speaks there: ConnectionFailedError if that is not what we speak. TimeoutError when the socket's timeout is
+        over.
+        """
+        timeout_s = plain.gettimeout()
+        assert timeout_s is not None
+        deadline_s = time.monotonic() + timeout_s
+        if is_readable(plain, min(SILENCE_SECONDS, timeout_s)):
+            return
+        if timeout_s > SILENCE_SECONDS:
+            self._tell(address, "accepted the connection and has not answered; is it a Kafka broker?")
+            from core.client.port_probe import find_speech, speaks
+
+            speech = find_speech(address, has_tls=has_tls, timeout_s=timeout_s)
+            if speech is not None:
+                raise speaks(address, speech)
+        if not is_readable(plain, deadline_s - time.monotonic()):
+            raise TimeoutError
+
+    def _tell(self, address: tuple[str, int], what: str) -> None:
+        """Once for an address, however often it is tried again."""
+        if address not in self._told:
+            self._told.add(address)
+            _logger.warning("waiting for %s:%d, which %s", *address, what)
+
+
+def is_readable(plain: socket.socket, seconds: float) -> bool:
+    """Whether there is something to read, or the end, within that time."""
+    poll = select.poll()
+    poll.register(plain, select.POLLIN)
+    return bool(poll.poll(max(seconds, 0) * 1000))
