@@ -64,7 +64,7 @@ def test_what_is_no_time(embedded: list[str], written: str, options: list[str]) 
     assert b"line 2: field 'at' is " in done.stderr
 
 
-@pytest.mark.parametrize("options", [["--format", "envelope"], ["--template", r'{"timestamp": %T}\n']])
+@pytest.mark.parametrize("options", [["--format", "envelope"], ["--template", r'{"timestamp": %T}%s\n']])
 def test_timestamps_out_of_range_elsewhere(embedded: list[str], options: list[str]) -> None:
     done = call_plog("produce", "t", *options, *embedded, stdin=b'{"timestamp": 9223372036854775808}\n')
     assert done.returncode == 1
