@@ -72,11 +72,13 @@ def _fill(number: int) -> None:
 
 
 def _writer(raw: io.RawIOBase, before: Any, *, is_talk: bool = False) -> io.TextIOWrapper:
-    """`before`: Python's own stream, whose encoding is kept; None if its descriptor was closed."""
+    """`before`: Python's own stream, whose encoding is kept; None if its descriptor was closed. Buffered with
+    PYTHONUNBUFFERED too: unbuffered, a write ends early without an error when the disk is full or a signal comes.
+    """
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,
         errors="backslashreplace" if before is None else before.errors,
         newline="\n",
-        line_buffering=is_talk or (before is not None and (before.line_buffering or before.write_through)),
+        line_buffering=is_talk or raw.isatty(),
     )

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
 import signal
 import sys
 import threading
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 
 def main() -> None:
     """Runs the command line and exits with its code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `run` heeds it: no traceback from the middle of an import
-    if isinstance(sys.stdout.buffer, io.RawIOBase):
-        sys.stdout = _buffered(sys.stdout)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or NumPy starts threads, for what nothing here asks it
     from cli.standard_streams import open_standard_streams
 
@@ -25,16 +22,6 @@ def main() -> None:
     from cli.main import run
 
     _leave(run())
-
-
-def _buffered(stream: TextIO) -> TextIO:
-    """The stream as Python has it without PYTHONUNBUFFERED. With that, a write ends early without an error when
-    the disk is full or a signal comes (Ctrl-Z, too). plog flushes by itself what is to be seen at once.
-    """
-    raw = io.FileIO(stream.fileno(), "wb", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=raw.isatty()
-    )
 
 
 def _leave(code: int) -> NoReturn:
