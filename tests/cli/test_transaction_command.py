@@ -205,7 +205,7 @@ def test_an_open_one_is_shown_and_ended_by_its_id(topic: list[str]) -> None:
 def test_one_that_hangs_is_found_and_aborted(topic: list[str], by: str) -> None:
     open_one(topic, f"hung-{by}")
     ok("produce", "tx", *topic, stdin=b"behind\n")
-    ok("topic", "delete", "__transaction_state", *topic)
+    ok("topic", "delete", "__transaction_state", "--internal", *topic)
     assert seen(topic) == []
     done = call_plog("transaction", "find-hanging", "--topic", "tx", "--output", "json", *topic)
     assert done.returncode == 1

@@ -156,7 +156,7 @@ def server_end(server: Server, topic: str) -> int:
 def test_kafkas_tool_finds_and_aborts_a_transaction_that_hangs(server: Server) -> None:
     """One whose coordinator has forgotten it: its topic is gone."""
     open_transaction(server, "hung")
-    call_plog("topic", "delete", "__transaction_state", "--bootstrap-server", server.address)
+    call_plog("topic", "delete", "__transaction_state", "--internal", "--bootstrap-server", server.address)
     assert committed(server, "hung") == [b"before"]
     tool = (TOOLS + "TransactionsCommand", "--bootstrap-server", server.address)
     where = ("--topic", "hung", "--partition", "0")
