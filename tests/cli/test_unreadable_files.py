@@ -35,7 +35,7 @@ BROKEN, OTHER = "txn_multisegment", "multisegment"
 OTHER_OFFSETS = [str(offset) for offset in range(330)]
 MIDDLE = "00000000000000000118.log"
 MIB = 1024 * 1024
-MOST_SECONDS = 60
+MOST_SECONDS = 300
 
 
 @pytest.fixture(autouse=True)
