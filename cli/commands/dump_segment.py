@@ -20,12 +20,14 @@ from cli.options import SchemaRegistryOption, each_of, say, say_failures
 from cli.output import OutputFormat, show, write_rows
 from cli.standard_streams import STDOUT
 from cli.table import Row
-from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
+from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, text_width
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
+    from core.inspector.hex_dump import HexField
+    from core.inspector.segment_dump import DumpOptions
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -183,10 +185,24 @@ def dump_segment(
     failures: list[AccessError] = []
     dumps = each_of(paths, lambda path: find_dumps(path, options), failures)
     if hex_:
+        _ensure_whole(options)
         code = _print_hex(dumps)
     else:
         code = _print(dumps, format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka))
     raise typer.Exit(say_failures(failures) or code)
+
+
+def _ensure_whole(options: DumpOptions) -> None:
+    """UsageError for an option that would leave something out of what shows every byte."""
+    for name, is_given in {
+        "--offset": options.start_offset,
+        "--time": options.start_timestamp is not None,
+        "--max-records": options.max_records is not None,
+        "--max-bytes": options.max_bytes is not None,
+        "--key": options.key is not None,
+    }.items():
+        if is_given:
+            raise UsageError(f"--hex shows every byte of a file, and {name} leaves some out: one of them")
 
 
 def _is_secret_config(resource_type: int, name: str) -> bool:
@@ -284,25 +300,35 @@ def _find_pipe() -> int | None:
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:
-    """Position, bytes, field and value; sixteen bytes a line."""
+    """Position, bytes, field and value; sixteen bytes a line, or fewer on a narrow terminal."""
     findings = []
+    width = find_width(sys.stdout)
     for dump in dumps:
         if not dump.is_readable:
             findings += dump.findings
             continue
         show(f"{dump.path}: {dump.kind.value}")
         for field in dump.hex_fields():
-            where = "        " if field.position < 0 else f"{field.position:08x}"
-            value = field.value if isinstance(field.value, str) else json.dumps(field.value)
-            cut = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
-            shown = printable(cut, keeps="")
-            print(f"{where}  {field.data[:16].hex(' '):<47}  {'  ' * field.depth}{field.name}: {shown}")
-            for start in range(16, len(field.data), 16):
-                where = "        " if field.position < 0 else f"{field.position + start:08x}"
-                print(f"{where}  {field.data[start : start + 16].hex(' ')}")
+            for line in _hex_lines(field, width):
+                print(line)
         findings += dump.findings
     sys.stdout.flush()
     return print_findings(findings)
+
+
+def _hex_lines(field: HexField, width: int | None) -> Iterator[str]:
+    size = 16 if width is None or width >= 110 else 8 if width >= 70 else 4
+    value = field.value if isinstance(field.value, str) else json.dumps(field.value)
+    shown = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
+    text = f"{'  ' * field.depth}{field.name}: {printable(shown, keeps='')}"
+    for start in range(0, max(len(field.data), 1), size):
+        where = "        " if field.position < 0 else f"{field.position + start:08x}"
+        line = f"{where}  {field.data[start : start + size].hex(' ')}"
+        if start == 0:
+            line = f"{line:<{9 + 3 * size}}  {text}"
+            if width is not None and text_width(line) > width:
+                line = f"{cut(line, width - 3)}..."
+        yield line
 
 
 def _print_csv(dump: FileDump) -> None:

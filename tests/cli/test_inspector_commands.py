@@ -230,6 +230,13 @@ def test_dump_hex() -> None:
     assert "relative offset: " in index
 
 
+@pytest.mark.parametrize("option", ["--offset 3", "--time -2h", "--max-records 1", "--max-bytes 9", "--key k"])
+def test_dump_hex_leaves_nothing_out(option: str) -> None:
+    done = call_plog("dump-segment", "--hex", str(GOLDEN / "headers"), *option.split())
+    assert done.returncode == 2
+    assert f"--hex shows every byte of a file, and {option.split()[0]} leaves some out".encode() in done.stderr
+
+
 def test_a_directory_is_dumped_from_the_offset_on() -> None:
     rows = [json.loads(line) for line in ok(
         "dump-segment", str(GOLDEN / "multisegment"), "--offset", "150", "--deep-iteration", "--format", "ndjson"
