@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cli.plog_command import leaf_commands
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
@@ -61,19 +62,17 @@ def _load(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is no TOML: {error}") from error
 
 
-def apply_config(command: Any, path: list[str], profile: str | None) -> None:
-    """Puts the file's values in the places of the defaults, of the command and those below it. `path`: its names, as of
-    `topic create`.
-    """
-    for name, below in getattr(command, "commands", {}).items():
-        apply_config(below, [*path, name], profile)
-    options = {} if hasattr(command, "commands") else _options(command)
-    for title, table in _tables(config_path(), profile):
-        _set(options, table.get("default", {}), f"{title}default")
-        found: Any = table
-        for name in path:
-            found = found.get(name, {})
-        _set(options, found, f"{title}{'.'.join(path)}")
+def apply_config(command: Any, name: str, profile: str | None) -> None:
+    """Puts the file's values in the places of the defaults, of the command and those below it."""
+    tables = _tables(config_path(), profile)
+    for path, one in leaf_commands(command, name):
+        options = _options(one)
+        for title, table in tables:
+            _set(options, table.get("default", {}), f"{title}default")
+            found: Any = table
+            for word in path.split():
+                found = found.get(word, {})
+            _set(options, found, f"{title}{path.replace(' ', '.')}")
 
 
 def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
@@ -168,8 +167,7 @@ def _options(command: Any) -> dict[str, Any]:
 
 def _options_of_all(command: Any) -> set[str]:
     """Of the command and those below it."""
-    below = getattr(command, "commands", {}).values()
-    return set(_options(command)).union(*map(_options_of_all, below))
+    return {name for _, one in leaf_commands(command, "") for name in _options(one)}
 
 
 def _set(options: Mapping[str, Any], values: Mapping[str, Any], section: str) -> None:

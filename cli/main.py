@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from cli.config_file import apply_config, ensure_config, find_default
 from cli.number_limits import limit_numbers
 from cli.options import say
-from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
+from cli.plog_command import PlogGroup, leaf_commands, no_such_command, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
@@ -79,7 +79,7 @@ class LazyGroup(PlogGroup):
         ensure_config(profile, COMMANDS, _load)
         command = _load(cmd_name)
         command.name = cmd_name
-        apply_config(command, [cmd_name], profile)
+        apply_config(command, cmd_name, profile)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -100,17 +100,11 @@ def _load(name: str) -> Any:
     module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
     use_plog_classes(module.app)
     command = typer.main.get_command(module.app)
-    _add_options(command, name)
+    for path, one in leaf_commands(command, name):
+        add_security_options(one)
+        one.epilog = other_names_text(one, path)
+        limit_numbers(one)
     return command
-
-
-def _add_options(command: Any, path: str) -> None:
-    for name, below in getattr(command, "commands", {}).items():
-        _add_options(below, f"{path} {name}")
-    if not hasattr(command, "commands"):
-        add_security_options(command)
-        command.epilog = other_names_text(command, path)
-        limit_numbers(command)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode

@@ -89,6 +89,16 @@ def _long_names(ctx: Any) -> Iterator[str]:
     return (name for name in (*own, *other_names(_path(ctx), own)) if name.startswith("--"))
 
 
+def leaf_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Gives a command by its words, or, if it is a group, each command below it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, one in below.items():
+        yield from leaf_commands(one, f"{path} {name}")
+
+
 def option_names(command: Any) -> set[str]:
     """The names that a command's options are declared with."""
     options = (parameter for parameter in command.params if parameter.param_type_name == "option")

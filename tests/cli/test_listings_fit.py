@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from cli.main import COMMANDS, _load
 from tests.cli.conftest import ok
+from tests.support.all_commands import all_commands
 from tests.support.certificates import make_ca
 from tests.support.golden import SAMPLE_DATA
 from tests.support.pseudo_terminal import call_at_terminal
@@ -78,17 +78,10 @@ def test_no_listing_is_forgotten() -> None:
 
 
 def listing_commands() -> Iterator[str]:
-    def leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-        for name, below in getattr(command, "commands", {}).items():
-            yield from leaves(below, (*path, name))
-        if not hasattr(command, "commands"):
-            yield " ".join(path), command
-
-    for name in COMMANDS:
-        for path, command in leaves(_load(name), (name,)):
-            choices = [getattr(parameter.type, "choices", None) or () for parameter in command.params]
-            if any("table" in map(str, some) for some in choices):
-                yield path
+    for path, command in all_commands().items():
+        choices = [getattr(parameter.type, "choices", None) or () for parameter in command.params]
+        if any("table" in map(str, some) for some in choices):
+            yield path
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.main import COMMANDS, _load
 from tests.cli.conftest import ok
+from tests.support.all_commands import all_commands
 from tests.support.server import call_plog
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition" / "txn_multisegment-0"
@@ -57,17 +55,9 @@ TIMES = [
 ]  # fmt: skip
 
 
-def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    for below, found in getattr(command, "commands", {}).items():
-        yield from commands(found, f"{name} {below}")
-    if not hasattr(command, "commands"):
-        yield name, command
-
-
-ALL = [found for name in COMMANDS for found in commands(_load(name), name)]
 NUMERIC = [
     (name, option.opts[0])
-    for name, command in ALL
+    for name, command in all_commands().items()
     for option in command.params
     if option.param_type_name == "option" and not option.is_flag
     if option.type.name.split()[0] in ("int", "integer", "float")

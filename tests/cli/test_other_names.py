@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from cli.main import COMMANDS, app, run
+from cli.main import COMMANDS, run
 from cli.other_names import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other_names, split_settings
 from cli.plog_command import option_names
 from tests.cli.conftest import ok
+from tests.support.all_commands import all_commands
 from tests.support.server import Server, call_plog
-
-
-def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    below = getattr(command, "commands", None)
-    if below is None:
-        yield path, command
-    for name, one in (below or {}).items():
-        yield from walk(one, f"{path} {name}")
-
-
-def all_commands() -> dict[str, Any]:
-    root = typer.main.get_command(app)
-    context = root.make_context("plog", [], resilient_parsing=True)
-    return {
-        path: command
-        for name in COMMANDS
-        for path, command in walk(root.get_command(context, name), name)  # type: ignore[attr-defined]
-    }
-
 
 ALL = all_commands()
 

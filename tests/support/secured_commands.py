@@ -4,13 +4,10 @@ compares them with what the command line itself has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import typer
-
-from cli.main import COMMANDS, app
+from tests.support.all_commands import all_commands
 
 
 class Line(NamedTuple):
@@ -25,24 +22,13 @@ class Line(NamedTuple):
 
 def commands_with_a_server() -> set[tuple[str, ...]]:
     """The commands that take --command-config, as the command line has them."""
-    root = typer.main.get_command(app)
-    context = root.make_context("plog", [], resilient_parsing=True)
     found = set()
-    for name in COMMANDS:
-        for path, command in commands(root.get_command(context, name), (name,)):  # type: ignore[attr-defined]
-            options = {option for parameter in command.params for option in parameter.opts}
-            has_server = "--bootstrap-server" in options or path == ("cert", "show")
-            assert has_server is ("--command-config" in options) is ("-X" in options), path
-            found |= {path} if has_server else set()
+    for path, command in all_commands().items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        has_server = "--bootstrap-server" in options or path == "cert show"
+        assert has_server is ("--command-config" in options) is ("-X" in options), path
+        found |= {tuple(path.split())} if has_server else set()
     return found
-
-
-def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The command, or all below it."""
-    if not hasattr(command, "commands"):
-        yield path, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*path, name))
 
 
 def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool = False) -> list[Line]:
