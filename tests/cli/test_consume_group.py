@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.server import PLOG, Server, call_plog, run_plog
+from tests.support.waiting import wait_until
 
 LINES = [b"line %d" % number for number in range(200)]
 
@@ -85,11 +85,9 @@ def members_of(server: Server) -> list[str]:
     return [",".join(row["partitions"]) for row in json.loads(done.stdout or b"[]")]
 
 
-def wait_until(server: Server, sizes: list[int]) -> None:
-    deadline = time.monotonic() + 40
-    while sorted(len(text.split(",")) if text else 0 for text in members_of(server)) != sizes:
-        assert time.monotonic() < deadline, members_of(server)
-        time.sleep(0.1)
+def shares(server: Server) -> list[int]:
+    """How many partitions each member has, in order of that."""
+    return sorted(len(text.split(",")) if text else 0 for text in members_of(server))
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -97,45 +95,31 @@ def test_members_share_and_take_over(server: Server, tmp_path: Path, protocol: s
     where = ["--bootstrap-server", server.address]
     options = ["--group-protocol", protocol]
     first = Member(server, tmp_path / "first", *options)
-    deadline = time.monotonic() + 30
-    while len(first.lines()) < len(LINES):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(first.lines()) == len(LINES))
     second = Member(server, tmp_path / "second", *options)
-    wait_until(server, [2, 2])
+    wait_until(lambda: shares(server) == [2, 2])
     produce(where, [b"shared %d" % n for n in range(100)])
-    while len(first.lines()) + len(second.lines()) < len(LINES) + 100:
-        assert time.monotonic() < deadline + 30
-        time.sleep(0.05)
+    wait_until(lambda: len(first.lines()) + len(second.lines()) == len(LINES) + 100)
     assert len(second.lines()) == 50
     assert second.stop() == 130
-    wait_until(server, [4])
+    wait_until(lambda: shares(server) == [4])
     produce(where, [b"alone %d" % n for n in range(100)])
-    while len(first.lines()) < len(LINES) + 150:
-        assert time.monotonic() < deadline + 60
-        time.sleep(0.05)
+    wait_until(lambda: len(first.lines()) == len(LINES) + 150)
     assert first.stop() == 130
     assert lag(where) == 0
     read = first.lines() + second.lines()
     assert len(read) == len(set(read)) == len(LINES) + 200, "each once"
 
 
-def wait_for(text: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline, text
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_member_outlives_its_broker(server: Server, tmp_path: Path, protocol: str) -> None:
     server.pin(server.address)
     member = Member(server, tmp_path / "out", "--group-protocol", protocol)
-    wait_for("the first lines", lambda: len(member.lines()) == len(LINES))
+    wait_until(lambda: len(member.lines()) == len(LINES), "the first lines")
     server.kill()
     server.start()
     produce(["--bootstrap-server", server.address], [b"new %d" % n for n in range(8)])
-    wait_for("the new lines", lambda: len(set(member.lines())) == len(LINES) + 8)
+    wait_until(lambda: len(set(member.lines())) == len(LINES) + 8, "the new lines")
     assert member.stop(may_talk=True) == 130
     assert lag(["--bootstrap-server", server.address]) == 0
 
@@ -144,14 +128,14 @@ def test_a_member_outlives_its_broker(server: Server, tmp_path: Path, protocol: 
 def test_static_members_keep_their_partitions(server: Server, tmp_path: Path, protocol: str) -> None:
     options = ["--group-protocol", protocol, "--group-instance-id"]
     members = [Member(server, tmp_path / name, *options, name) for name in "ab"]
-    wait_until(server, [2, 2])
+    wait_until(lambda: shares(server) == [2, 2])
     before = sorted(members_of(server))
     assert members[1].stop() == 130
     assert sorted(members_of(server)) == before, "it is awaited"
     again = Member(server, tmp_path / "again", *options, "b")
-    wait_for("two members", lambda: sorted(members_of(server)) == before)
+    wait_until(lambda: sorted(members_of(server)) == before, "two members")
     produce(["--bootstrap-server", server.address], [b"new"] * 8)
-    wait_for("its share", lambda: again.lines().count(b"new") == 4)
+    wait_until(lambda: again.lines().count(b"new") == 4, "its share")
     for member in (members[0], again):
         assert member.stop() == 130
 
@@ -164,7 +148,7 @@ def test_at_most_once(server: Server, tmp_path: Path) -> None:
     produce(where, big)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
-        wait_for("a commit", lambda: {row["lag"] for row in json.loads(describe(where))} == {0})
+        wait_until(lambda: {row["lag"] for row in json.loads(describe(where))} == {0}, "a commit")
         reader.kill()
         reader.stdout.close()
     more = call_plog("consume", "t", "--group", "g", "--timeout-ms", "500", *where)
@@ -186,11 +170,11 @@ def describe(where: list[str]) -> bytes:
 
 def test_topics_by_pattern_and_those_that_come_later(server: Server, tmp_path: Path) -> None:
     member = Member(server, tmp_path / "out", "--regex", "t.*", topics=[])
-    wait_for("the first lines", lambda: len(member.lines()) == len(LINES))
+    wait_until(lambda: len(member.lines()) == len(LINES), "the first lines")
     where = ["--bootstrap-server", server.address]
     call_plog("produce", "u", *where, stdin=b"not wanted\n")
     call_plog("produce", "t2", *where, stdin=b"wanted\n")
-    wait_for("the new topic", lambda: b"wanted" in member.lines())
+    wait_until(lambda: b"wanted" in member.lines(), "the new topic")
     assert member.stop() == 130
     assert b"not wanted" not in member.lines()
 
@@ -223,7 +207,7 @@ def test_alone_on_a_directory(tmp_path: Path) -> None:
 
 def test_members_that_a_killed_server_left_in_a_directory(server: Server, tmp_path: Path) -> None:
     member = Member(server, tmp_path / "out")
-    wait_until(server, [4])
+    wait_until(lambda: shares(server) == [4])
     server.kill()
     done = call_plog("consume", "t", "--group", "g", "--data-dir", str(server.data_dir))
     assert done.returncode == 1

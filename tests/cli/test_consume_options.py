@@ -19,6 +19,7 @@ import pytest
 from tests.cli.conftest import ok
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import PLOG, Server, call_plog
+from tests.support.waiting import wait_until
 
 START = 1_700_000_000_000
 
@@ -159,10 +160,7 @@ def test_a_follower_that_is_stopped_leaves_a_whole_file(where: list[str], tmp_pa
     path = tmp_path / "out.arrow"
     command = [PLOG, "consume", "b", "--follow", "--format", "arrow", "--out", str(path), *where]
     with subprocess.Popen(command) as reader:
-        deadline = time.monotonic() + 20
-        while not path.exists() or path.stat().st_size < 1000:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: path.exists() and path.stat().st_size >= 1000)
         reader.send_signal(signal.SIGINT)
     with pa.ipc.open_stream(path) as stream:
         assert stream.read_all()["value"].to_pylist() == [b"one", b"two"]
@@ -233,26 +231,19 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             )
-        wait_for_lines(out, 1)
+        wait_until(lambda: out.read_bytes().count(b"\n") == 1)
         server.kill()
         assert strict.wait(30) == 3
         strict.communicate()
         server.start()
         ok("produce", "t", *where, stdin=b"after\n")
-        wait_for_lines(out, 2)
+        wait_until(lambda: out.read_bytes().count(b"\n") == 2)
         reader.send_signal(signal.SIGINT)
         _, errors = reader.communicate(timeout=20)
     assert reader.returncode == 130
     assert out.read_bytes() == b"before\nafter\n"
     assert errors.count(b"it is tried again until it is back") == 1
     assert errors.count(b"answers again, after") == 1
-
-
-def wait_for_lines(path: Path, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while path.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import json
 import os
 import subprocess
 import termios
-import time
 from array import array
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import ok
 from tests.support.server import PLOG, Server, call_plog, run_plog
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -92,13 +91,6 @@ def unread_bytes(pipe: IO[bytes]) -> int:
     return count[0]
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 # --- where to
 
 
@@ -162,9 +154,7 @@ def test_a_broker_that_goes_away(tmp_path: Path) -> None:
         assert producer.stdin is not None
         producer.stdin.write(b"one\n")
         producer.stdin.flush()
-        deadline = time.monotonic() + 20
-        while call_plog("consume", "t", *where).stdout != b"one\n":
-            assert time.monotonic() < deadline
+        wait_until(lambda: call_plog("consume", "t", *where).stdout == b"one\n")
         server.pin(server.address)
         server.kill()
         producer.stdin.write(b"two\n")

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.file_names import CLEAN_SHUTDOWN
 from tests.cli.conftest import ok
 from tests.support.server import PLOG, Server
+from tests.support.waiting import wait_until
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SECONDS = 30
@@ -179,10 +179,7 @@ def test_a_command_ends_that_nobody_reads_from(tmp_path: Path) -> None:
 
 def await_blocked(process: subprocess.Popen[bytes]) -> None:
     """Until it waits for somebody who reads its pipe."""
-    deadline = time.monotonic() + SECONDS
-    while "pipe_w" not in Path(f"/proc/{process.pid}/wchan").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # nobody tells of it
+    wait_until(lambda: "pipe_w" in Path(f"/proc/{process.pid}/wchan").read_text())
 
 
 def test_a_dump_ends_that_nobody_reads_from(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.support.installed import ROOT, Installed
 from tests.support.oracle import why_not
 from tests.support.server import Server
 from tests.support.terminal import Terminal, Typed
+from tests.support.waiting import wait_until
 
 COLUMNS = 80
 FINDS_SOMETHING = ("plog recover sample-data/damaged",)
@@ -90,9 +90,7 @@ def look_an_hour_later(installed: Installed, data: Path) -> dict[str, list[int]]
     environment = {**installed.environment, "PYTHONPATH": str(site)}
     often = ["--set", "log.retention.check.interval.ms=100"]
     with Server(data, *often, command=[installed.bin / "plog", "serve"], environment=environment):
-        deadline = time.monotonic() + 60
-        while offsets_of(installed, data).pop("brief") != [1, 1]:
-            assert time.monotonic() < deadline
+        wait_until(lambda: offsets_of(installed, data)["brief"] == [1, 1])
     after = offsets_of(installed, data)
     assert after.pop("brief") == [1, 1]
     return after

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -347,13 +346,6 @@ def test_appends_go_on_while_a_log_is_cleaned(broker: Broker) -> None:
 
 
 # --- the process
-
-
-def wait_for(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_process_of_its_own(tmp_path: Path) -> None:
