@@ -149,12 +149,6 @@ def many_segments(directory: Path, count: int, records: int = 10) -> int:
     return count * records
 
 
-def data_directory(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    return directory
-
-
 def plain_log(directory: Path, megabytes: int) -> Path:
     """A topic t of one partition, of records with a key each; its data directory."""
     return write(Shape("plain", 16_000), directory, megabytes * 1_000_000).parent

@@ -43,14 +43,6 @@ class OffsetIndex(AbstractIndex):
         relative, position = self.entry(number)
         return OffsetPosition(self.base_offset + relative, position)
 
-    def lookup_position(self, position: int) -> OffsetPosition:
-        """The last entry whose position is at or below `position`; the segment's start where there is none."""
-        number = self._find_last(1, position)
-        if number < 0:
-            return OffsetPosition(self.base_offset, 0)
-        relative, found = self.entry(number)
-        return OffsetPosition(self.base_offset + relative, found)
-
     def find_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """The first entry whose position is at or beyond `position` + `size_bytes`; None where there is none.
 

@@ -32,7 +32,6 @@ from core.records.record_batch import (
 )
 
 _READ_BYTES = 1024 * 1024
-_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch after a damaged one, if it is of a usual size
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
 _MAGIC = bytes([CURRENT_MAGIC])
 _OFFSET_AND_LENGTH = struct.Struct(">qi")

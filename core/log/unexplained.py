@@ -50,14 +50,6 @@ class UnexplainedHoles:
         self.end = end
         self.offsets += end - start
 
-    def add_all(self, others: UnexplainedHoles) -> None:
-        """Counts those of a stretch that comes after."""
-        self.start = others.start if self.count == 0 else self.start
-        self.end = max(self.end, others.end)
-        self.count += others.count
-        self.offsets += others.offsets
-        self.ranges = [*self.ranges, *others.ranges]
-
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
         """Says what is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`:
         some were told of before.

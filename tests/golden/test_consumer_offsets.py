@@ -83,9 +83,6 @@ def test_every_record_says_what_kafka_says_of_it(folder: str) -> None:
     assert seen == len(said) > 1
 
 
-OPAQUE: dict[str, type] = {"subscription": ConsumerProtocolSubscription, "assignment": ConsumerProtocolAssignment}
-
-
 def with_members_opened(value: dict[str, Any]) -> dict[str, Any]:
     """Kafka's tool decodes what consumers told each other, and shows all that the newest version has."""
     for member in value.get("members", ()):

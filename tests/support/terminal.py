@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pty
 import re
 import select
 import signal
-import struct
 import subprocess
 import termios
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+
+from tests.support.pseudo_terminal import open_terminal
 
 _END = re.compile(rb"\x1e(\d+)\x1e")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?(\x07|\x1b\\)|[=>])")
@@ -39,8 +39,7 @@ class Terminal:
         self._buffer = b""
 
     def __enter__(self) -> Terminal:
-        self._own, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, self._columns, 0, 0))
+        self._own, other = open_terminal(self._columns)
         self._shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile", "--noediting", "-o", "pipefail", "-i"],
             stdin=other, stdout=other, stderr=other, cwd=self._folder, env=self._environment, start_new_session=True,
@@ -53,9 +52,8 @@ class Terminal:
     def type(self, command: str, *, timeout_s: float = 120) -> Typed:
         """Types it, and waits until it has ended."""
         self._buffer = b""
-        self._write(command + "\n" + r"printf '\x1e%d\x1e' $?" + "\n")
-        found = self._wait_for(_END, timeout_s)
-        return Typed(int(found[1]), self._shown(self._buffer[: found.start()]))
+        self._write(command + "\n")
+        return self._end(timeout_s)
 
     def type_and_interrupt(self, command: str, pattern: bytes, *, timeout_s: float = 60) -> Typed:
         """Types it, waits until it shows the pattern, and presses Ctrl-C."""
@@ -63,14 +61,17 @@ class Terminal:
         self._write(command + "\n")
         self._wait_for(re.compile(pattern), timeout_s)
         self._write("\x03")
+        return self._end(timeout_s)
+
+    def wait_for(self, pattern: bytes, *, timeout_s: float = 60) -> str:
+        """Waits for the pattern. Gives what was shown up to it since the last command was typed."""
+        found = self._wait_for(re.compile(pattern), timeout_s)
+        return self._shown(self._buffer[: found.end()])
+
+    def _end(self, timeout_s: float) -> Typed:
         self._write(r"printf '\x1e%d\x1e' $?" + "\n")
         found = self._wait_for(_END, timeout_s)
         return Typed(int(found[1]), self._shown(self._buffer[: found.start()]))
-
-    def wait_for(self, pattern: bytes, *, timeout_s: float = 60) -> str:
-        """What was shown up to where the pattern is, since the last command was typed."""
-        found = self._wait_for(re.compile(pattern), timeout_s)
-        return self._shown(self._buffer[: found.end()])
 
     def _write(self, text: str) -> None:
         os.write(self._own, text.encode())
@@ -102,7 +103,7 @@ class Terminal:
 
 
 def _processes_of(session: int) -> list[int]:
-    """All processes of the shell's session but itself."""
+    """Finds all processes of the shell's session but itself."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != session:

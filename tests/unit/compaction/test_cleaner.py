@@ -25,8 +25,6 @@ from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.golden import case
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
-FROM_KAFKA = ["v1_multisegment", "grouped", "txn_multisegment", "compacted_txn", "compacted_zstd", "v1_gzip_compacted"]
-
 Wanted = list[tuple[int, bytes | None, bytes | None]]
 
 

@@ -11,7 +11,6 @@ from tests.support.answers.scenarios.registry import scenario
 
 ODD_NAMES = ("", "a b", "..", ".", "x" * 249, "x" * 250, "é", "a/b", "__nope")
 WITH_CREATION_SWITCH = 4
-WITH_TOPIC_IDS = 10
 
 
 def names(*topics: str) -> list[Fields]:
