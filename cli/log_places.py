@@ -46,7 +46,7 @@ class LogPlace:
     partitions: Sequence[TopicPartition]
     offset: int | None = None
     client: KafkaClient | None = None
-    """Of the server that the partitions were copied from; None if the files are read where they are."""
+    """A client of the server that the partitions were copied from; None if the files are read where they are."""
     settings: Mapping[str, str] | None = None
     """The topic's settings, if a server told them."""
 
@@ -88,7 +88,7 @@ class LogPlaces:
             yield lambda text: self._remote(text, client, copy)
 
     def is_path(self, text: str) -> bool:
-        """Whether the text, without an offset, is a path."""
+        """Says whether the text, without an offset, is a path."""
         path, _ = split_offset(text)
         if self._server is not None:
             return False
@@ -135,11 +135,12 @@ class LogPlaces:
         finally:
             progress.done()
         settings = copy.settings_of(partitions[0].topic)
-        return LogPlace(text, DirectoryReader(copy.root), partitions, offset, client, settings)
+        reader = DirectoryReader(copy.root)
+        return LogPlace(text, reader, partitions, offset=offset, client=client, settings=settings)
 
 
 def split_offset(text: str) -> tuple[str, int | None]:
-    """The place and the offset of `PLACE@OFFSET`; a path that has an @ of its own is one."""
+    """Splits `PLACE@OFFSET` into the place and the offset; a path that has an @ of its own stays whole."""
     place, separator, offset = text.rpartition("@")
     if not separator or not offset.isdecimal() or Path(text).exists():
         return text, None
@@ -147,7 +148,9 @@ def split_offset(text: str) -> tuple[str, int | None]:
 
 
 def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[TopicPartition]:
-    """The partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; a topic that is called so comes first."""
+    """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; a topic that is called so comes first. Raises UsageError
+    and KafkaError.
+    """
     from core.log.file_names import parse_partition_directory_name
 
     match = _NAME.fullmatch(text)

@@ -409,16 +409,11 @@ class RowWriter:
 
     @cached_property
     def _retention_ms(self) -> int:
-        """After how long the topic's records are deleted; for ever where the broker does not say."""
+        """Asks after how long the topic's records are deleted; never, if the broker does not say."""
         from core.client.admin import Admin
 
-        try:
-            with closing(self._client.another()) as client:  # whose connections have no requests under way
-                configs = Admin(client).describe_configs(ConfigResourceType.TOPIC, self._topic)
-        except KafkaError as error:
-            if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-                return _FOR_EVER
-            raise
+        with closing(self._client.another()) as client:  # whose connections have no requests under way
+            configs = Admin(client).told_configs(ConfigResourceType.TOPIC, self._topic)
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
         return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER

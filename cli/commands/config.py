@@ -153,7 +153,7 @@ def alter(
     Example:
       plog config alter broker 1 --set log.retention.ms=86400000
     """
-    from cli.known_settings import known_settings
+    from cli.known_settings import alter_settings
     from core.client.admin import Admin, AlterOperation, ConfigChange
     from core.common.errors import UsageError
 
@@ -171,11 +171,11 @@ def alter(
         raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = Admin(client)
-        with known_settings(admin, _type_of(kind), name, _title(kind, name), changes):
-            admin.alter_configs(_type_of(kind), name, changes, validate_only=dry_run)
+        title = _title(kind, name)
+        alter_settings(admin, _type_of(kind), name, changes, title=title, validate_only=dry_run)
         if kind is ResourceKind.broker:
             _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.key for c in changes if c.value))
-    say(f"{'would alter' if dry_run else 'altered'} {_title(kind, name)} {client.place}")
+    say(f"{'would alter' if dry_run else 'altered'} {title} {client.place}")
 
 
 def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.log_places import PLACES, PLACES_HELP, Copy, LogPlaces, OnBytes, split_offset
+from cli.log_places import PLACES, PLACES_HELP, Copy, LogPlace, LogPlaces, OnBytes, split_offset
 from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
@@ -63,9 +63,7 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.common.errors import UnreadableFileError, UsageError
     from core.common.out_file import write_whole
-    from core.inspector.findings import unreadable_finding
     from core.log.gap_ledger import LOSING_REASONS
 
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -77,13 +75,7 @@ def gaps(
     with LogPlaces(context, bootstrap_server, data_dir, _copy_from(from_)).opened() as find:
         for place in each_of(places, lambda text: [find(text)], failures):
             start, end = (from_, until) if place.offset is None else (place.offset, place.offset + 1)
-            for tp in place.partitions:
-                try:
-                    is_committed = isolation == "read_committed"
-                    account = _account(place.reader, tp, start, end, beside, read_committed=is_committed)
-                    accounts.append(account if place.client is None else _without_files(account))
-                except UnreadableFileError as error:
-                    beside.append(unreadable_finding(error))
+            accounts += _accounts(place, start, end, beside, read_committed=isolation == "read_committed")
     if failures and not accounts:
         raise typer.Exit(max(say_failures(failures), print_findings(beside)))
     rows = [row for account in accounts for row in account["gaps"]]
@@ -110,7 +102,7 @@ def _ensure_range(places: Sequence[str], start: int, end: int | None) -> None:
 
 
 def _copy_from(start: int) -> Copy:
-    """What is needed of a server's partition: all from `start`, or from the place's offset; markers follow records."""
+    """Copies all of a server's partition from `start`, or from the place's offset: markers follow their records."""
 
     def copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
         first = start if offset is None else offset
@@ -120,7 +112,7 @@ def _copy_from(start: int) -> Copy:
 
 
 def _without_files(account: dict[str, Any]) -> dict[str, Any]:
-    """The account of a copy of a server's log: where something lies in the copy's file tells nobody anything."""
+    """Leaves out where something lies in the file of a copy of a server's log, which tells nobody anything."""
     gaps = [{**row, "evidence": _WHERE.sub("", row["evidence"])} for row in account["gaps"]]
     return {**account, "gaps": gaps}
 
@@ -144,17 +136,33 @@ def _short(row: Row) -> Row:
     return {**row, "partition": f"{row['topic']}-{row['partition']}", "offsets": offsets}
 
 
+def _accounts(
+    place: LogPlace, start: int, end: int | None, beside: list[Finding], *, read_committed: bool
+) -> Iterator[dict[str, Any]]:
+    """Accounts for each partition of the place; those that can't be read go to `beside`."""
+    from core.common.errors import UnreadableFileError
+    from core.inspector.findings import unreadable_finding
+
+    for partition in place.partitions:
+        try:
+            account = _account(place.reader, partition, start, end, beside=beside, read_committed=read_committed)
+        except UnreadableFileError as error:
+            beside.append(unreadable_finding(error))
+        else:
+            yield account if place.client is None else _without_files(account)
+
+
 def _account(
     reader: DirectoryReader,
     partition: TopicPartition,
     start: int,
     end: int | None,
-    beside: list[Finding],
     *,
+    beside: list[Finding],
     read_committed: bool,
 ) -> dict[str, Any]:
-    """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other.
-    What can't be opened of it, and what follows its end, goes to `beside`.
+    """Accounts for one partition: offsets from `start_offset` to below `end_offset` are `records` and those of the
+    gaps, no other. What can't be opened of it, and what follows its end, goes to `beside`.
     """
     from core.inspector.cut_off_check import cut_off_findings
     from core.inspector.findings import damage_finding, unreadable_finding, wrong_start_finding

@@ -123,11 +123,21 @@ def serve(
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     if ephemeral:
         with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
-            _serve(Path(temporary), broker_config, where, metrics, ready_file, lock_timeout)
+            _serve(
+                Path(temporary), broker_config, where, metrics=metrics, ready_file=ready_file, lock_timeout=lock_timeout
+            )
         return
     configured = [Path(d) for d in broker_config.data_directories]
     directory = data_dir or (configured[0] if configured else default_data_dir())
-    _serve(directory, broker_config, where, metrics, ready_file, lock_timeout, is_read_only=read_only)
+    _serve(
+        directory,
+        broker_config,
+        where,
+        metrics=metrics,
+        ready_file=ready_file,
+        lock_timeout=lock_timeout,
+        is_read_only=read_only,
+    )
 
 
 def _raise_open_files_limit() -> None:
@@ -200,10 +210,10 @@ def _serve(
     directory: Path,
     config: BrokerConfig,
     listen: Endpoint,
+    *,
     metrics: Endpoint | None,
     ready_file: Path | None,
     lock_timeout: float,
-    *,
     is_read_only: bool = False,
 ) -> None:
     from core.broker.asked_security import ensure_open_to_everybody

@@ -238,7 +238,7 @@ def alter(
     Example:
       plog topic alter flights --set retention.ms=604800000 --partitions 8
     """
-    from cli.known_settings import known_settings
+    from cli.known_settings import alter_settings
     from core.client.admin import Admin, AlterOperation, ConfigChange
     from core.common.config_def import ConfigResourceType
     from core.common.errors import UsageError
@@ -250,8 +250,8 @@ def alter(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = Admin(client)
         if changes:
-            with known_settings(admin, ConfigResourceType.TOPIC, name, f"topic {name}", changes):
-                admin.alter_configs(ConfigResourceType.TOPIC, name, changes, validate_only=dry_run)
+            type_, title = ConfigResourceType.TOPIC, f"topic {name}"
+            alter_settings(admin, type_, name, changes, title=title, validate_only=dry_run)
         if partitions is not None:
             admin.create_partitions(name, partitions, validate_only=dry_run)
     say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")

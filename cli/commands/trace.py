@@ -54,7 +54,7 @@ def trace(
     def copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
         from core.inspector.trace import is_settled_by
 
-        if offset is None or "compact" in copy.settings_of(partition.topic).get("cleanup.policy", ""):
+        if offset is None or copy.is_compacted(partition.topic):
             copy.add(partition, lambda start, _end: offset or start, on_bytes=on_bytes)
         else:
             copy.add(partition, lambda _start, _end: offset, is_enough=is_settled_by(offset), on_bytes=on_bytes)

@@ -72,6 +72,14 @@ class ConfigValue:
     doc: str | None
 
 
+_NOT_TOLD = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+
 class Admin:
     """Owned by one task. Every method raises KafkaError with the broker's code and words where it is refused."""
 
@@ -146,6 +154,15 @@ class Admin:
                 for c in result.configs
             ]
         return sorted(values, key=lambda value: value.name)
+
+    def told_configs(self, resource_type: ConfigResourceType, name: str) -> list[ConfigValue]:
+        """As `describe_configs`; gives none if the server is too old to be asked, or this client may not ask."""
+        try:
+            return self.describe_configs(resource_type, name)
+        except KafkaError as error:
+            if error.code in _NOT_TOLD:
+                return []
+            raise
 
     def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
         """What has settings, by type and name: of those types, or of all."""

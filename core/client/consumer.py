@@ -106,7 +106,7 @@ class Consumer:
         self._patience = patience or Patience()
         self._watermarks = {} if watermarks is None else watermarks
         self._lost_s: float | None = None  # since when no broker answers
-        self._lost: str | None = ""  # which it was
+        self._lost_broker: str | None = None
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
         """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
@@ -260,10 +260,10 @@ class Consumer:
         return found
 
     def reconnect(self, error: ConnectionFailedError) -> None:
-        """The next request makes connections anew, a little later; raises `error` where patience is at an end."""
+        """The next request makes connections again, a little later; raises `error` if patience is at an end."""
         now = time.monotonic()
         if self._lost_s is None and self._patience.seconds:
-            self._lost_s, self._lost = now, error.where
+            self._lost_s, self._lost_broker = now, error.where
             forever = self._patience.seconds == float("inf")
             how_long = "until it is back" if forever else f"for {self._patience.seconds:g} s"
             self._patience.tell(f"{error.message}; it is tried again {how_long}")
@@ -276,7 +276,7 @@ class Consumer:
         """The brokers answer: says so if they did not before."""
         if self._lost_s is not None:
             away_s = time.monotonic() - self._lost_s
-            self._patience.note(f"{self._lost} answers again, after {away_s:.1f} s; reading goes on")
+            self._patience.note(f"{self._lost_broker} answers again, after {away_s:.1f} s; reading goes on")
         self._lost_s = None
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:

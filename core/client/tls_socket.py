@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.client.first_answer import SILENCE_HINT, FirstAnswer
-from core.client.port_probe import find_speech, speaks
+from core.client.port_probe import Speech, find_speech, recognize, speaks
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError
 
 _HANDSHAKE, _ALERT = 0x16, 0x15
@@ -182,7 +182,7 @@ _PLAINTEXT_HINT = "it may speak plaintext: security.protocol=PLAINTEXT or SASL_P
 def _ensure_tls(first: bytes, peer: TlsPeer, timeout_s: float | None) -> None:
     if not first:
         raise _closed_at_once(peer, timeout_s)
-    if first.startswith((b"HTTP/", b"<htm", b"<!DO")):
+    if recognize(first) is Speech.HTTP:
         raise _not_connected(peer, "it speaks HTTP, not TLS", "is that the port of a broker?")
     if first[0] not in (_HANDSHAKE, _ALERT):
         raise _not_connected(peer, "it does not speak TLS", _PLAINTEXT_HINT)

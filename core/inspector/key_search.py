@@ -22,10 +22,10 @@ def find_last(
     key: bytes,
     start_offset: int,
     end_offset: int,
+    *,
     on_undecodable: OnUndecodable,
     on_hole: OnHole | None = None,
     on_doubt: OnHole | None = None,
-    *,
     read_committed: bool = False,
 ) -> int | None:
     """The offset of the last record in [start_offset, end_offset) that has the key; None if there is none.

@@ -16,8 +16,6 @@ from core.client.consumer import READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
 from core.common.config_def import ConfigResourceType
-from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
@@ -31,9 +29,7 @@ from core.log.file_names import (
 from core.records.batches import Batch
 
 FindStart = Callable[[int, int], int]
-"""Where a copy begins, of where the log begins and ends on the server."""
-
-_NOT_TOLD = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""Gives the offset where a copy begins, of those where the log begins and ends on the server."""
 
 
 class ServerCopy:
@@ -50,10 +46,15 @@ class ServerCopy:
         self._settings: dict[str, Mapping[str, str]] = {}
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
-        """The topic's settings; none if the server does not tell them."""
+        """Gives the topic's settings; none if the server does not tell them."""
         if topic not in self._settings:
-            self._settings[topic] = self._ask_for_settings(topic)
+            configs = Admin(self._client).told_configs(ConfigResourceType.TOPIC, topic)
+            self._settings[topic] = {config.name: config.value for config in configs if config.value is not None}
         return self._settings[topic]
+
+    def is_compacted(self, topic: str) -> bool:
+        """Says whether the server's cleaner takes records out of the topic, as far as the server tells."""
+        return "compact" in self.settings_of(topic).get("cleanup.policy", "")
 
     def add(
         self,
@@ -73,9 +74,9 @@ class ServerCopy:
         folder = self.root / partition_directory_name(partition)
         try:
             self._filesystem.make_directory(folder)
-            self._write(partition, folder, start, end, is_enough, on_bytes)
+            self._write(partition, folder, start, end, is_enough=is_enough, on_bytes=on_bytes)
             self._starts[partition] = start
-            if "compact" in self.settings_of(partition.topic).get("cleanup.policy", ""):
+            if self.is_compacted(partition.topic):
                 self._cleaned[partition] = end
             write_offset_checkpoint(self.root / LOG_START_OFFSET_CHECKPOINT, self._starts, self._filesystem)
             write_offset_checkpoint(self.root / CLEANER_CHECKPOINT, self._cleaned, self._filesystem)
@@ -88,6 +89,7 @@ class ServerCopy:
         folder: Path,
         start: int,
         end: int,
+        *,
         is_enough: Callable[[Batch], bool],
         on_bytes: Callable[[int], None],
     ) -> None:
@@ -111,12 +113,3 @@ class ServerCopy:
         finally:
             if file is not None:
                 file.close()
-
-    def _ask_for_settings(self, topic: str) -> Mapping[str, str]:
-        try:
-            configs = Admin(self._client).describe_configs(ConfigResourceType.TOPIC, topic)
-        except KafkaError as error:
-            if error.code in _NOT_TOLD:
-                return {}
-            raise
-        return {config.name: config.value for config in configs if config.value is not None}

@@ -23,6 +23,7 @@ from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import WrongLine
 from core.log.partition_reader import PartitionReader
 from core.log.segment_reader import SegmentReader
+from core.log.transaction_marker import Marker
 from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch
 from core.records.record import Record
@@ -123,7 +124,7 @@ class Tracer:
             raise undecodable(partition, batch, error, find_file(log, batch)) from None
 
         try:
-            found = find_last(log, key, log.start_offset, log.end_offset, refuse, on_doubt=doubts.append)
+            found = find_last(log, key, log.start_offset, log.end_offset, on_undecodable=refuse, on_doubt=doubts.append)
             missing = UnexplainedHoles()
             for hole in sorted(doubts, key=attrgetter("start")):  # it was looked for from the end backwards
                 if found is None or hole.start > found:
@@ -222,9 +223,9 @@ class Tracer:
             trace.record.key,
             trace.offset + 1,
             log.last_stable_offset,
-            note_undecodable,
-            note,
-            note,
+            on_undecodable=note_undecodable,
+            on_hole=note,
+            on_doubt=note,
             read_committed=True,
         )
         if newer is None and unknown:
@@ -360,16 +361,23 @@ def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
     """Finds the transaction that a batch is part of, by the log's headers; if some are damaged, by the whole log."""
     marker = log.find_marker(batch)
     if marker is not None:
-        first_offset = _first_offset_of(log, batch)
-        state = "committed" if marker.is_commit else "aborted"
-        return Transaction(state, first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+        return _ended("committed" if marker.is_commit else "aborted", _first_offset_of(log, batch), marker)
     fate = next((f for f in log.transaction_fates if (batch.base_offset, batch.last_offset) in f.batches), None)
     if fate is None:
         return Transaction("open", batch.base_offset)
     if fate.marker is None:
         return Transaction(fate.fate.value, fate.first_offset, fate.marker_offset, evidence=fate.evidence)
-    marker = fate.marker
-    return Transaction(fate.fate.value, fate.first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+    return _ended(fate.fate.value, fate.first_offset, fate.marker)
+
+
+def _ended(state: str, first_offset: int, marker: Marker) -> Transaction:
+    return Transaction(
+        state,
+        first_offset,
+        marker_offset=marker.offset,
+        marker_timestamp=marker.timestamp,
+        coordinator_epoch=marker.coordinator_epoch,
+    )
 
 
 def _first_offset_of(log: PartitionReader, batch: Batch) -> int:
