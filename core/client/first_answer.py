@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import time
 
@@ -22,7 +22,7 @@ class FirstAnswer:
         self._told: set[tuple[str, int]] = set()
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
-        """A connection, with that timeout. OSError if there is none."""
+        """Makes a connection, with that timeout. Raises OSError if there is none."""
         if timeout_s <= SILENCE_SECONDS:
             return socket.create_connection(address, timeout=timeout_s)
         try:
@@ -54,14 +54,14 @@ class FirstAnswer:
             raise TimeoutError
 
     def _tell(self, address: tuple[str, int], what: str) -> None:
-        """Once for an address, however often it is tried again."""
+        """Warns once of an address, however often it is tried again."""
         if address not in self._told:
             self._told.add(address)
             _logger.warning("waiting for %s:%d, which %s", *address, what)
 
 
 def is_readable(plain: socket.socket, seconds: float) -> bool:
-    """Whether there is something to read, or the end, within that time."""
-    poll = select.poll()
-    poll.register(plain, select.POLLIN)
-    return bool(poll.poll(max(seconds, 0) * 1000))
+    """Says whether there is something to read, or the end, within that time."""
+    with selectors.DefaultSelector() as selector:  # not every system has poll
+        selector.register(plain, selectors.EVENT_READ)
+        return bool(selector.select(max(seconds, 0)))
