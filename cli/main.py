@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from cli.config_file import apply_config, ensure_config, find_default
 from cli.number_limits import limit_numbers
 from cli.options import say
-from cli.plog_command import PlogGroup, leaf_commands, no_such_command, other_names_text, use_plog_classes
+from cli.plog_command import PlogGroup, leaf_commands, other_names_text, use_plog_classes
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
@@ -81,11 +81,6 @@ class LazyGroup(PlogGroup):
         command.name = cmd_name
         apply_config(command, cmd_name, profile)
         return command
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise no_such_command(ctx, args[0], list(COMMANDS))
-        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._is_listing = True

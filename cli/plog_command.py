@@ -55,12 +55,13 @@ class PlogGroup(TyperGroup):
             raise UsageError(f"{ctx.command_path} has no {error.option_name}", hint=hint) from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise no_such_command(ctx, args[0], self.list_commands(ctx))
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            raise _no_such_command(ctx, args[0], known)
         return super().resolve_command(ctx, args)
 
 
-def no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:
+def _no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:
     hint = COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
     return UsageError(f"no such command {name!r}", hint=hint or f"{ctx.command_path} --help lists the commands")
 
@@ -100,18 +101,18 @@ def leaf_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def option_names(command: Any) -> set[str]:
-    """The names that a command's options are declared with."""
+    """Gives the names that a command's options are declared with."""
     options = (parameter for parameter in command.params if parameter.param_type_name == "option")
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def argument_title(argument: Any) -> str:
-    """As help shows it, without brackets and dots."""
+    """Gives the argument's name as help shows it, without brackets and dots."""
     return str(argument.metavar or argument.name.upper()).strip("[].")
 
 
 def other_names_text(command: Any, path: str) -> str | None:
-    """The line of a command's help that has the other names, each with what it means; None if there are none."""
+    """Writes the line of a command's help that has the other names, with what they mean; None if there are none."""
     arguments = {p.name: argument_title(p) for p in command.params if p.param_type_name == "argument"}
     pieces = [
         f"{' '.join(names)} ({arguments.get(meant, meant)})"
@@ -122,7 +123,7 @@ def other_names_text(command: Any, path: str) -> str | None:
 
 
 def _path(ctx: Any) -> str:
-    """The command's words without `plog`."""
+    """Gives the command's words without `plog`."""
     return " ".join(ctx.command_path.split(" ")[1:])
 
 
@@ -135,7 +136,7 @@ class _Parser(_OptionParser):
     def __init__(self, ctx: Any) -> None:
         super().__init__(ctx)
         self._named: list[tuple[int, str]] = []
-        """(number of the argument, its value), as said by a name."""
+        """What names gave to arguments: (number of the argument, its value)."""
 
     def add_other_names(self, path: str) -> None:
         own = {**self._short_opt, **self._long_opt}
@@ -146,7 +147,7 @@ class _Parser(_OptionParser):
                 self._add(name, _Applied(self.ctx))
 
     def give(self, target: str, value: str, state: _ParsingState) -> None:
-        """The value to an option, or to an argument by its parameter's name."""
+        """Gives the value to an option, or to an argument by its parameter's name."""
         if target.startswith("-"):
             self._long_opt[target].process(value, state)
         else:
@@ -192,7 +193,7 @@ class _Applied:
 
 
 def _choose_apply(ctx: Any) -> None:
-    """Of --apply and --dry-run the one that is said nearer to the command counts; UsageError if both are as near."""
+    """Lets that of --apply and --dry-run count that is said nearer to the command; UsageError if both are as near."""
     is_applied = ctx.meta.get(_IS_APPLIED, False)
     if not (is_applied or ctx.params.get("apply")) or not ctx.params.get("dry_run"):
         return
@@ -203,7 +204,7 @@ def _choose_apply(ctx: Any) -> None:
 
 
 def use_plog_classes(app: typer.Typer) -> None:
-    """For all commands of the app, which don't say so themselves."""
+    """Makes these the classes of all commands of the app, which don't say so themselves."""
     app.info.cls = PlogGroup
     for command in app.registered_commands:
         command.cls = PlogCommand
