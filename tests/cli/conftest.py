@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.installed import Installed
+from tests.support.plog_forks import PlogForks
 from tests.support.server import Server, call_plog
 
 
@@ -35,6 +36,12 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Nobody changes what is in it."""
     return Installed(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[PlogForks]:
+    with PlogForks() as forks:
+        yield forks
 
 
 def ok(*arguments: str, stdin: bytes = b"") -> bytes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import ok
-from tests.support.server import PLOG, call_plog, run_plog
+from tests.support.plog_forks import PlogForks
+from tests.support.server import call_plog
 
 FORMATS = ["value", "envelope", r"%o %s\n", "arrow", "parquet"]
 
@@ -22,25 +22,27 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def run_limited(*arguments: str, largest_file: int) -> subprocess.CompletedProcess[bytes]:
-    """No file may become larger: to whoever writes, as a disk that is full."""
+@pytest.fixture
+def refused(forks: PlogForks, tmp_path: Path) -> Callable[..., str]:
+    """Runs a command that finds no room for a file of more than 20 KB. Gives what it says."""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    def call(*arguments: str) -> str:
+        said = tmp_path / "said"
+        code = forks.call(*arguments, stdin="/dev/null", stdout="/dev/null", stderr=str(said), largest_file=20_000)
+        assert code == 3, said.read_text()
+        return said.read_text()
 
-    return subprocess.run(
-        [PLOG, *arguments], capture_output=True, check=False, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit
-    )
+    return call
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_file_that_has_no_room_leaves_what_was_there(format_: str, data: str, tmp_path: Path) -> None:
+def test_a_file_that_has_no_room_leaves_what_was_there(
+    format_: str, data: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     out.write_text("of before")
     command = ["consume", "t", "--format", format_, "--out", str(out), "--data-dir", data]
-    done = run_limited(*command, largest_file=20_000)
-    said = done.stderr.decode()
-    assert done.returncode == 3, said
+    said = refused(*command)
     assert f"error: could not write {out}: file too large" in said
     assert "hint: " in said
     assert out.read_text() == "of before"
@@ -53,13 +55,14 @@ def test_a_file_that_has_no_room_leaves_what_was_there(format_: str, data: str, 
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_device_is_written_directly(format_: str, data: str) -> None:
+def test_a_device_is_written_directly(format_: str, data: str, forks: PlogForks, tmp_path: Path) -> None:
     full = call_plog("consume", "t", "--format", format_, "--out", "/dev/full", "--data-dir", data)
     assert full.returncode == 3
     assert b"could not write /dev/full: no space left on device" in full.stderr
-    to_stdout = run_plog("consume", "t", "--format", format_, "--out", "/dev/stdout", "--data-dir", data)
-    assert to_stdout.returncode == 0
-    assert len(to_stdout.stdout) > 20_000
+    command = ["consume", "t", "--format", format_, "--out", "/dev/stdout", "--data-dir", data]
+    out = tmp_path / "stdout"
+    assert forks.call(*command, stdin="/dev/null", stdout=str(out), stderr="/dev/null") == 0
+    assert out.stat().st_size > 20_000
 
 
 def test_a_link_stays_and_what_it_leads_to_keeps_its_mode(data: str, tmp_path: Path) -> None:
@@ -100,14 +103,13 @@ def test_a_run_that_never_began_leaves_no_file(data: str, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_below_an_embedded_writer(tmp_path: Path) -> None:
+def test_a_full_disk_below_an_embedded_writer(refused: Callable[..., str], tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.write_bytes(b"x" * 100 + b"\n" + b"y" * 50_000 + b"\n")
-    done = run_limited("produce", "t", str(records), "--data-dir", str(tmp_path / "data"), largest_file=20_000)
-    assert done.returncode == 3, done.stderr
-    assert f"could not write to {tmp_path}/data/t-0: file too large" in done.stderr.decode()
-    assert b"hint: a file may not be as large there" in done.stderr
-    assert run_plog("verify", str(tmp_path / "data")).returncode == 0
+    said = refused("produce", "t", str(records), "--data-dir", str(tmp_path / "data"))
+    assert f"could not write to {tmp_path}/data/t-0: file too large" in said
+    assert "hint: a file may not be as large there" in said
+    ok("verify", str(tmp_path / "data"))
 
 
 def test_parquet_and_arrow_of_before_are_read_whole(data: str, tmp_path: Path) -> None:

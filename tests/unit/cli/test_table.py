@@ -51,7 +51,7 @@ def test_a_value_wider_than_the_terminal_is_not_broken() -> None:
     assert list(fields([("topic", "t" * 50), ("key", "v")], 40)) == ["topic:", "t" * 50, "key:   v"]
 
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z", "Mn", "Me"]), min_size=1, max_size=12)
+words = st.text(st.sampled_from("az09é注文한🙂ﾊ-."), min_size=1, max_size=12)
 
 
 @given(pieces=st.lists(words, max_size=12), width=st.integers(1, 40))
