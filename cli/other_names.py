@@ -36,12 +36,12 @@ EVERYWHERE: Mapping[str, tuple[str, ...]] = {
 
 
 def _to(target: str, split: Callable[[str], list[str]] = lambda value: [value]) -> Convert:
-    """What a name's value is for: one of our options or arguments."""
+    """Gives what makes of a name's value the values of one of our options or arguments."""
     return lambda value: [(target, one) for one in split(value)]
 
 
 def split_settings(text: str) -> list[str]:
-    """The KEY=VALUE of `kafka-configs --add-config`: `a=1,b=[x,y]` is `a=1` and `b=x,y`."""
+    """Splits what `kafka-configs --add-config` takes into KEY=VALUE: `a=1,b=[x,y]` is `a=1` and `b=x,y`."""
     pieces, depth, start = [], 0, 0
     for position, letter in enumerate(f"{text},"):
         depth += (letter == "[") - (letter == "]")
@@ -62,7 +62,7 @@ def _entity_type(text: str) -> list[str]:
 
 
 def _resource(kind: str) -> Convert:
-    """`kafka-configs --topic t` is `--entity-type topics --entity-name t`."""
+    """Names one thing: `kafka-configs --topic t` means `--entity-type topics --entity-name t`."""
     return lambda name: [("kind", kind), ("name", name)]
 
 
@@ -248,7 +248,7 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
 
 
 def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
-    """The names that a command takes besides its own: the option each of them is, or what becomes of its value."""
+    """Gives the names that a command takes besides its own: the option that each is, or what becomes of its value."""
     found: dict[str, str | Convert] = {}
     for main, names in EVERYWHERE.items():
         if main in own:
@@ -263,7 +263,7 @@ _OF_EVERY_SERVER = ("--bootstrap-server", "--command-config", "--command-propert
 
 
 def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
-    """For people: what is meant, an option's main name or an argument's parameter, and the other names that mean it."""
+    """Gives, for people, the other names by what they mean: an option's main name or an argument's parameter."""
     found: dict[str, list[str]] = {}
     for name, meant in other_names(path, own).items():
         targets = [meant] if isinstance(meant, str) else [target for target, _ in meant("x")]
@@ -273,7 +273,7 @@ def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
 
 
 def hint_of(path: str, option: str) -> str | None:
-    """What `HINTS` has of an option for the command."""
+    """Finds what `HINTS` has of an option for the command."""
     for where in (path, path.split(" ")[0], ""):
         if option in HINTS.get(where, {}):
             return HINTS[where][option]

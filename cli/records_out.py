@@ -99,7 +99,7 @@ def _make_sink(
 
 
 class _FileSink:
-    """One that writes into a file."""
+    """Writes into a file by another sink."""
 
     def __init__(self, file: OutFile, sink: Sink, *, grows: bool) -> None:
         self._file = file

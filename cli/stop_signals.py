@@ -30,7 +30,7 @@ _SAME_HANGUP_SECONDS = 1.0
 
 
 class _Stop:
-    """What was received, and what must end before it counts. Owned by the main thread, which runs the handlers."""
+    """Remembers which signal came, and what must end before it counts. Owned by the main thread."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -73,7 +73,7 @@ class _Stop:
             self._raise_if_due()
 
     def _raise_if_due(self) -> None:
-        """Once: what is done after that ends the command."""
+        """Raises only once: what is done after that ends the command."""
         if self._blocks:
             self._set_alarm()
         elif not self._is_raised:
@@ -123,12 +123,12 @@ def undivided(limit_s: float = FINISHING_SECONDS) -> Iterator[None]:
 
 
 def exit_code_of(code: int) -> int:
-    """128 and the number of the signal, if there was one; else the code."""
+    """Gives 128 and the number of the signal, if there was one; else the code."""
     return code if _stop.received is None else 128 + _stop.received
 
 
 def finish_output() -> bool:
-    """Whether all that was printed is out; False if nobody takes it from a command that was stopped."""
+    """Says whether all that was printed is out; it is not if nobody takes it from a command that was stopped."""
     try:
         with undivided():
             sys.stdout.flush()

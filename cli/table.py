@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 
 def make_cell(column: str, value: object) -> Cell:
-    """Times as times; lists and settings with a comma after each; control characters escaped."""
+    """Writes times as times, and lists and settings with commas; control characters are escaped."""
     if isinstance(value, dict):
         value = [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, list | tuple):
@@ -113,7 +113,7 @@ def _least(columns: Sequence[_Column]) -> int:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """What is left beyond the least goes to those that want more: the modest ones get what they want."""
+    """Gives what is left beyond the least to those that want more: the modest ones get what they want."""
     left = width - _least(columns)
     widths = {column.name: column.least for column in columns}
     wanting = sorted((c for c in columns if c.width > c.least), key=lambda c: c.width - c.least)
@@ -156,7 +156,7 @@ def _blocks(rows: Sequence[Row], names: Sequence[str], width: int) -> Iterator[s
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int | None) -> Iterator[str]:
-    """`name: value` lines; the values stand below each other if there is room."""
+    """Writes `name: value` lines; the values stand below each other if there is room."""
     named = [(f"{printable(name, keeps='')}:", make_cell(name, value)) for name, value in pairs]
     longest = max((text_width(name) for name, _ in named), default=0) + 1
     is_aligned = width is None or longest + _NARROW <= width

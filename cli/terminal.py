@@ -17,17 +17,17 @@ _EMOJI_SIGN = "\ufe0f"
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at stdout."""
+    """Says whether a person looks at stdout."""
     return sys.stdout.isatty()
 
 
 def likes_colour() -> bool:
-    """Whether that person wants colour, too."""
+    """Says whether that person wants colour, too."""
     return is_terminal() and "NO_COLOR" not in os.environ
 
 
 class ByteSink(Protocol):
-    """As `BinaryIO`."""
+    """Takes bytes, as `BinaryIO` does."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
@@ -53,19 +53,19 @@ class EscapedBytes:
 
 
 def open_stdout(*, is_raw: bool = False) -> ByteSink:
-    """For bytes of records: as they are in a pipe or a file, or if they are wanted raw; escaped on a terminal."""
+    """Gives where bytes of records go: as they are into a pipe or a file, or if they are wanted raw; else escaped."""
     sys.stdout.flush()
     return EscapedBytes() if is_terminal() and not is_raw else sys.stdout.buffer
 
 
 def ensure_no_terminal(option: str, hint: str = "lead stdout into a file or a pipe") -> None:
-    """UsageError if bytes that are no text would go to a terminal."""
+    """Raises UsageError if bytes that are no text would go to a terminal."""
     if is_terminal():
         raise UsageError(f"{option}: these are bytes for programs, and stdout is a terminal", hint=hint)
 
 
 def find_width(stream: TextIO) -> int | None:
-    """Columns of the terminal that the stream leads to, or what COLUMNS says; None for a pipe or a file."""
+    """Counts the columns of the stream's terminal, unless COLUMNS says them; None for a pipe or a file."""
     if not stream.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
@@ -78,7 +78,7 @@ def find_width(stream: TextIO) -> int | None:
 
 
 def text_width(text: str) -> int:
-    """Columns that the text takes, or more where terminals differ (an emoji that is joined from several)."""
+    """Counts the columns that the text takes; too many if terminals differ (an emoji that is joined from several)."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -89,7 +89,7 @@ def _character_width(character: str) -> int:
 
 
 def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", indent: str = "") -> list[str]:
-    """Lines of pieces with the glue between them; the first line begins with `first`, the others with `indent`.
+    """Makes lines of pieces with the glue between them; the first line begins with `first`, the others with `indent`.
 
     No piece is broken. One that is wider than what is left beside the indent begins a line without it: if it is wider
     than the terminal, too, the terminal goes on in the next line, and it can still be copied as one.
@@ -108,14 +108,14 @@ def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", inden
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or as much of it as there is room for: for lines that change, of which nobody copies anything."""
+    """Keeps as much of the text as there is room for: in lines that change, of which nobody copies anything."""
     while text_width(text) > width:
         text = text[:-1]
     return text
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """Each line of the text, broken between words where it is wider than that; what is broken off is indented."""
+    """Breaks each line that is wider than that between words, and indents what is broken off."""
     if width is None:
         return text
     return "\n".join(line for whole in text.split("\n") for line in _wrap(whole, width))

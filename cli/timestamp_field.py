@@ -21,12 +21,11 @@ _YEAR_5138 = 10**14
 """Microseconds since 1973 look so, or later, taken for milliseconds."""
 _NANOSECONDS = 10**17
 
-
 _POWERS = {TimestampUnit.s: 3, TimestampUnit.ms: 0, TimestampUnit.us: -3, TimestampUnit.ns: -6}
 
 
 class TimestampField:
-    """Numbers count in its unit, a text is a number or an ISO 8601 time; owned by one task.
+    """Reads numbers in its unit; a text is a number or an ISO 8601 time. Owned by one task.
 
     Without a unit whole numbers are milliseconds, and the first that looks like another unit is told of.
     """
@@ -37,7 +36,7 @@ class TimestampField:
         self._tell: Callable[[str], None] | None = tell if unit is None else None
 
     def milliseconds(self, value: Any, row: int) -> int:  # whatever JSON may hold
-        """Rounded down. BadLineError for what is no time, or none that a record can have."""
+        """Rounds down. Raises BadLineError for what is no time, or none that a record can have."""
         found = self._find(value)
         if found is None:
             what = f"{'milliseconds' if self._unit is None else self._unit} since 1970 or an ISO 8601 time"
@@ -89,7 +88,7 @@ class TimestampField:
         return int(_EXACT.to_integral_value(scaled))
 
     def _tell_of(self, number: int) -> None:
-        """Once."""
+        """Warns once."""
         assert self._tell is not None
         when, unit = "in January 1970", "s"
         if number >= _YEAR_5138:

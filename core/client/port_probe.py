@@ -38,20 +38,20 @@ _HINTS = {
 
 
 def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
-    """The error that says so."""
+    """Makes the error that says so."""
     where = f"{address[0]}:{address[1]}"
     return ConnectionFailedError(f"could not connect to {where}: it speaks {speech}", where=where, hint=_HINTS[speech])
 
 
 def recognize(start: bytes) -> Speech | None:
-    """What the first bytes of an answer are, to whatever was asked; None if they may be Kafka's."""
+    """Tells by the first bytes of an answer what speaks there; None if they may be Kafka's."""
     if start[:2] in (b"\x15\x03", b"\x16\x03"):
         return Speech.TLS
     return Speech.HTTP if start[:4] in (b"HTTP", b"<htm", b"<!DO") else None
 
 
 def find_speech(address: tuple[str, int], *, has_tls: bool, timeout_s: float | None) -> Speech | None:
-    """What the port answers to, other than what we speak; None if it answers to nothing that we know. It takes four
+    """Finds what the port answers to, other than what we speak; None if it is nothing that we know. It takes four
     seconds at most, or twice the time that an answer may take.
     """
     seconds = _PROBE_SECONDS if timeout_s is None else min(timeout_s, _PROBE_SECONDS)
@@ -67,7 +67,7 @@ def find_speech(address: tuple[str, int], *, has_tls: bool, timeout_s: float | N
 
 
 def _ask(address: tuple[str, int], request: bytes, seconds: float) -> bytes:
-    """The first bytes of the answer; fewer, or none, if no more come."""
+    """Gives the first bytes of the answer; fewer, or none, if no more come."""
     start = b""
     deadline_s = time.monotonic() + seconds
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=seconds) as plain:

@@ -24,7 +24,7 @@ KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention
 def find_node_id(
     image: MetadataImage | None, partitions: Iterable[TopicPartition], default: int = DEFAULT_NODE_ID
 ) -> int:
-    """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
+    """Finds whose a directory is that does not say so: the one node that has a replica of everything that is there."""
     if image is None:
         return default
     replicas = [
@@ -37,7 +37,7 @@ def find_node_id(
 
 
 def led_by_others(image: MetadataImage, node_id: int) -> list[TopicPartition]:
-    """The partitions that the node has a replica of and does not lead."""
+    """Finds the partitions that the node has a replica of and does not lead."""
     return [
         TopicPartition(topic.name, number)
         for topic in image.topics.values()
@@ -49,7 +49,7 @@ def led_by_others(image: MetadataImage, node_id: int) -> list[TopicPartition]:
 def election_records(
     image: MetadataImage, partitions: Iterable[TopicPartition], node_id: int
 ) -> list[PartitionChangeRecord]:
-    """The node leads each of them from now on, in a new leader epoch."""
+    """Makes the node lead each of them from now on, in a new leader epoch."""
     return [
         PartitionChangeRecord(partition_id=number, topic_id=image.topics[topic].topic_id, isr=[node_id], leader=node_id)
         for topic, number in partitions
@@ -59,7 +59,7 @@ def election_records(
 def adoption_records(
     topics: Mapping[FoundTopic, Mapping[int, int]], node_id: int, directory_id: bytes
 ) -> list[MetadataRecord]:
-    """The topics that `find_topics` finds in folders. Partitions that are missing between them are somebody else's."""
+    """Takes up the topics that `find_topics` finds in folders. Partitions that are missing between them are others'."""
     records: list[MetadataRecord] = []
     for topic, leader_epochs in topics.items():
         records.append(TopicRecord(topic.name, topic.topic_id))

@@ -23,7 +23,7 @@ _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 class NamedFile(io.FileIO):
-    """One whose errors on writing name it, which the system's do not."""
+    """Names itself in errors on writing, which the system's do not."""
 
     def __init__(self, fd: int, name: str, *, closefd: bool = True) -> None:
         super().__init__(fd, "wb", closefd=closefd)
@@ -40,7 +40,7 @@ class OutFile:
     """Where a command writes what its user asked for; owned by one task. `file` takes the bytes; `end` comes last."""
 
     def __init__(self, path: Path, *, mode: int = _PLAIN_MODE) -> None:
-        """AccessError if it can't be written. `mode`: of a new file; one that is replaced hands on its own."""
+        """Raises AccessError if it can't be written. A new file gets `mode`; one that is replaced hands on its own."""
         self._path = path
         self._partial: Path | None = None
         try:
@@ -61,8 +61,8 @@ class OutFile:
         return os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def end(self, *, is_whole: bool) -> Path | None:
-        """Gives the file its name if it is whole. Otherwise gives where what was written stays, None if nothing was.
-        AccessError if the last bytes of a whole file can't be written, nothing stays then.
+        """Gives the file its name if it is whole. If not, returns where what was written stays; None if nothing was.
+        Raises AccessError if the last bytes of a whole file can't be written; nothing stays then.
         """
         failure = self._close()
         if not is_whole:
@@ -85,7 +85,7 @@ class OutFile:
         self._partial = None
 
     def _close(self) -> OSError | None:
-        """What the system refused, if anything."""
+        """Gives what the system refused, if anything."""
         try:
             self.file.flush()
             if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
@@ -98,7 +98,7 @@ class OutFile:
         return None
 
     def _keep(self) -> Path | None:
-        """Where there is something in the partial file."""
+        """Gives the partial file's place if there is something in it; takes it away if not."""
         if self._partial is None:
             return None
         with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ class OutFile:
 
 
 def _is_direct(path: Path) -> bool:
-    """OSError as the system says."""
+    """Says whether the name leads to what is no regular file. Raises OSError as the system does."""
     if path.absolute().parent in _DESCRIPTORS:
         return True
     try:
@@ -127,7 +127,7 @@ def _is_direct(path: Path) -> bool:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = _PLAIN_MODE) -> None:
-    """A file of which all is known, never readable by more than `mode` says. AccessError if it can't be written."""
+    """Writes a file of which all is known; nobody can read it but whom `mode` lets. Raises AccessError."""
     out = OutFile(path, mode=mode)
     try:
         out.file.write(content)

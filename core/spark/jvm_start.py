@@ -52,7 +52,10 @@ def killed_if_broken_off() -> Iterator[None]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """With the shells, and the other JVM, that start it. They stay in our process group: who kills that kills all."""
+    """Kills it with the shells, and the other JVM, that start it.
+
+    They stay in our process group: who kills that kills all.
+    """
     for pid in (*_descendants(process.pid), process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -60,7 +63,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """None where the system does not say: they end by themselves, a second later."""
+    """Finds none if the system does not say: they end by themselves, a second later."""
     try:
         children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
