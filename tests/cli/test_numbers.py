@@ -9,9 +9,10 @@ import pytest
 
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
+from tests.support.golden import SAMPLE_DATA
 from tests.support.server import call_plog
 
-SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition" / "txn_multisegment-0"
+SAMPLE = SAMPLE_DATA / "partition" / "txn_multisegment-0"
 
 ARGUMENTS = {
     "serve": ["--data-dir", "/dev/null"],

@@ -10,11 +10,11 @@ import pytest
 
 from cli.main import COMMANDS
 from tests.cli.conftest import ok
-from tests.support.golden import GOLDEN
+from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.plog_forks import PlogForks
 from tests.support.server import run_plog
 
-SAMPLE = str(Path(__file__).resolve().parents[2] / "sample-data" / "partition" / "txn_multisegment-0")
+SAMPLE = str(SAMPLE_DATA / "partition" / "txn_multisegment-0")
 DAMAGED = str(GOLDEN / "c_torn_tail.corrupt")
 
 PRINTING = [
