@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,23 +122,27 @@ def serve(
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
-    if ephemeral:
+    with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
+        _serve(
+            directory,
+            broker_config,
+            where,
+            metrics=metrics,
+            ready_file=ready_file,
+            lock_timeout=lock_timeout,
+            is_read_only=read_only,
+        )
+
+
+@contextlib.contextmanager
+def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: bool) -> Iterator[Path]:
+    """Finds where the logs are; an ephemeral directory is gone after the block."""
+    if is_ephemeral:
         with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
-            _serve(
-                Path(temporary), broker_config, where, metrics=metrics, ready_file=ready_file, lock_timeout=lock_timeout
-            )
+            yield Path(temporary)
         return
-    configured = [Path(d) for d in broker_config.data_directories]
-    directory = data_dir or (configured[0] if configured else default_data_dir())
-    _serve(
-        directory,
-        broker_config,
-        where,
-        metrics=metrics,
-        ready_file=ready_file,
-        lock_timeout=lock_timeout,
-        is_read_only=read_only,
-    )
+    configured = [Path(directory) for directory in config.data_directories]
+    yield named or (configured[0] if configured else default_data_dir())
 
 
 def _raise_open_files_limit() -> None:
@@ -214,7 +219,7 @@ def _serve(
     metrics: Endpoint | None,
     ready_file: Path | None,
     lock_timeout: float,
-    is_read_only: bool = False,
+    is_read_only: bool,
 ) -> None:
     from core.broker.asked_security import ensure_open_to_everybody
     from core.broker.broker import Broker

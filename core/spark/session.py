@@ -44,12 +44,38 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 
 @contextmanager
 def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
-    """A session for the time of the block. `scratch`: a folder for logs and Spark's temporary files.
+    """Gives a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files.
 
-    AccessError where PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks what
-    plog's tasks need; what Spark said is in `scratch`/spark.log. PlogError for what goes wrong with Spark in the block.
+    Raises AccessError if PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks
+    what plog's tasks need; what Spark said is in `scratch`/spark.log. Raises PlogError for what goes wrong with Spark
+    in the block.
     """
     ensure_pyspark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    log = scratch / "spark.log"
+    session = _start(master, scratch, log)
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
+    try:
+        if not is_local(master):
+            ship(session, scratch)
+        yield session
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _jvm_failure(session, log) or _failure(error, log) from error
+    except KeyboardInterrupt:
+        _stop(session, log)
+        process = _jvm_of(session)
+        if process is not None:
+            kill(process)
+        raise
+    finally:
+        _stop(session, log)
+
+
+def _start(master: str, scratch: Path, log: Path) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -57,7 +83,6 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     scratch.mkdir(parents=True, exist_ok=True)
-    log = scratch / "spark.log"
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log))
     os.environ.update(java_environment(scratch / "java"))
@@ -84,29 +109,12 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
             with killed_if_broken_off():
-                session = builder.getOrCreate()
+                return builder.getOrCreate()
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
         finally:
             _restore(on_interrupt)
-    server = getattr(session.sparkContext, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
-    try:
-        if not is_local(master):
-            ship(session, scratch)
-        yield session
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise _jvm_failure(session, log) or _failure(error, log) from error
-    except KeyboardInterrupt:
-        _stop(session, log)
-        process = _jvm_of(session)
-        if process is not None:
-            kill(process)
-        raise
-    finally:
-        _stop(session, log)
 
 
 def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
