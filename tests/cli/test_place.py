@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cli import session
+from core.log.directory_lock import LockHolder, find_lock_holder
 from tests.cli.conftest import ok
-from tests.support.server import Server, call_plog
+from tests.support.server import Server, call_plog, run_plog
 
 FLAG, VARIABLE = "the command line", "the environment"
 PROFILE_COMMAND, PROFILE = "profile.p.topic.list", "profile.p.default"
@@ -198,3 +200,28 @@ def test_a_mistyped_directory_is_not_made(command: str, tmp_path: Path) -> None:
     assert f"error: there is no data directory {tmp_path / 'typo'}\n".encode() in done.stderr
     assert b"--bootstrap-server" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_typed_while_a_server_starts_find_it(tmp_path: Path) -> None:
+    """As in `plog serve & plog topic create`: whichever of the two is first has the directory, and both succeed."""
+    server = Server(tmp_path / "data")
+    process, ready = server.start_without_waiting()
+    try:
+        assert run_plog("topic", "create", "t", "--data-dir", str(tmp_path / "data")).returncode == 0
+        while not ready.exists():
+            assert process.poll() is None, server.log.read_text()
+        assert b"t" in ok("topic", "list", "--bootstrap-server", ready.read_text().strip())
+    finally:
+        server.stop()
+
+
+def test_a_server_that_takes_the_directory_first_is_asked(served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command looked just before the server had it."""
+    looks = iter([None])
+
+    def look(directory: Path) -> LockHolder | None:
+        return next(looks, find_lock_holder(directory))
+
+    monkeypatch.setattr(session, "find_lock_holder", look)
+    done = call_plog("topic", "alter", "of-the-server", "--set", "retention.ms=-1", "--data-dir", str(served.data_dir))
+    assert (done.returncode, next(looks, "looked")) == (0, "looked"), done.stderr
