@@ -18,6 +18,7 @@ from typer import Exit
 from typer.core import TyperCommand
 
 from cli.config_file import apply_config, ensure_config, find_default
+from cli.empty_paths import refuse_empty_paths
 from cli.number_limits import limit_numbers
 from cli.options import say
 from cli.plog_command import PlogGroup, no_such_command, other_names_text, use_plog_classes
@@ -111,6 +112,7 @@ def _add_options(command: Any, path: str) -> None:
         add_security_options(command)
         command.epilog = other_names_text(command, path)
         limit_numbers(command)
+        refuse_empty_paths(command)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
