@@ -202,6 +202,28 @@ def test_a_mistyped_directory_is_not_made(command: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("topic", "create", "t", "--data-dir", ""), ("verify", ""), ("serve", "--data-dir", ""), ("diff", "", ".")],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes it for that: `--data-dir "$DIR"` with an unset variable wrote there."""
+    monkeypatch.chdir(tmp_path)
+    done = call_plog(*arguments)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert b"is an empty path" in done.stderr
+
+
+def test_a_hint_with_a_command_that_changes_something_names_the_place(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path / "my data"))
+    done = call_plog("produce", "t", "--timestamp-field", "t", *place, stdin=b'{"t": 1356998400000}\n')
+    said = " ".join(done.stderr.decode().split())
+    assert f"hint: plog topic alter t --set retention.ms=-1 --data-dir '{tmp_path / 'my data'}'" in said
+
+
 def test_commands_typed_while_a_server_starts_find_it(tmp_path: Path) -> None:
     """As in `plog serve & plog topic create`: whichever of the two is first has the directory, and both succeed."""
     server = Server(tmp_path / "data")
