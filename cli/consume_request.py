@@ -393,7 +393,8 @@ def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -
         numbers = [tp.partition for tp in present if tp.topic == topic]
         missing = sorted(set(request.partitions) - set(numbers))
         if missing:
-            raise UsageError(f"topic {topic} has no partition {missing[0]}, only {numbers[0]} to {numbers[-1]}")
+            there = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"partition {numbers[0]}"
+            raise UsageError(f"topic {topic} has no partition {missing[0]}, only {there}")
     return [tp for tp in present if tp.partition in request.partitions]
 
 

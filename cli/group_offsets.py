@@ -160,7 +160,8 @@ def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartiti
             continue
         for number in numbers.split(","):
             if not number.strip().isdecimal() or int(number) not in present:
-                raise UsageError(f"--topic {text}: topic {name} has no partition {number!r}, only 0 to {max(present)}")
+                there = f"0 to {max(present)}" if len(present) > 1 else "partition 0"
+                raise UsageError(f"--topic {text}: topic {name} has no partition {number!r}, only {there}")
             found.append(TopicPartition(name, int(number)))
     return found
 

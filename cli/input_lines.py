@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cli.pipes import widen
-from core.common.errors import PlogError
+from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
 from core.records.byte_strings import ByteStrings
 
 _CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
 _CR = 13
+_GZIP = b"\x1f\x8b\x08"  # how its files begin
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05
@@ -134,16 +135,20 @@ class Chunk:
 
 def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[Chunk]:
     """What all inputs hold, a megabyte at a time, or less where the input is slow, and no more has come for `linger_s`.
-    Nothing, where it is quiet for long. AccessError where it can't be read.
+    Nothing, where it is quiet for long. AccessError where it can't be read, UsageError for what gzip compressed.
     """
     for name, stream in open_inputs(paths):
         widen(stream)
+        is_first = True
         chunk = Chunk(bytearray(), Quiet.NOT, is_end=False)
         while not chunk.is_end:
             try:
                 chunk = _read_chunk(stream, chunk.data[chunk.used :], linger_s)
             except OSError as error:
                 raise access_error(error, name, "read") from error
+            if is_first and chunk.data.startswith(_GZIP):
+                raise UsageError(f"{name} is compressed by gzip", hint="zcat FILE | plog produce TOPIC")
+            is_first = False
             yield chunk
             if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
                 yield Chunk(bytearray(), Quiet.LONG, is_end=False)

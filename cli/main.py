@@ -18,6 +18,7 @@ from typer import Exit
 from typer.core import TyperCommand
 
 from cli.config_file import apply_config, ensure_config, find_default
+from cli.empty_paths import refuse_empty_paths
 from cli.number_limits import limit_numbers
 from cli.options import say
 from cli.plog_command import PlogGroup, leaf_commands, other_names_text, use_plog_classes
@@ -99,6 +100,7 @@ def _load(name: str) -> Any:
         add_security_options(one)
         one.epilog = other_names_text(one, path)
         limit_numbers(one)
+        refuse_empty_paths(one)
     return command
 
 

@@ -110,6 +110,7 @@ OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
 _FORMAT = r"--format is value, json, or a pattern: --format '%k %s\n'"
 _KEYS = "lines with keys: --key-separator S, or --key-field F of JSON (plog help produce)"
 _NAME_TOPIC = "plog consume TOPIC"
+_LISTEN = "did you mean --listen HOST:PORT?"
 
 HINTS: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -193,7 +194,11 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--producer-props": "plog's own options, or -X KEY=VALUE for how the cluster is reached",
         "--show-detailed-stats": "did you mean --output json?",
     },
-    "serve": {"--bootstrap-server": "did you mean --listen HOST:PORT?"},
+    "serve": {
+        "--bootstrap-server": _LISTEN,
+        **dict.fromkeys(("--port", "-p", "--host", "--listeners", "--address"), _LISTEN),
+        "--log-dirs": "did you mean --data-dir?",
+    },
 }
 """What to do instead of an option that there is not: of a command, of the first word of it, of any."""
 

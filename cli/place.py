@@ -7,7 +7,10 @@ named at one level switches off a directory that is named at a level farther awa
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
+
+from typer._click.globals import get_current_context as find_context
 
 from core.common.errors import UsageError
 
@@ -33,6 +36,18 @@ def choose_place(context: Any, parameter: Any, value: Any) -> Any:
         return None
     context.params[other] = None
     return value
+
+
+def typed_place() -> str:
+    """The option that named the place on the command line, after a space: for a hint with a command that acts there."""
+    context = find_context(silent=True)
+    if context is None:
+        return ""
+    return "".join(
+        f" --{name.replace('_', '-')} {shlex.quote(str(context.params[name]))}"
+        for name in _BOTH
+        if context.params.get(name) is not None and level_of(context, name) == 0
+    )
 
 
 def level_of(context: Any, name: str) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cli.input_lines import BadLineError, Quiet
 from cli.options import say
+from cli.place import typed_place
 from cli.progress import Progress
 from cli.records_in import OPEN, Batch, Rows
 from cli.stop_signals import undivided
@@ -313,7 +314,7 @@ class RowWriter:
                 raise AccessError(
                     f"{error.message}, while the transaction was committed: it may be, or not",
                     where=error.where,
-                    hint=f"plog transaction describe {name}: CompleteCommit, or it is aborted in time",
+                    hint=f"plog transaction describe {name}{typed_place()}: CompleteCommit, or it is aborted in time",
                 ) from error
 
     def _commit(self, transaction: TransactionalProducer) -> None:
@@ -396,7 +397,7 @@ class RowWriter:
                 f"line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than the "
                 f"retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time"
             )
-            hint = f"plog topic alter {self._topic} --set retention.ms=-1"
+            hint = f"plog topic alter {self._topic} --set retention.ms=-1{typed_place()}"
             if self._is_new and self._options.is_copy:
                 raise KafkaError(
                     ErrorCode.INVALID_TIMESTAMP,

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ from cli.options import default_data_dir, say
 from cli.security_options import find_client_settings, find_named_server
 from cli.stop_signals import undivided
 from core.common.endpoint import parse_bootstrap
+from core.common.errors import DirectoryLockedError
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import parse_partition_directory_name
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
     from core.security.client_security import ClientSecurity
+
+
+_LOOK_AGAIN_S = 0.1
+"""How long a locked directory is waited for before its holder is looked at again."""
 
 
 class FoundServer(NamedTuple):
@@ -56,8 +62,9 @@ def open_client(
     rests_on: Callable[[str], bool] | None = None,
 ) -> Iterator[KafkaClient]:
     """A client of the server, or of a broker without sockets in this process, which owns the directory meanwhile; or,
-    for what only looks, leaves it as it is. AccessError if there is no directory, unless the command `makes_directory`:
-    who mistypes a path to delete a topic is not to find a new, empty one there.
+    for what only looks, leaves it as it is. If a server takes the directory first, it is that server's client.
+    AccessError if there is no directory, unless the command `makes_directory`: who mistypes a path to delete a topic is
+    not to find a new, empty one there.
 
     `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of damage
     to other logs then; damage to these is told of on stderr, and ends the block with exit code 1 when the answer is
@@ -66,25 +73,36 @@ def open_client(
     from core.client.kafka_client import KafkaClient
 
     server = find_server(bootstrap_server, data_dir)
-    if server is not None:
-        client = KafkaClient(server.addresses, security=server.security)
-        try:
-            yield client
-        finally:
-            client.close()
-        return
-    if not makes_directory:
-        from core.log.directory_reader import ensure_data_directory
+    with ExitStack() as stack:
+        if server is None:
+            if not makes_directory:
+                from core.log.directory_reader import ensure_data_directory
 
-        ensure_data_directory(data_dir or default_data_dir())
+                ensure_data_directory(data_dir or default_data_dir())
+            try:
+                embedded = _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only, rests_on=rests_on)
+                client = stack.enter_context(embedded)
+            except DirectoryLockedError:
+                server = find_server(bootstrap_server, data_dir)
+                if server is None:
+                    raise
+        if server is not None:
+            client = stack.enter_context(closing(KafkaClient(server.addresses, security=server.security)))
+        yield client
+
+
+@contextmanager
+def _open_embedded(
+    data_dir: Path | None, lock_timeout_s: float, *, is_read_only: bool, rests_on: Callable[[str], bool] | None
+) -> Iterator[KafkaClient]:
     if rests_on is None:
-        with _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
+        with _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
             yield client
         return
     talk = _Talk()
     logging.getLogger("plog").addHandler(talk)
     try:
-        with _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only) as (broker, client):
+        with _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (broker, client):
             yield client
             talk.damaged |= _damaged_topics(broker)
     finally:
@@ -95,16 +113,14 @@ def open_client(
 
 
 @contextmanager
-def _open_embedded(
+def _open_engine(
     data_dir: Path | None, lock_timeout_s: float, *, is_read_only: bool
 ) -> Iterator[tuple[Broker, KafkaClient]]:
     from cli.embedded_transport import EmbeddedTransport
-    from core.broker.broker import Broker
-    from core.broker.broker_config import BrokerConfig
     from core.client.kafka_client import KafkaClient
 
     directory = data_dir or default_data_dir()
-    broker = Broker(directory, BrokerConfig(), lock_timeout_s=lock_timeout_s, is_read_only=is_read_only)
+    broker = _open_broker(directory, lock_timeout_s, is_read_only=is_read_only)
     broker.log_manager.delete(broker.log_manager.find_deleted_directories())
     broker.transaction_log.load_all()
     try:
@@ -117,6 +133,24 @@ def _open_embedded(
     finally:
         with undivided(limit_s=float("inf")):
             broker.close()
+
+
+def _open_broker(directory: Path, lock_timeout_s: float, *, is_read_only: bool) -> Broker:
+    """DirectoryLockedError if the lock is still taken after that time, or as soon as its holder listens: `plog serve`
+    was started a moment ago, and can be asked now.
+    """
+    from core.broker.broker import Broker
+    from core.broker.broker_config import BrokerConfig
+
+    deadline = time.monotonic() + lock_timeout_s
+    while True:
+        wait_s = min(lock_timeout_s, _LOOK_AGAIN_S)
+        try:
+            return Broker(directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+        except DirectoryLockedError:
+            holder = find_lock_holder(directory)
+            if time.monotonic() >= deadline or (holder is not None and holder.address):
+                raise
 
 
 def _damaged_topics(broker: Broker) -> set[str]:

@@ -9,6 +9,7 @@ import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.place import typed_place
 from cli.session import open_client
 from cli.table import Row
 
@@ -177,11 +178,11 @@ def find_hanging(
 
 def _how_to_end(transaction: OpenTransaction) -> str:
     if transaction.known is not None and not transaction.is_hanging:
-        return f"plog transaction abort {transaction.known.transactional_id}"
+        return f"plog transaction abort {transaction.known.transactional_id}{typed_place()}"
     partition = transaction.partition
     return (
         f"plog transaction abort --topic {partition.topic} --partition {partition.partition} "
-        f"--start-offset {transaction.start_offset}"
+        f"--start-offset {transaction.start_offset}{typed_place()}"
     )
 
 
@@ -309,7 +310,7 @@ def _find(
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction is known to its coordinator, {known.state}: ended on one partition alone, it would "
                 "be torn",
-                hint=f"plog transaction abort {known.transactional_id}",
+                hint=f"plog transaction abort {known.transactional_id}{typed_place()}",
             )
         return transaction
     where = f"at offset {start_offset}" if start_offset is not None else f"of producer {producer_id}"

@@ -112,7 +112,9 @@ class SocketServer:
         except OSError as error:
             listener.close()
             hint = (
-                "another server listens there; choose a port with --listen" if error.errno == errno.EADDRINUSE else None
+                f"another server listens there; another port: --listen {self._listen.host}:{self._listen.port + 1}"
+                if error.errno == errno.EADDRINUSE
+                else None
             )
             raise AccessError(
                 f"could not listen on {self._listen}: {(error.strerror or str(error)).lower()}",

@@ -133,7 +133,7 @@ class SocketTransport:
             self._await_first_answer()
         start = self._read(SIZE.size, deadline_s)
         (size,) = SIZE.unpack(start)
-        if not self._has_answered and size > _FIRST_ANSWER_BYTES:
+        if not self._has_answered and not 0 <= size <= _FIRST_ANSWER_BYTES:
             self._ensure_kafka(bytes(start))
         if not 0 <= size <= (MAX_ANSWER_BYTES if self.is_trusted else _FIRST_ANSWER_BYTES):
             raise self._failure("lost the connection to", f"an answer claims {size} bytes")
@@ -155,6 +155,12 @@ class SocketTransport:
         speech = recognize(start)
         if speech is not None:
             raise speaks(self._address, speech)
+        if not self.is_trusted:
+            raise ConnectionFailedError(
+                f"could not connect to {self._where}: it does not speak Kafka's protocol",
+                where=self._where,
+                hint="is that the port of a broker?",
+            )
 
     def _read(self, size: int, deadline_s: float | None) -> memoryview:
         buffer = memoryview(bytearray(size))

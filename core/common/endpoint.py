@@ -41,8 +41,9 @@ def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
     if not separator or (":" in host and not host.endswith("]")):
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal() or int(port) > 65535 or "/" in host:
-        raise UsageError(f"{text!r} is no HOST:PORT", hint="for example 127.0.0.1:9092")
+    if not port.isdecimal() or int(port) > 65535 or "/" in host or host.isdecimal():
+        example = text if text.isdecimal() and int(text) <= 65535 else DEFAULT_PORT
+        raise UsageError(f"{text!r} is no HOST:PORT", hint=f"for example 127.0.0.1:{example}")
     return Endpoint(host, int(port))
 
 

@@ -294,7 +294,7 @@ class _Parser:
         where = f"at {rest!r}" if rest else "at its end"
         return UsageError(
             f"--filter {self._text!r}, {where}: {problem}",
-            hint="""for example value.carrier == "UA" and offset >= 100; plog help filter has the rest""",
+            hint="""for example 'value.carrier == "UA" and offset >= 100', in quotes; plog help filter has the rest""",
         )
 
     def _peek(self) -> _Token:

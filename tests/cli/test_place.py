@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cli import session
+from core.log.directory_lock import LockHolder, find_lock_holder
 from tests.cli.conftest import ok
-from tests.support.server import Server, call_plog
+from tests.support.server import Server, call_plog, run_plog
 
 FLAG, VARIABLE = "the command line", "the environment"
 PROFILE_COMMAND, PROFILE = "profile.p.topic.list", "profile.p.default"
@@ -198,3 +200,50 @@ def test_a_mistyped_directory_is_not_made(command: str, tmp_path: Path) -> None:
     assert f"error: there is no data directory {tmp_path / 'typo'}\n".encode() in done.stderr
     assert b"--bootstrap-server" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("topic", "create", "t", "--data-dir", ""), ("verify", ""), ("serve", "--data-dir", ""), ("diff", "", ".")],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes it for that: `--data-dir "$DIR"` with an unset variable wrote there."""
+    monkeypatch.chdir(tmp_path)
+    done = call_plog(*arguments)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert b"is an empty path" in done.stderr
+
+
+def test_a_hint_with_a_command_that_changes_something_names_the_place(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path / "my data"))
+    done = call_plog("produce", "t", "--timestamp-field", "t", *place, stdin=b'{"t": 1356998400000}\n')
+    said = " ".join(done.stderr.decode().split())
+    assert f"hint: plog topic alter t --set retention.ms=-1 --data-dir '{tmp_path / 'my data'}'" in said
+
+
+def test_commands_typed_while_a_server_starts_find_it(tmp_path: Path) -> None:
+    """As in `plog serve & plog topic create`: whichever of the two is first has the directory, and both succeed."""
+    server = Server(tmp_path / "data")
+    process, ready = server.start_without_waiting()
+    try:
+        assert run_plog("topic", "create", "t", "--data-dir", str(tmp_path / "data")).returncode == 0
+        while not ready.exists():
+            assert process.poll() is None, server.log.read_text()
+        assert b"t" in ok("topic", "list", "--bootstrap-server", ready.read_text().strip())
+    finally:
+        server.stop()
+
+
+def test_a_server_that_takes_the_directory_first_is_asked(served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command looked just before the server had it."""
+    looks = iter([None])
+
+    def look(directory: Path) -> LockHolder | None:
+        return next(looks, find_lock_holder(directory))
+
+    monkeypatch.setattr(session, "find_lock_holder", look)
+    done = call_plog("topic", "alter", "of-the-server", "--set", "retention.ms=-1", "--data-dir", str(served.data_dir))
+    assert (done.returncode, next(looks, "looked")) == (0, "looked"), done.stderr

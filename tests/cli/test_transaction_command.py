@@ -188,7 +188,8 @@ def test_an_open_one_is_shown_and_ended_by_its_id(topic: list[str]) -> None:
     quiet = call_plog("transaction", "find-hanging", "--topic", "tx", *topic)
     assert (quiet.returncode, b"none hangs; 1 open" in quiet.stderr) == (0, True)
     shown = call_plog("transaction", "find-hanging", "--all", "--topic", "tx", "--output", "json", *topic)
-    assert (shown.returncode, shown.stderr) == (0, b"hint: plog transaction abort opener\n")
+    hint = f"hint: plog transaction abort opener {' '.join(topic)}\n"
+    assert (shown.returncode, shown.stderr.decode()) == (0, hint)
     (row,) = json.loads(shown.stdout)
     assert (row["transactional_id"], row["coordinator_state"], row["is_hanging"]) == ("opener", "Ongoing", False)
     assert (row["start_offset"], row["last_stable_offset"], row["high_watermark"]) == (0, 0, 1)

@@ -27,7 +27,7 @@ def test_endpoints(text: str, host: str, port: int) -> None:
     assert parse_endpoint(str(endpoint)) == endpoint
 
 
-@pytest.mark.parametrize("text", ["host:port", "host:70000", "http://host:1", "host:-1", "host:"])
+@pytest.mark.parametrize("text", ["host:port", "host:70000", "http://host:1", "host:-1", "host:", "9092"])
 def test_what_is_no_endpoint(text: str) -> None:
     with pytest.raises(UsageError, match="is no HOST:PORT"):
         parse_endpoint(text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from cli import input_lines
 from cli.input_lines import read_lines
+from core.common.errors import UsageError
 
 TEXTS = [
     b"",
@@ -53,3 +55,10 @@ def test_lines_are_counted_without_being_split(text: bytes, tmp_path: Path) -> N
     path.write_bytes(text)
     for lines in read_lines([path], b"|"):
         assert lines.count == len(lines.texts)
+
+
+def test_lines_that_are_compressed_are_refused(tmp_path: Path) -> None:
+    """They would be records of binary garbage."""
+    (tmp_path / "lines.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    with pytest.raises(UsageError, match="is compressed by gzip"):
+        list(read_lines([tmp_path / "lines.gz"]))
