@@ -28,7 +28,7 @@ from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from core import VERSION
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, PlogError
+from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.filesystem import access_error, find_hint
 
@@ -60,6 +60,8 @@ EXIT_OUR_BUG = 4
 _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
 """What the system answers only if a program asks it wrongly."""
 _ERRNOS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_DIGITS = "integer string conversion"
+"""In what Python says of a number with more digits than it reads."""
 EXIT_INTERRUPTED = 130
 
 
@@ -198,6 +200,8 @@ def _run(args: list[str] | None) -> int:
     except OSError as error:
         return _tell_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
+        if isinstance(error, ValueError) and _DIGITS in str(error):
+            return _tell(UsageError("a number has more digits than anything here counts", hint="the most are 19"))
         loop = _find_loop(error)
         return _tell_our_bug(error) if loop is None else _tell_refused(loop)
 

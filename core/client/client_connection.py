@@ -206,15 +206,21 @@ class ClientConnection:
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(CLIENT_NAME, "1")
+        malformed = None
         for version in (API_VERSIONS.versions.last, 0):
             self._send(API_VERSIONS, version, request)
             try:
                 response = self.receive()
-            except MalformedMessageError:
+            except MalformedMessageError as error:
+                malformed = error if version == 0 else None
                 continue  # a broker that does not know the version may answer in version 0
             if response.error_code == ErrorCode.NONE:
                 self.features = {f.name: f.max_version_level for f in response.finalized_features}
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
+        if malformed is not None:
+            raise ConnectionFailedError(
+                f"what answers is no Kafka broker: {malformed.message}", hint="is that the port of a broker?"
+            )
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
 
     @property

@@ -1,21 +1,23 @@
 """Files that a user asked for, such as that of `--out`: whole under their name, or not at all.
 
 A regular file is written beside, as `FILE.partial`, synced, and renamed once it is whole: a run that fails leaves what
-was there before. What it wrote keeps the name `FILE.partial`, if that is anything. A pipe or a device is written
-directly, and so is `/dev/stdout`, whatever it leads to.
+was there before. What it wrote keeps the name `FILE.partial`, if that is anything. That file is locked meanwhile, so
+that no two runs write one file. A pipe or a device is written directly, and so is `/dev/stdout`, whatever it leads to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from core.common.filesystem import access_error
+from core.common.errors import AccessError
+from core.common.filesystem import access_error, sync_all
 
 _PLAIN_MODE = 0o666
 _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
@@ -57,21 +59,49 @@ class OutFile:
         self._partial = self._path.with_name(f"{self._path.name}.partial")
         if mode == _PLAIN_MODE and self._path.exists():
             mode = stat.S_IMODE(self._path.stat().st_mode)
-        self._partial.unlink(missing_ok=True)  # of a run that failed; its mode may be another
-        return os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        self._remove_older(self._partial)
+        fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        self._lock(fd)
+        return fd
+
+    def _remove_older(self, partial: Path) -> None:
+        """Of a run that failed; its mode may be another. AccessError if the run is not over."""
+        with contextlib.suppress(OSError):  # of one that is not there, or may not be read
+            fd = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                self._lock(fd)
+            finally:
+                os.close(fd)
+        partial.unlink(missing_ok=True)
+
+    def _lock(self, fd: int) -> None:
+        """Until the descriptor is closed. AccessError if another process has it locked."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AccessError(
+                f"could not write {self._path}: another process is writing it, into {self._partial}",
+                where=str(self._path),
+                hint="wait until it has ended, or write to another file",
+            ) from error
+        except OSError:  # a file system without such locks
+            return
 
     def end(self, *, is_whole: bool) -> Path | None:
         """Gives the file its name if it is whole. If not, returns where what was written stays; None if nothing was.
         Raises AccessError if the last bytes of a whole file can't be written; nothing stays then.
         """
-        failure = self._close()
-        if not is_whole:
-            return self._keep()
-        if failure is not None:
-            self.discard()
-            raise access_error(failure, self._path, "write") from failure
-        self.put_in_place()
-        return None
+        failure = self._sync()
+        try:
+            if not is_whole:
+                return self._keep()
+            if failure is not None:
+                self.discard()
+                raise access_error(failure, self._path, "write") from failure
+            self.put_in_place()
+            return None
+        finally:  # not before: until then the lock keeps others from the name
+            self._close()
 
     def put_in_place(self) -> None:
         """Gives the file its name, if it has not got it; it may grow after that. AccessError if the system refuses."""
@@ -84,17 +114,18 @@ class OutFile:
             raise access_error(error, self._path, "write") from error
         self._partial = None
 
-    def _close(self) -> OSError | None:
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+    def _sync(self) -> OSError | None:
         """Gives what the system refused, if anything."""
         try:
             self.file.flush()
             if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
-                os.fsync(self.file.fileno())
+                sync_all(self.file.fileno())
         except OSError as error:
             return error
-        finally:
-            with contextlib.suppress(OSError):
-                self.file.close()
         return None
 
     def _keep(self) -> Path | None:
@@ -109,11 +140,10 @@ class OutFile:
 
     def discard(self) -> None:
         """Closes the file and takes away what was written, unless it has its name already."""
-        with contextlib.suppress(OSError):
-            self.file.close()
         if self._partial is not None:
             with contextlib.suppress(OSError):
                 self._partial.unlink()
+        self._close()
 
 
 def _is_direct(path: Path) -> bool:

@@ -271,3 +271,21 @@ def test_a_record_of_tls_that_never_ends(contexts: Contexts) -> None:
     record = b"\x17\x03\x03\x40\x00"
     with BelowTls(server, record, 1, is_endless=True).running() as port, pytest.raises(PlogError, match="no answer in"):
         Connector(ClientSecurity(client, LOGINS["PLAIN"]), timeout_s=0.3)("127.0.0.1", port)
+
+
+def test_a_server_whose_answers_are_empty_is_no_broker() -> None:
+    """It is not said to be one of another version, and the exit code is that of a connection that fails."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as client:
+                while client.recv(1 << 16):
+                    client.sendall(framed(b""))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        error = failure(Connector(None), listener.getsockname()[1])
+        thread.join()
+    assert error is not None
+    assert "is no Kafka broker" in error.message
+    assert error.exit_code == 3
