@@ -22,7 +22,7 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_the_next_run_may_write_it(tmp_path: Path, is_whole: bool) -> None:  # noqa: FBT001 - pytest gives it
+def test_the_next_run_may_write_it(tmp_path: Path, is_whole: bool) -> None:
     path = tmp_path / "out"
     for text in (b"a longer text of the first run", b"second"):
         out = OutFile(path)
