@@ -158,8 +158,13 @@ class _Parser(_OptionParser):
         (self._long_opt if name.startswith("--") else self._short_opt)[name] = option
 
     def _process_args_for_args(self, state: _ParsingState) -> None:
+        named: set[int] = set()
         for number, value in sorted(self._named, key=lambda one: one[0]):
             takes_all = self._args[number].nargs == -1
+            if number in named and not takes_all:  # or one of them would be taken for the argument after it
+                title = argument_title(self._args[number].obj)
+                raise UsageError(f"{title} is given more than once", hint="give it once")
+            named.add(number)
             state.largs.insert(len(state.largs) if takes_all else number, value)
         super()._process_args_for_args(state)
 

@@ -177,6 +177,7 @@ def test_a_dump_is_one_list_of_json() -> None:
 @pytest.mark.parametrize(
     ("line", "problem", "hint"),
     [
+        ("produce --topic t --topic u", "TOPIC is given more than once", "give it once"),
         ("consume t --topik x", "plog consume has no --topik", "did you mean --topic?"),
         ("dump-segment --topic x", "plog dump-segment has no --topic", "plog dump-segment --help"),
         ("consume t -b h:1", "plog consume has no -b", "did you mean --bootstrap-server?"),
