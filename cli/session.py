@@ -96,7 +96,7 @@ def _open_embedded(
     data_dir: Path | None, lock_timeout_s: float, *, is_read_only: bool, rests_on: Callable[[str], bool] | None
 ) -> Iterator[KafkaClient]:
     if rests_on is None:
-        with _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
+        with _each_line_once(), _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
             yield client
         return
     talk = _Talk()
@@ -151,6 +151,32 @@ def _open_broker(directory: Path, lock_timeout_s: float, *, is_read_only: bool) 
             holder = find_lock_holder(directory)
             if time.monotonic() >= deadline or (holder is not None and holder.address):
                 raise
+
+
+class _Once(logging.Filter):
+    """Lets each line through once: a request that is sent again and again, for a minute, fails in the same way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
+@contextmanager
+def _each_line_once() -> Iterator[None]:
+    """Of what the engine logs while nobody has said where to."""
+    handler, once = logging.lastResort, _Once()
+    assert handler is not None
+    handler.addFilter(once)
+    try:
+        yield
+    finally:
+        handler.removeFilter(once)
 
 
 def _damaged_topics(broker: Broker) -> set[str]:
