@@ -34,6 +34,7 @@ PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
 _NAME = re.compile(r"(?P<topic>[^@:/]+)(:(?P<partition>\d+))?")
+_WHERE = re.compile(r"^\d{20}\.log( position \d+)?: ")
 _HINT = "name a partition's folder, a data directory (an entry of log.dirs), or TOPIC[:PARTITION] with --data-dir"
 
 
@@ -54,6 +55,11 @@ class LogPlace:
 OnBytes = Callable[[int], None]
 Copy = Callable[["ServerCopy", TopicPartition, "int | None", OnBytes], None]
 """Copies of a server's partition what a command needs of it; the offset is the place's."""
+
+
+def without_file(evidence: str) -> str:
+    """What is said of a copy of a server's log: where something lies in the copy's file tells nobody anything."""
+    return _WHERE.sub("", evidence)
 
 
 class LogPlaces:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.log_places import PLACES, PLACES_HELP, Copy, LogPlace, LogPlaces, OnBytes, split_offset
+from cli.log_places import PLACES, PLACES_HELP, Copy, LogPlace, LogPlaces, OnBytes, split_offset, without_file
 from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_WHERE = re.compile(r"^\d{20}\.log( position \d+)?: ")
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
 _DROPS = ["partition", "count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
@@ -112,8 +110,8 @@ def _copy_from(start: int) -> Copy:
 
 
 def _without_files(account: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out where something lies in the file of a copy of a server's log, which tells nobody anything."""
-    gaps = [{**row, "evidence": _WHERE.sub("", row["evidence"])} for row in account["gaps"]]
+    """Leaves out of the account of a copy of a server's log where something lies in its file."""
+    gaps = [{**row, "evidence": without_file(row["evidence"])} for row in account["gaps"]]
     return {**account, "gaps": gaps}
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from core.common.printable import printable
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
+    from core.inspector.findings import Finding
     from core.inspector.log_stats import LogStats
     from core.inspector.server_copy import ServerCopy
 
@@ -69,7 +71,7 @@ def stats(
         for log in each_of(places, lambda text: _logs(text, find), failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             found[log.name] = as_json(stats, is_copy=log.is_copy)
-            findings += stats.findings
+            findings += [_without_file(one, log.name) for one in stats.findings] if log.is_copy else stats.findings
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
@@ -103,6 +105,11 @@ def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
     place = find(text)
     for partition in place.partitions:
         yield _Log(str(partition), place.reader.partitions[partition], is_copy=place.client is not None)
+
+
+def _without_file(finding: Finding, name: str) -> Finding:
+    """Of a copy of a server's log, which nobody will see again."""
+    return replace(finding, path=name, position=-1, end_position=-1)
 
 
 def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_bytes: OnBytes) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.log_places import PLACES, PLACES_HELP, LogPlace, LogPlaces, OnBytes, split_offset
+from cli.log_places import PLACES, PLACES_HELP, LogPlace, LogPlaces, OnBytes, split_offset, without_file
 from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_fields, write_rows
 from cli.table import Row
@@ -98,6 +98,8 @@ class _Found:
                     if place.client is not None:
                         one.groups = server_groups(place.client, partition, one.offset, one.doubts)
                         one.file = None
+                        if one.gap is not None:
+                            one.gap = one.gap._replace(evidence=without_file(one.gap.evidence))
                     self.traces.append(one)
             except CorruptRecordError as error:
                 self._damaged.append(error)

@@ -188,3 +188,7 @@ def test_damage_of_a_server_is_missing_in_its_copy(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert [(row["start_offset"], row["reason"]) for row in json.loads(done.stdout)] == [(1, "unknown")]
         assert b"warning: " in done.stderr
+        stats = call_plog("stats", "t", "--bootstrap-server", server.address)
+        assert b"error: t-0 offset 1: offsets-missing: " in stats.stderr
+        trace = call_plog("trace", "t@1", "--bootstrap-server", server.address)
+        assert b"unknown: no batch holds" in trace.stdout
