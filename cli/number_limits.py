@@ -12,6 +12,8 @@ _INT16, _INT32, _INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 _GIGABYTE = 1 << 30
 _MOST = 1_000_000_000
 """Of seconds, milliseconds, and records a second: what has a fraction."""
+_LEAST = 1e-6
+"""Of the same, if it is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
 
 _LARGEST = {
     "--replication-factor": _INT16,
@@ -41,6 +43,8 @@ def _limit(option: Any, largest: int, *, is_whole: bool) -> None:
 
     def limited(value: Any, parameter: Any, context: Any) -> Any:
         number = convert(value, parameter, context)
+        if number is not None and 0 < abs(number) < _LEAST:
+            raise typer.BadParameter(f"{value} is too small, expected at least {_LEAST:f}", context, parameter)
         if number is None or (math.isfinite(number) and -largest - 1 <= number <= largest):
             return number
         least = getattr(option.type, "min", None)
