@@ -3,6 +3,8 @@ they are sent."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +31,7 @@ from cli.row_writer import RowWriter, WriterOptions
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
+from core.common.filesystem import access_error
 from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
 
@@ -100,6 +103,18 @@ class InputOptions:
         ):
             if is_wrong:
                 raise UsageError(problem)
+
+    def ensure_readable(self) -> None:
+        """Raises AccessError for a file that is not there or can't be read: nothing is sent then, and no topic made."""
+        for path in self.files:
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not os.access(path, os.R_OK):
+                    path.stat()
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            except OSError as error:
+                raise access_error(error, path, "read") from error
 
     def batches(self) -> Iterator[Batch]:
         """The input's records, as they come."""

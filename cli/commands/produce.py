@@ -199,6 +199,7 @@ def produce(
         crlf,
     )
     input_.ensure_consistent()
+    input_.ensure_readable()
     if transactional_id == "":
         raise UsageError("--transactional-id is empty")
     if transactional_id is not None and acks is not Acks.all:

@@ -149,7 +149,12 @@ def test_what_the_message_says_was_written_is_what_was_written(where: list[str])
 
 def test_a_file_that_is_not_there(where: list[str], tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.txt")
-    assert f"could not read {missing}: no such file" in refused("produce", "t", missing, *where, code=3)
+    there = tmp_path / "there.txt"
+    there.write_text("a\n")
+    assert f"could not read {missing}: no such file" in refused("produce", "t", str(there), missing, *where, code=3)
+    assert "is a directory" in refused("produce", "u", str(tmp_path), *where, code=3)
+    assert call_plog("consume", "t", *where).stdout == b"", "nothing is sent before all files are looked at"
+    assert b"no topic 'u'" in call_plog("consume", "u", *where).stderr
 
 
 def test_options_that_do_not_go_together(where: list[str]) -> None:
