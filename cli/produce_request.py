@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.input_lines import dropping_cr, read_lines, telling_of_cr
+from cli.input_lines import dropping_cr, read_lines, telling_of_bom, telling_of_cr
 from cli.options import InputFormat, TimestampUnit, load_function, say
 from cli.records_in import (
     Batch,
@@ -114,6 +114,8 @@ class InputOptions:
             return read_by_template(self.files, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
         lines = read_lines(self.files, delimiter, linger_s)
+        if self.format is InputFormat.lines:
+            lines = telling_of_bom(lines, say)
         if self.crlf:
             lines = dropping_cr(lines)
         elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it

@@ -51,6 +51,8 @@ from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import (
     LOCK,
+    META_PROPERTIES,
+    holds_segments,
     parse_offset_file_name,
     partition_directory_name,
 )
@@ -123,6 +125,16 @@ class Broker:
 
     # --- opening
 
+    def _ensure_no_partition(self) -> None:
+        """AccessError for a partition's folder, where a data directory would be made within another one."""
+        directory = self.directory
+        if directory.is_dir() and holds_segments(directory) and not (directory / META_PROPERTIES).exists():
+            raise AccessError(
+                f"{directory} is a partition's folder, not a data directory",
+                where=str(directory),
+                hint=f"--data-dir {directory.absolute().parent}",
+            )
+
     def _open(self, lock_timeout_s: float) -> None:
         """Locks the directory and opens what is in it. AccessError and CorruptRecordError where that can't be done."""
         try:
@@ -135,6 +147,7 @@ class Broker:
                     on_unreadable=self._pass_over,
                 )
             else:
+                self._ensure_no_partition()
                 self._filesystem.make_directory(self.directory)
         except OSError as error:
             self._release()

@@ -358,7 +358,9 @@ def test_a_clear_word_without_cryptography(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     for command in (("dev", "--out", str(tmp_path)), ("show", str(STORES / "client.pem"))):
         _, told = plog("cert", *command, code=2)
-        assert told == "error: certificates need more packages: cryptography\nhint: pip install plog-kafka[security]\n"
+        assert (
+            told == "error: certificates need more packages: cryptography\nhint: pip install 'plog-kafka[security]'\n"
+        )
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
