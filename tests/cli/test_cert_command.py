@@ -347,7 +347,7 @@ def test_a_server_without_tls(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         _, told = plog("cert", "show", server.address, code=3)
     assert f"could not connect to {server.address}" in told
-    assert "hint: it may speak plaintext" in told
+    assert "it speaks Kafka's protocol without TLS" in told
     assert "connection refused" in plog("cert", "show", server.address, code=3)[1]
 
 
