@@ -207,3 +207,11 @@ def produce(client: KafkaClient, topic: str, input_: InputOptions, options: Writ
 def _tee(text: memoryview) -> None:
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
+
+
+def say_where_from(topic: str) -> None:
+    """For input from stdin: who typed no topic, or waits for a prompt, is told."""
+    if Path(topic).is_file():
+        say(f"note: {topic} is the topic, records come from stdin; for the file: plog produce TOPIC {topic}")
+    elif sys.stdin.isatty():
+        say("note: reading records from the terminal; Ctrl-D ends")

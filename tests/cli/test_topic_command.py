@@ -154,3 +154,11 @@ def test_records_that_are_deleted_beside_a_refusal_are_told_of(where: list[str])
     assert done.returncode == 1
     assert b"OFFSET_OUT_OF_RANGE: t-1: " in done.stderr
     assert b"; t-0 starts at offset 1 now" in done.stderr
+
+
+def test_a_topic_that_is_not_there_keeps_no_other_from_being_deleted(where: list[str]) -> None:
+    for name in ("a", "b"):
+        ok("topic", "create", name, *where)
+    done = call_plog("topic", "delete", "a", "nosuch", "b", *where)
+    assert (done.returncode, ok("topic", "list", "--output", "csv", *where).split()) == (1, [b"topic,partitions"])
+    assert b"error: UNKNOWN_TOPIC_OR_PARTITION: nosuch: " in done.stderr
