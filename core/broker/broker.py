@@ -6,6 +6,7 @@ the log. What must be done from time to time is done by `housekeep`, which whoev
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -456,6 +457,11 @@ class Broker:
         self.endpoint = endpoint
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
+
+    def retire(self) -> None:
+        """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
+        with contextlib.suppress(OSError):  # of a full disk; they can't connect then
+            self._lock.announce("")
 
     def advertised_endpoint(self, local_host: str) -> Endpoint:
         """What a client is told to connect to: what is configured, else where the broker listens; for a listener on all
