@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import select
@@ -203,6 +204,14 @@ def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
     """The same lines, without the carriage returns that are before their ends."""
     for lines in chunks:
         yield replace(lines, drops_cr=True)
+
+
+def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """The same lines; tells that the first begins with UTF-8's byte order mark."""
+    for lines in chunks:
+        if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
+            tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
+        yield lines
 
 
 def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.input_lines import dropping_cr, read_lines, telling_of_cr
+from cli.input_lines import dropping_cr, read_lines, telling_of_bom, telling_of_cr
 from cli.options import InputFormat, TimestampUnit, load_function, say
 from cli.records_in import (
     Batch,
@@ -129,6 +129,8 @@ class InputOptions:
             return read_by_template(self.files, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
         lines = read_lines(self.files, delimiter, linger_s)
+        if self.format is InputFormat.lines:
+            lines = telling_of_bom(lines, say)
         if self.crlf:
             lines = dropping_cr(lines)
         elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
@@ -220,3 +222,11 @@ def produce(client: KafkaClient, topic: str, input_: InputOptions, options: Writ
 def _tee(text: memoryview) -> None:
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
+
+
+def say_where_from(topic: str) -> None:
+    """For input from stdin: who typed no topic, or waits for a prompt, is told."""
+    if Path(topic).is_file():
+        say(f"note: {topic} is the topic, records come from stdin; for the file: plog produce TOPIC {topic}")
+    elif sys.stdin.isatty():
+        say("note: reading records from the terminal; Ctrl-D ends")

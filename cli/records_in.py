@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -244,7 +245,8 @@ def csv_parser(key_field: str | None, timestamp_field: str | None, unit: Timesta
         objects = []
         rows = iter(enumerate(lines, lines.first_row))
         if lines.first_row == 0:
-            header[:] = _csv_cells(*next(rows))
+            row, line = next(rows)
+            header[:] = _csv_cells(row, line.removeprefix(codecs.BOM_UTF8))  # with which Windows' files begin
         for row, line in rows:
             cells = _csv_cells(row, line)
             if len(cells) != len(header):

@@ -114,7 +114,8 @@ def _ensure_cryptography() -> None:
         import cryptography  # noqa: F401 - whether it is there
     except ImportError as error:
         raise UsageError(
-            f"certificates need more packages: {error.name or 'cryptography'}", hint="pip install plog-kafka[security]"
+            f"certificates need more packages: {error.name or 'cryptography'}",
+            hint="pip install 'plog-kafka[security]'",
         ) from error
 
 

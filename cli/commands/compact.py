@@ -115,7 +115,7 @@ def _compaction(path: Path, options: CompactionOptions) -> Iterator[Compaction]:
 
 def _columns(rows: Sequence[Row], columns: Sequence[str], output: OutputFormat) -> list[str]:
     """A table shows the columns that say something."""
-    if output is not OutputFormat.table:
+    if output is not OutputFormat.table or not rows:
         return list(columns)
     return [name for name in columns if any(row[name] for row in rows)]
 

@@ -167,7 +167,7 @@ def produce(
     Example:
       zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
-    from cli.produce_request import InputOptions
+    from cli.produce_request import InputOptions, say_where_from
     from cli.produce_request import produce as run
     from cli.row_writer import WriterOptions
     from core.records.compression import CompressionType
@@ -220,6 +220,8 @@ def produce(
         may_create=not no_create,
         is_copy=format_ is InputFormat.envelope,
     )
+    if not input_.files:
+        say_where_from(topic)
     with open_client(
         bootstrap_server,
         data_dir,

@@ -209,7 +209,9 @@ def _print(name: str, log: dict[str, Any]) -> None:
     from core.log.hole import offsets_text
 
     summary, sample = log["summary"], log["sample"]
-    segments = "" if summary["segments"] is None else f" in {summary['segments']} segments"
+    segments = (
+        "" if summary["segments"] is None else f" in {summary['segments']} segment{'s' * (summary['segments'] != 1)}"
+    )
     show(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
          f"{size_text(summary['size_bytes'])}{segments}")  # fmt: skip
     start, end = summary["start_offset"], summary["end_offset"]

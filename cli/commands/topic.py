@@ -331,6 +331,7 @@ def delete(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
         )
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        refused = []
         for name in names:
             try:
                 if dry_run:
@@ -339,7 +340,7 @@ def delete(
                     Admin(client).delete_topics([name])
             except KafkaError as error:
                 if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise KafkaError(error.code, f"{name}: {error.message}", hint=error.hint) from error
+                    refused.append(KafkaError(error.code, f"{name}: {error.message}", hint=error.hint))
             else:
                 done = (
                     f"would delete topic {name} {client.place}: {text}"
@@ -347,3 +348,7 @@ def delete(
                     else f"deleted topic {name} {client.place}"
                 )
                 say(done)
+        for one in refused[:-1]:
+            say(f"error: {one.code.name}: {one.message}")
+        if refused:
+            raise refused[-1]

@@ -6,6 +6,7 @@ the log. What must be done from time to time is done by `housekeep`, which whoev
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import (
     LOCK,
+    META_PROPERTIES,
+    holds_segments,
     parse_offset_file_name,
     partition_directory_name,
 )
@@ -123,6 +126,16 @@ class Broker:
 
     # --- opening
 
+    def _ensure_no_partition(self) -> None:
+        """AccessError for a partition's folder, where a data directory would be made within another one."""
+        directory = self.directory
+        if directory.is_dir() and holds_segments(directory) and not (directory / META_PROPERTIES).exists():
+            raise AccessError(
+                f"{directory} is a partition's folder, not a data directory",
+                where=str(directory),
+                hint=f"--data-dir {directory.absolute().parent}",
+            )
+
     def _open(self, lock_timeout_s: float) -> None:
         """Locks the directory and opens what is in it. AccessError and CorruptRecordError where that can't be done."""
         try:
@@ -135,6 +148,7 @@ class Broker:
                     on_unreadable=self._pass_over,
                 )
             else:
+                self._ensure_no_partition()
                 self._filesystem.make_directory(self.directory)
         except OSError as error:
             self._release()
@@ -443,6 +457,11 @@ class Broker:
         self.endpoint = endpoint
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
+
+    def retire(self) -> None:
+        """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
+        with contextlib.suppress(OSError):  # of a full disk; they can't connect then
+            self._lock.announce("")
 
     def advertised_endpoint(self, local_host: str) -> Endpoint:
         """What a client is told to connect to: what is configured, else where the broker listens; for a listener on all

@@ -277,6 +277,7 @@ class SocketServer:
 
     def _close(self) -> None:
         if self._listener is not None:
+            self._broker.retire()
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None

@@ -185,19 +185,29 @@ class Admin:
     # --- records and offsets
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Moves the start of each log to that offset, or to the end with -1; gives where they start now."""
+        """Moves the start of each log to that offset, or to the end with -1; gives where they start now. KafkaError of
+        the first that was refused; it names those that were moved all the same.
+        """
         by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
         for partition, offset in offsets.items():
             topics = by_leader.setdefault(self._client.leader_of(partition), {})
             topics.setdefault(partition.topic, []).append(DeleteRecordsPartition(partition.partition, offset))
-        starts = {}
+        starts, refused = dict[TopicPartition, int](), list[KafkaError]()
         for leader, topics in by_leader.items():
             request = DeleteRecordsRequest([DeleteRecordsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
             for topic in self._client.connection_to(leader).call(DELETE_RECORDS, request).topics:
                 for result in topic.partitions:
                     partition = TopicPartition(topic.name, result.partition_index)
-                    _ensure_success(result.error_code, None, str(partition))
-                    starts[partition] = result.low_watermark
+                    try:
+                        _ensure_success(result.error_code, None, str(partition))
+                        starts[partition] = result.low_watermark
+                    except KafkaError as error:
+                        refused.append(error)
+        if refused:
+            moved = "".join(
+                f"; {partition} starts at offset {start} now" for partition, start in sorted(starts.items())
+            )
+            raise KafkaError(refused[0].code, f"{refused[0].message}{moved}", hint=refused[0].hint)
         return starts
 
     def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:

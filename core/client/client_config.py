@@ -186,7 +186,7 @@ def _of_rpk(text: str, path: Path) -> dict[str, str]:
         import yaml
     except ImportError as error:
         raise UsageError(
-            "an rpk profile needs more packages: pyyaml", hint="pip install plog-kafka[security]"
+            "an rpk profile needs more packages: pyyaml", hint="pip install 'plog-kafka[security]'"
         ) from error
     try:
         found = yaml.safe_load(text)

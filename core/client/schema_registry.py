@@ -28,7 +28,7 @@ from core.security.client_settings import RegistrySettings
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
 _FILE_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
-_HINT = "pip install plog-kafka[schema]"
+_HINT = "pip install 'plog-kafka[schema]'"
 
 
 class SchemaError(PlogError):

@@ -353,7 +353,7 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
     except ImportError as error:
         raise UsageError(
             f"{path} is PKCS12, which needs more packages: cryptography",
-            hint="pip install plog-kafka[security], or use PEM",
+            hint="pip install 'plog-kafka[security]', or use PEM",
         ) from error
     try:
         found = load_pkcs12(data, password.reveal().encode() if password else None)

@@ -280,7 +280,7 @@ class Replay:
         manifest = read_state(self._state / _MANIFEST, parse, hint)
         if manifest is None:
             raise AccessError(
-                f"{self.directory} holds no finished replay",
+                f"{self.directory} {'holds no finished replay' if self.directory.exists() else 'is not there'}",
                 where=str(self.directory),
                 hint="run plog spark-replay again: it finishes what is missing",
             )

@@ -217,6 +217,15 @@ def test_an_empty_path_is_not_the_current_folder(
     assert b"is an empty path" in done.stderr
 
 
+def test_a_partition_is_not_made_a_data_directory(directory: Path) -> None:
+    partition = directory / "of-the-directory-0"
+    before = sorted(partition.iterdir())
+    done = call_plog("topic", "create", "t", "--data-dir", str(partition))
+    said = " ".join(done.stderr.decode().split())
+    assert (done.returncode, sorted(partition.iterdir())) == (3, before)
+    assert said == (f"error: {partition} is a partition's folder, not a data directory hint: --data-dir {directory}")
+
+
 def test_a_hint_with_a_command_that_changes_something_names_the_place(tmp_path: Path) -> None:
     place = ("--data-dir", str(tmp_path / "my data"))
     done = call_plog("produce", "t", "--timestamp-field", "t", *place, stdin=b'{"t": 1356998400000}\n')

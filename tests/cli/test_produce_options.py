@@ -262,3 +262,10 @@ def test_options_that_do_not_go_together(tmp_path: Path, options: list[str], pro
     done = call_plog("produce", "t", *options, "--data-dir", str(tmp_path))
     assert done.returncode == 2
     assert problem in done.stderr.decode()
+
+
+def test_a_file_that_is_taken_for_the_topic_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines.txt").write_text("a\n")
+    done = call_plog("produce", "lines.txt", "--data-dir", "data")
+    assert (done.returncode, b"for the file: plog produce TOPIC lines.txt" in done.stderr) == (0, True)

@@ -144,3 +144,21 @@ def test_the_data_directory_by_environment(tmp_path: Path) -> None:
     environment = {"XDG_DATA_HOME": str(tmp_path / "home"), "PLOG_DATA_DIR": ""}
     assert run_plog("topic", "create", "t", environment=environment).returncode == 0
     assert (tmp_path / "home" / "plog" / "t-0").is_dir()
+
+
+def test_records_that_are_deleted_beside_a_refusal_are_told_of(where: list[str]) -> None:
+    """One partition holds the offset, the other does not."""
+    ok("topic", "create", "t", "--partitions", "2", *where)
+    ok("produce", "t", "--partition", "0", *where, stdin=b"a\nb\n")
+    done = call_plog("topic", "delete-records", "t", "--before", "1", *where)
+    assert done.returncode == 1
+    assert b"OFFSET_OUT_OF_RANGE: t-1: " in done.stderr
+    assert b"; t-0 starts at offset 1 now" in done.stderr
+
+
+def test_a_topic_that_is_not_there_keeps_no_other_from_being_deleted(where: list[str]) -> None:
+    for name in ("a", "b"):
+        ok("topic", "create", name, *where)
+    done = call_plog("topic", "delete", "a", "nosuch", "b", *where)
+    assert (done.returncode, ok("topic", "list", "--output", "csv", *where).split()) == (1, [b"topic,partitions"])
+    assert b"error: UNKNOWN_TOPIC_OR_PARTITION: nosuch: " in done.stderr

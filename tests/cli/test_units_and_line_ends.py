@@ -96,6 +96,17 @@ def test_crlf(embedded: list[str], options: list[str], text: bytes, expected: by
     assert ok("consume", "t", *embedded) == expected
 
 
+def test_the_byte_order_mark_of_a_csv_is_no_part_of_a_name(embedded: list[str]) -> None:
+    ok("produce", "t", "--format", "csv", *embedded, stdin=b'\xef\xbb\xbf"a",b\r\n1,2\r\n')
+    assert ok("consume", "t", *embedded) == b'{"a": "1", "b": "2"}\n'
+
+
+def test_the_byte_order_mark_of_lines_is_told_of(embedded: list[str]) -> None:
+    done = call_plog("produce", "t", *embedded, stdin=b"\xef\xbb\xbfa\nb\n")
+    assert b"byte order mark" in done.stderr
+    assert ok("consume", "t", *embedded) == b"\xef\xbb\xbfa\nb\n"
+
+
 def test_crlf_is_told_of_once(embedded: list[str]) -> None:
     done = call_plog("produce", "t", *embedded, stdin=b"a\nb\r\nc\r\n")
     assert done.stderr.startswith(b"note: the lines end in CRLF; the records keep the \\r; --crlf removes it\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
@@ -24,6 +25,7 @@ from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.log.directory_lock import LockHolder, find_lock_holder
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.fetch import FETCH
@@ -711,3 +713,15 @@ def test_who_is_gone_with_his_last_bytes_holds_no_connection(
             await asyncio.sleep(0)
 
     serving(broker, talk, event_loop.run)
+
+
+def test_a_server_that_stops_is_not_asked(broker: Broker) -> None:
+    """It has the directory for a while yet, and others wait for that."""
+
+    async def talk(server: SocketServer) -> None:
+        holder = find_lock_holder(broker.directory)
+        assert holder is not None
+        assert holder.address == str(server.endpoint)
+
+    serving(broker, talk)
+    assert find_lock_holder(broker.directory) == LockHolder(os.getpid(), "")
