@@ -143,7 +143,7 @@ def _decode_json(line: bytes) -> Any:
 
 
 def _json_problem(error: ValueError) -> str:
-    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"not JSON: {error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold

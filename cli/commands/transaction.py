@@ -178,7 +178,8 @@ def find_hanging(
 
 def _how_to_end(transaction: OpenTransaction) -> str:
     if transaction.known is not None and not transaction.is_hanging:
-        return f"plog transaction abort {transaction.known.transactional_id}{typed_place()}"
+        name = transaction.known.transactional_id
+        return f"{name} does not hang; to abort it all the same: plog transaction abort {name}{typed_place()}"
     partition = transaction.partition
     return (
         f"plog transaction abort --topic {partition.topic} --partition {partition.partition} "
