@@ -156,7 +156,7 @@ def test_no_certificate_that_the_broker_takes(who: str, kafka: SecuredKafka) -> 
         ("SASLP", "PLAINTEXT", ["lost the connection to", "with SASL closes like this"]),
         ("TLS", "PLAINTEXT", ["TLS"]),
         ("SASLS", "SASL_PLAINTEXT", ["TLS"]),
-        ("SASLP", "SSL", ["it closed the connection when TLS began", "it may speak plaintext"]),
+        ("SASLP", "SSL", ["it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT"]),
         ("TLS", "SASL_SSL", ["the listener does not authenticate", "security.protocol=PLAINTEXT or SSL"]),
     ],
 )
