@@ -28,7 +28,6 @@ _EXAMPLES = """examples:
   scripts/mutate --list             only name them
 """
 
-_NOT_COPIED = (".*", "__pycache__", "build", "dist", "demo-output", "benchmarks", "*.egg-info")
 _MOST_SECONDS = 180
 """A test that takes longer hangs, and has noticed."""
 
@@ -68,7 +67,7 @@ def main() -> int:
 
 
 def _run(mutants: Sequence[Mutant], copy: Path) -> int:
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+    shutil.copytree(ROOT, copy, ignore=_not_copied)
     asked = [mutant for mutant in mutants if not mutant.equal]
     tests = sorted({test for mutant in asked for test in mutant.tests})
     if asked and _run_tests(copy, tests, most_seconds=None) != 0:
@@ -83,6 +82,15 @@ def _run(mutants: Sequence[Mutant], copy: Path) -> int:
         seconds = time.monotonic() - started
         print(f"{outcome:8} {seconds:5.1f} s  {mutant.area}: {mutant.what}{why}", flush=True)
     return _report(outcomes)
+
+
+def _not_copied(folder: str, names: Sequence[str]) -> set[str]:
+    """Names what no test needs: what Python compiled, and of the root what git has not, and benchmarks."""
+    left_out = {"__pycache__"}
+    if Path(folder) == ROOT:
+        left_out |= {name for name in names if name.startswith(".") and name != ".importlinter"}
+        left_out |= {"benchmarks", "build", "demo-output", "dist", "node_modules"}
+    return left_out
 
 
 def _try(mutant: Mutant, copy: Path) -> str:
@@ -114,7 +122,18 @@ def _write(path: Path, text: str) -> None:
 
 def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) -> int:
     """Gives pytest's exit code; 1 if a test hangs."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--durations=0", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        "addopts=--strict-markers",
+        "-x",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     process = subprocess.Popen(
         [*command, *tests],
