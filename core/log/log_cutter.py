@@ -67,6 +67,7 @@ class LogCutter:
         if self._keeps_bytes and position < segment.size_bytes:
             beside = self._copy_beside(segment, position, segment.size_bytes)
             self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
+            self._filesystem.sync_directory(self._directory)  # before the log loses them: a power cut may take the name
         what = _describe(known, segment, damaged, is_last=not later)
         if segment.records.path.lstat().st_nlink > 1:
             self._detach(segment, position)

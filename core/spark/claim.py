@@ -17,18 +17,17 @@ import errno
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.common.errors import DirectoryLockedError
-from core.common.filesystem import FileSystem, sync_all
+from core.common.file_sink import open_sink
+from core.common.filesystem import FileSystem
 
 STATE = "_plog"
 OWNER = "owner.json"
 _PREFIX = "lock-"
-
-_filesystem = FileSystem()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,7 @@ class Claim:
 
     directory: Path
     number: int
+    filesystem: FileSystem = field(default_factory=FileSystem, compare=False, repr=False)
 
     @property
     def state(self) -> Path:
@@ -75,8 +75,8 @@ class Claim:
 
     def write(self, target: Path, content: bytes, name: str) -> None:
         """Replaces `target` whole; `name` is what it is called beside. Raises what `place` raises."""
-        with self.told_if_lost():
-            self.beside(name).write_bytes(content)
+        with self.told_if_lost(), open_sink(self.filesystem, self.beside(name)) as beside:
+            beside.write(content)
         self.place(self.beside(name), target)
 
     def place(self, beside: Path, target: Path) -> None:
@@ -84,17 +84,18 @@ class Claim:
         OSError as the disk says.
         """
         with self.told_if_lost():
-            with beside.open("rb") as file:
-                sync_all(file.fileno())
-            _filesystem.rename(beside, target)
-            _filesystem.sync_directory(target.parent)
+            with contextlib.closing(self.filesystem.open_append(beside, creates=False)) as file:
+                file.sync()
+            self.filesystem.rename(beside, target)
+            for folder in (target.parent, beside.parent):  # of which either may hold the name after a power cut
+                self.filesystem.sync_directory(folder)
 
     def take_away(self, path: Path) -> None:
         """Removes a file of the folder, if it is still there. Raises what `place` raises."""
         away = self.beside(f"{uuid.uuid4().hex}.away")
         with contextlib.suppress(FileNotFoundError), self.told_if_lost():
-            _filesystem.rename(path, away)
-        _filesystem.unlink(away)
+            self.filesystem.rename(path, away)
+        self.filesystem.unlink(away)
 
     def ensure_held(self) -> None:
         """DirectoryLockedError where another has the folder now."""
@@ -145,11 +146,11 @@ def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
     return None
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path, filesystem: FileSystem) -> None:
     """Removes it until it is gone, though others still make files in it. Raises OSError as the disk says."""
     while folder.exists():
         try:
-            _filesystem.remove_tree(folder)
+            filesystem.remove_tree(folder)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                 raise

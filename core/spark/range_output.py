@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.file_sink import open_sink
 from core.common.filesystem import FileSystem, access_error
 from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
@@ -105,16 +107,19 @@ class Receipt:
         return cls(fields["unit"], files, fields["records"], gaps, tuple(fields.get("left_out", ())))
 
 
-def make_state(directory: Path) -> None:
-    """The folders that files and receipts are written in. OSError as the disk says."""
-    (directory / STATE / _RECEIPTS).mkdir(parents=True, exist_ok=True)
+def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
+    """The folders that files and receipts are written in, on the disk. OSError as the disk says."""
+    filesystem = filesystem or FileSystem()
+    filesystem.make_directory(directory / STATE / _RECEIPTS)
+    for folder in (directory / STATE, directory):
+        filesystem.sync_directory(folder)
 
 
-def claim_unshared(directory: Path) -> Claim:
+def claim_unshared(directory: Path, filesystem: FileSystem | None = None) -> Claim:
     """Makes the claim to a folder that nobody else knows: it needs no lock. Raises OSError as the disk says."""
-    make_state(directory)
-    claim = Claim(directory, 1)
-    claim.folder.mkdir(exist_ok=True)
+    make_state(directory, filesystem)
+    claim = Claim(directory, 1, filesystem or FileSystem())
+    claim.filesystem.make_directory(claim.folder)
     return claim
 
 
@@ -194,7 +199,7 @@ class _Output:
         self._schema = written_schema(format_, schema)
         self._writers: dict[str, tuple[Path, _Writer]] = {}
         self._rows: dict[str, int] = {}
-        self._spilled = SpilledRows(self._temporary("spilled"), self._schema)
+        self._spilled = SpilledRows(self._temporary("spilled"), self._schema, claim.filesystem)
         self._folders: list[WrittenFile] = []
         if self._partition is None:
             self._writer("")
@@ -206,9 +211,17 @@ class _Output:
         known = self._writers.get(folder)
         if known is None:
             path = self._temporary(len(self._rows))
-            known = self._writers[folder] = path, _WRITERS[self._format.kind](path, self._schema)
+            known = self._writers[folder] = path, self._open(path)
             self._rows[folder] = 0
         return known[1]
+
+    def _open(self, path: Path) -> _Writer:
+        sink = open_sink(self._claim.filesystem, path)
+        try:
+            return _WRITERS[self._format.kind](sink, self._schema)
+        except BaseException:
+            sink.close()
+            raise
 
     def write(self, batch: Any) -> None:
         for folder, rows in self._split(batch):
@@ -245,10 +258,12 @@ class _Output:
 
     def _bring_to_places(self) -> None:
         """Closes the files that are open, and gives them their names."""
-        for folder in self._writers:
-            (self._claim.directory / folder).mkdir(exist_ok=True)
+        filesystem = self._claim.filesystem
         if self._partition is not None:
-            FileSystem().sync_directory(self._claim.directory)
+            self._claim.ensure_held()  # a folder that was taken away must not be there again
+            for folder in self._writers:
+                filesystem.make_directory(self._claim.directory / folder)
+            filesystem.sync_directory(self._claim.directory)
         for _, writer in self._writers.values():
             writer.close()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -269,8 +284,8 @@ class _Output:
         self._spilled.discard()
         for path, writer in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
-                writer.abandon()
-            path.unlink(missing_ok=True)
+                writer.close()
+            self._claim.filesystem.unlink(path)
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
@@ -369,31 +384,36 @@ def _is_text(value: bytes) -> bool:
 
 
 class _Writer(Protocol):
+    """`close` ends the file, and closes it also if that fails; it may be called again."""
+
     def write(self, batch: Any) -> None: ...
 
     def close(self) -> None: ...
 
-    def abandon(self) -> None: ...
-
 
 class _ParquetFile:
-    def __init__(self, path: Path, schema: Any) -> None:
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+        self._file = file
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
 
     def write(self, batch: Any) -> None:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
-        self._writer.close()
+        _end(self._writer, self._file)
 
-    abandon = close
+
+def _end(writer: Any, file: BufferedWriter) -> None:
+    if not file.closed:
+        with file:
+            writer.close()
 
 
 class _CsvFile:
     """Arrow writes it, but times whose years have more than four digits: it would write other years."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
-        self._file = path.open("wb")
+    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+        self._file = file
         self._writer = pa_csv.CSVWriter(self._file, schema)
 
     def write(self, batch: Any) -> None:
@@ -414,17 +434,14 @@ class _CsvFile:
         return pa.array(texts, pa.string())
 
     def close(self) -> None:
-        self._writer.close()
-        self._file.close()
-
-    abandon = close
+        _end(self._writer, self._file)
 
 
 class _JsonFile:
     """A line for each record; times as Spark writes them."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
-        self._file = path.open("wb")
+    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+        self._file = file
         self._names: Sequence[str] = schema.names
 
     def write(self, batch: Any) -> None:
@@ -448,8 +465,6 @@ class _JsonFile:
     def close(self) -> None:
         self._file.close()
 
-    abandon = close
-
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
@@ -460,4 +475,8 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-_WRITERS: dict[str, Callable[[Path, Any], _Writer]] = {"parquet": _ParquetFile, "csv": _CsvFile, "json": _JsonFile}
+_WRITERS: dict[str, Callable[[BufferedWriter, Any], _Writer]] = {
+    "parquet": _ParquetFile,
+    "csv": _CsvFile,
+    "json": _JsonFile,
+}

@@ -149,9 +149,10 @@ class Replay:
         """
         if self.receipts(plan) or self.is_done:
             return
-        (self._state / "plan.json").unlink(missing_ok=True)
+        filesystem = self.claim.filesystem
+        filesystem.unlink(self._state / "plan.json")
         with contextlib.suppress(OSError):  # something else is in it
-            receipt_path(self.directory, WHOLE).parent.rmdir()
+            filesystem.remove_directory(receipt_path(self.directory, WHOLE).parent)
             self.lock.leave_nothing()
 
     # --- the work

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from core.common.errors import AccessError, DirectoryLockedError
-from core.common.filesystem import FileSystem, access_error, open_regular, sync_all
+from core.common.filesystem import File, FileSystem, access_error, open_regular
 from core.spark.claim import (
     OWNER,
     STATE,
@@ -43,13 +43,13 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 class ReplayLock:
     """Held from `acquire` to `release`; owned by one task."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, filesystem: FileSystem | None = None) -> None:
         self._directory = directory.resolve()
         self._state = self._directory / STATE
-        self._filesystem = FileSystem()
+        self._filesystem = filesystem or FileSystem()
         self._claim: Claim | None = None
         self._owner: LockOwner | None = None
-        self._fd = -1
+        self._file: File | None = None
         self._has_made_directory = False
         self._leaves_nothing = False
 
@@ -105,17 +105,17 @@ class ReplayLock:
         prepared = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.make_directory(prepared)
         try:
-            self._fd, self._owner = _write_owner(prepared)
+            self._file, self._owner = _write_owner(prepared, self._filesystem)
             self._filesystem.rename(prepared, lock_folder(self._directory, number))
             self._filesystem.sync_directory(self._state)
-            claim = Claim(self._directory, number)
+            claim = Claim(self._directory, number, self._filesystem)
             if max(lock_numbers(self._directory), default=0) > number:  # it was given and removed meanwhile
-                remove_folder(claim.folder)
+                remove_folder(claim.folder, self._filesystem)
                 return False
             self._remove_former(claim)
             self._claim = claim
         except OSError as error:
-            remove_folder(prepared)
+            remove_folder(prepared, self._filesystem)
             if error.errno in _TAKEN:
                 return False
             raise
@@ -131,7 +131,7 @@ class ReplayLock:
             away = claim.beside(f"was-{folder.name}")
             with contextlib.suppress(FileNotFoundError), claim.told_if_lost():
                 self._filesystem.rename(folder, away)
-            remove_folder(away)
+            remove_folder(away, self._filesystem)
 
     def leave_nothing(self) -> None:
         """No task ever wrote under the lock: of a folder's first one `release` leaves nothing in the folder."""
@@ -146,12 +146,13 @@ class ReplayLock:
             if self._leaves_nothing and claim.number == 1:
                 self._remove_all_traces(claim)
                 return
-            following.mkdir()  # not with its parents: a folder that was taken away must not be there again
+            claim.ensure_held()  # a folder that was taken away must not be there again
+            self._filesystem.make_directory(following)
             owner = replace(self._owner, is_released=True)
             self._filesystem.write_atomic(following / OWNER, _encode(owner))
             self._filesystem.rename(following, lock_folder(self._directory, claim.number + 1))
-            remove_folder(claim.folder)
-        except OSError:  # it was taken over; or the next owner sees that this one is gone
+            remove_folder(claim.folder, self._filesystem)
+        except (OSError, DirectoryLockedError):  # it was taken over; or the next owner sees that this one is gone
             return
         finally:
             self._close()
@@ -160,31 +161,31 @@ class ReplayLock:
         """Nothing comes late, so the next owner may have the number again."""
         away = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.rename(claim.folder, away)
-        remove_folder(away)
-        self._state.rmdir()
+        remove_folder(away, self._filesystem)
+        self._filesystem.remove_directory(self._state)
         if self._has_made_directory:
-            self._directory.rmdir()
+            self._filesystem.remove_directory(self._directory)
 
     def _close(self) -> None:
         self._claim = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
-def _write_owner(folder: Path) -> tuple[int, LockOwner]:
-    """This process, and a descriptor that locks the file where that can be done."""
+def _write_owner(folder: Path, filesystem: FileSystem) -> tuple[File, LockOwner]:
+    """This process, and the file, which is locked while it is open, where that can be done."""
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    fd = open_regular(folder / OWNER, os.O_RDWR | os.O_CREAT)
+    file = filesystem.open_append(folder / OWNER)
     try:
-        owner = LockOwner(socket.gethostname(), pid, process_start(pid), since, holds_flock=_flock(fd))
-        os.pwrite(fd, _encode(owner), 0)
-        sync_all(fd)
+        owner = LockOwner(socket.gethostname(), pid, process_start(pid), since, holds_flock=_flock(file.fd))
+        file.write_at(_encode(owner), 0)
+        file.sync()
     except OSError:
-        os.close(fd)
+        file.close()
         raise
-    return fd, owner
+    return file, owner
 
 
 def _flock(fd: int) -> bool:

@@ -6,6 +6,7 @@ The file is mapped when it is read, and each folder's rows are taken from it in 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from core.common.file_sink import open_sink
+from core.common.filesystem import FileSystem
+
 
 class SpilledRows:
     """Owned by one task. Makes its file when the first rows are added."""
 
-    def __init__(self, path: Path, schema: Any) -> None:  # pyarrow.Schema
+    def __init__(self, path: Path, schema: Any, filesystem: FileSystem) -> None:  # pyarrow.Schema
         self._path = path
+        self._filesystem = filesystem
+        self._sink: io.BufferedWriter | None = None
         self._schema = schema
         self._writer: Any = None  # pyarrow.ipc.RecordBatchFileWriter
         self._numbers: dict[str, list[int]] = {}
@@ -27,7 +33,8 @@ class SpilledRows:
     def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
         """OSError as the disk says."""
         if self._writer is None:
-            self._writer = pyarrow.ipc.new_file(str(self._path), self._schema)
+            self._sink = open_sink(self._filesystem, self._path)
+            self._writer = pyarrow.ipc.new_file(self._sink, self._schema)
         self._writer.write_batch(rows)
         self._numbers.setdefault(folder, []).append(self._batches)
         self._batches += 1
@@ -36,7 +43,7 @@ class SpilledRows:
         """Gives each folder with its batches. Nothing may be added any more."""
         if self._writer is None:
             return
-        self._writer.close()
+        self._close()
         with pa.memory_map(str(self._path)) as source:
             reader = pyarrow.ipc.open_file(source)
             for folder, numbers in sorted(self._numbers.items()):
@@ -44,7 +51,12 @@ class SpilledRows:
 
     def discard(self) -> None:
         """Takes the file away."""
-        if self._writer is not None:
+        if self._sink is not None:
             with contextlib.suppress(OSError):  # of a full disk, on which it can't be ended
+                self._close()
+            self._filesystem.unlink(self._path)
+
+    def _close(self) -> None:
+        if self._sink is not None and not self._sink.closed:
+            with self._sink:
                 self._writer.close()
-            self._path.unlink(missing_ok=True)

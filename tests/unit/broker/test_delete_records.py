@@ -16,8 +16,8 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.support.broker import Timers, add_topic, ask, fetch, open_broker, produce_values, values_of
-from tests.support.logs import NOW
+from tests.support.broker import Background, Timers, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.logs import NOW, make_batch
 
 DAY_MS = 86_400_000
 
@@ -60,6 +60,20 @@ def test_what_is_refused(broker: Broker, offset: int, topic: str, code: ErrorCod
     produce_values(broker, b"a", b"b", b"c")
     assert delete_records(broker, offset, topic) == (code, -1)
     assert values_of(fetch(broker, 0)) == [b"a", b"b", b"c"]
+
+
+def test_what_consumers_may_not_see_yet_is_not_deleted(broker: Broker) -> None:
+    """The records are in the log, and not flushed."""
+    broker.run_flush = Background()
+    add_topic(broker, plog_visible_after_flush="true")
+    log = broker.replicas.find("t", 0).log
+    for value in (b"a", b"b", b"c"):
+        log.append_as_leader(make_batch(value), 0)
+    log.update_high_watermark(2)
+    assert delete_records(broker, 3) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert values_of(fetch(broker, 0)) == [b"a", b"b"]
+    assert delete_records(broker, -1) == (0, 2)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 2, 3)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

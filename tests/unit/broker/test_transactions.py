@@ -273,6 +273,24 @@ def test_an_end_that_was_begun_is_finished_at_the_next_start(broker: Broker, ste
     assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
 
 
+def test_an_end_is_marked_where_nothing_was_written_since_the_last_one(broker: Broker) -> None:
+    """Its producer has another epoch there then: a record of the transaction that comes late is refused (KIP-890)."""
+    client = Client(broker)
+    client.produce(b"a")
+    late = client.produce_request(b"late", 0, 0)
+    assert client.end() == client.add(0) == 0
+    epoch = client.producer[1]
+    assert client.end() == 0
+    assert client.producer[1] == epoch + 1
+    assert stable(broker) == (3, 3), "a record and two markers"
+    log = broker.replicas.find("t", 0).log
+    state = log.producers.find(client.producer[0])
+    assert state is not None
+    assert state.producer_epoch == epoch + 1
+    answer = ask(broker, PRODUCE, late, 12).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_a_marker_that_comes_while_the_groups_are_being_read(broker: Broker) -> None:
     client = Client(broker)
     client.produce(b"a")

@@ -44,6 +44,23 @@ def test_write_atomic_leaves_nothing_beside(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
+def test_what_a_killed_write_left_beside_does_not_end_up_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "f.tmp").write_bytes(b"much longer than what comes now")
+    FS.write_atomic(tmp_path / "f", b"short")
+    assert (tmp_path / "f").read_bytes() == b"short"
+
+
+@pytest.mark.parametrize("most", [1, 3, 4])
+def test_a_disk_that_takes_a_part_is_given_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """As the system does when a signal comes, or room for a part is left only."""
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: write(fd, memoryview(data)[:most], position))
+    file = FS.open_append(tmp_path / "f")
+    for number, data in enumerate((b"0123456789", bytearray(b"abcdefghij"), memoryview(b"ABCDEFGHIJ"))):
+        file.write_at(data, 10 * number)
+    assert file.read_at(100, 0) == b"0123456789abcdefghijABCDEFGHIJ"
+
+
 def test_remove_tree_does_not_follow_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -91,6 +91,23 @@ def test_young_segments_wait_for_min_compaction_lag(tmp_path: Path) -> None:
     assert part_of(log, now_ms=NOW + 14_000).bound is Bound.ACTIVE_SEGMENT
 
 
+@pytest.mark.parametrize(("now_ms", "bound"), [(NOW + 4999, 0), (NOW + 5000, 2), (NOW + 5001, 2)])
+def test_a_segment_may_be_cleaned_at_min_compaction_lag(tmp_path: Path, now_ms: int, bound: int) -> None:
+    """By its newest record, as Kafka does: at NOW and 1 ms."""
+    log = open_log(tmp_path / "t-0", min_compaction_lag_ms=4999)
+    segments(log, 1)
+    assert part_of(log, now_ms=now_ms).first_uncleanable_offset == bound
+
+
+@pytest.mark.parametrize(("now_ms", "is_overdue"), [(NOW + 5001, False), (NOW + 5002, True)])
+def test_a_segment_is_overdue_a_millisecond_after_max_compaction_lag(
+    tmp_path: Path, now_ms: int, is_overdue: bool
+) -> None:
+    log = open_log(tmp_path / "t-0", max_compaction_lag_ms=5000)
+    segments(log, 1)
+    assert part_of(log, now_ms=now_ms).is_overdue == is_overdue
+
+
 def test_a_log_is_overdue_once_its_first_dirty_segment_is_too_old(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", max_compaction_lag_ms=5000, min_cleanable_dirty_ratio=1.0)
     segments(log, 3)

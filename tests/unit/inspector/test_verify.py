@@ -20,7 +20,7 @@ from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
 from core.records.checksum import crc32c_by_table
 from tests.support.damage import places
-from tests.support.logs import append, append_marker, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 
@@ -194,6 +194,51 @@ def test_a_batch_twice(tmp_path: Path) -> None:
     struct.pack_into(">q", again, 0, 1)
     path.write_bytes(path.read_bytes() + again)
     assert Code.SEQUENCE_GAP in codes(path)
+
+
+def test_a_coordinator_epoch_below_the_one_before(tmp_path: Path) -> None:
+    """A coordinator that was replaced wrote the second marker."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    for number in range(2):
+        append(log, make_batch(b"a", base_sequence=number, is_transactional=True, **PRODUCER))
+        append_marker(log, 7, is_commit=True)
+    log.close()
+    for path in directory.glob("*.snapshot"):  # which has the epoch of the last marker
+        path.unlink()
+    marker = places(directory)[1]
+    epoch = marker.end - marker.position - 1 - 4  # before the number of headers
+    rewrite(directory, 1, epoch, struct.pack(">i", 5))
+    finding = only(directory)
+    assert (finding.code, finding.offset) == (Code.TRANSACTION_ORDER, 3)
+    assert "marker of coordinator epoch 0, the one before was of 5" in finding.message
+    rewrite(directory, 3, epoch, struct.pack(">i", 6))
+    assert codes(directory) == []
+
+
+def test_an_index_entry_whose_offset_is_one_too_low(folder: Path) -> None:
+    index = next(path for path in sorted(folder.glob("*.index")) if path.stat().st_size)
+    relative, position = struct.unpack(">ii", index.read_bytes()[:8])
+    patch(index, 0, struct.pack(">ii", relative - 1, position))
+    finding = only(folder)
+    assert (finding.code, finding.path) == (Code.INDEX_MISMATCH, str(index))
+    patch(index, 0, struct.pack(">ii", relative, position))
+    assert codes(folder) == []
+
+
+@pytest.mark.parametrize(("field", "wrong_by"), [(0, -1), (0, 1), (1, 1)])
+def test_a_time_index_entry_that_is_one_off(tmp_path: Path, field: int, wrong_by: int) -> None:
+    """A timestamp, or an offset. (An offset that is too low is no lie: a search begins earlier.)"""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=100)
+    for number in range(10):
+        append(log, make_batch(b"a" * 90, b"b", timestamp=NOW + 10 * number))
+    log.close()
+    (index,) = (tmp_path / "t-0").glob("*.timeindex")
+    entry = list(struct.unpack_from(">qi", index.read_bytes(), 12))
+    entry[field] += wrong_by
+    patch(index, 12, struct.pack(">qi", *entry))
+    finding = only(tmp_path / "t-0")
+    assert (finding.code, finding.position) == (Code.TIME_INDEX_MISMATCH, 12)
 
 
 def test_a_write_outside_an_open_transaction(tmp_path: Path) -> None:

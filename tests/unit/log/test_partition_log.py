@@ -156,6 +156,26 @@ def test_rolling_by_size(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("more", "bases"), [(-1, [0, 1]), (0, [0]), (1, [0])])
+def test_a_segment_holds_exactly_segment_bytes(tmp_path: Path, more: int, bases: list[int]) -> None:
+    size = make_batch(b"a").size_bytes + make_batch(b"b" * 9).size_bytes
+    log = open_log(tmp_path / "t-0", segment_bytes=size + more)
+    append(log, make_batch(b"a"))
+    append(log, make_batch(b"b" * 9))
+    assert [s.base_offset for s in log.segments] == bases
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_batch_may_be_as_large_as_a_segment(tmp_path: Path, more: int) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=make_batch(b"b" * 99).size_bytes - more)
+    if more:
+        with pytest.raises(KafkaError):
+            append(log, make_batch(b"b" * 99))
+    else:
+        append(log, make_batch(b"b" * 99))
+    assert log.log_end_offset == 1 - more
+
+
 def test_rolling_by_the_records_time(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_ms=1000)
     for timestamp in (NOW - 5000, NOW - 4000, NOW - 3999, NOW - 3000):
@@ -169,6 +189,20 @@ def test_rolling_when_an_index_is_full(tmp_path: Path) -> None:
         append(log, make_batch(b"a", timestamp=NOW + number))
     # The time index holds two entries, one of them kept for the roll: the second batch makes the first.
     assert [s.base_offset for s in log.segments] == [0, 2, 4]
+
+
+def test_a_roll_while_the_time_index_is_full(tmp_path: Path) -> None:
+    """The entry that is kept free takes the newest timestamp, which came after the last entry."""
+    log = open_log(tmp_path / "t-0", segment_index_bytes=24, index_interval_bytes=0, segment_bytes=10_000)
+    for number in range(3):
+        append(log, make_batch(b"a", timestamp=NOW + 10 * number))
+    log.roll()
+    log.close()
+    entries = {path.stem: path.read_bytes() for path in (tmp_path / "t-0").glob("*.timeindex")}
+    bases = [f"{base:020d}" for base in (0, 2, 3)]
+    assert {base: len(data) // 12 for base, data in entries.items()} == dict(zip(bases, (1, 1, 0), strict=True))
+    again = open_log(tmp_path / "t-0", segment_index_bytes=24, index_interval_bytes=0)
+    assert [s.max_timestamp.timestamp for s in again.segments] == [NOW + 10, NOW + 20, -1]
 
 
 def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
@@ -185,6 +219,18 @@ def test_offsets_too_far_apart_for_one_segment(tmp_path: Path) -> None:
     log.log_end_offset = (1 << 31) + 5  # what compaction can make of a log
     log.append_as_leader(make_batch(b"b"), 0)
     assert [s.base_offset for s in log.segments] == [0, (1 << 31) + 5]
+
+
+@pytest.mark.parametrize(("end", "bases"), [((1 << 31) - 2, [0]), ((1 << 31) - 1, [0, (1 << 31) - 1])])
+def test_the_last_offset_that_an_index_can_tell_of(tmp_path: Path, end: int, bases: list[int]) -> None:
+    """The batch ends one offset after it begins, and an index keeps the difference to the segment's in 31 bits."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
+    append(log, make_batch(b"a"))
+    log.log_end_offset = end  # what compaction can make of a log
+    log.append_as_leader(make_batch(b"b", b"c"), 0)
+    assert [s.base_offset for s in log.segments] == bases
+    log.update_high_watermark(log.log_end_offset)
+    assert values(read_all(log, end)) == [b"b", b"c"]
 
 
 def test_log_append_time(tmp_path: Path) -> None:

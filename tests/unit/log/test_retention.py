@@ -48,6 +48,30 @@ def test_retention_ms(tmp_path: Path, ages: list[int], kept: list[int]) -> None:
     assert [r.offset for r in read_all(log, kept[0])] == list(range(kept[0], len(ages)))
 
 
+@pytest.mark.parametrize(("age_ms", "kept"), [(999, [0, 1]), (1000, [0, 1]), (1001, [1])])
+def test_a_segment_goes_a_millisecond_after_retention_ms(tmp_path: Path, age_ms: int, kept: list[int]) -> None:
+    log = log_of_segments(tmp_path / "t-0", NOW - age_ms, NOW, retention_ms=1000)
+    delete_old_segments(log, NOW)
+    assert bases(log) == kept
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_no_epoch_begins_before_the_log_does(tmp_path: Path, is_asked_for: bool) -> None:
+    """A follower that asked would be sent to offsets that are gone; and a start would take the segments for lost."""
+    log = open_log(tmp_path / "t-0", segment_bytes=100, retention_ms=1000)
+    for number, epoch in enumerate((0, 0, 3, 3, 4)):
+        append(log, make_batch(b"x", timestamp=NOW + 1000 * number), leader_epoch=epoch)
+    if is_asked_for:
+        log.increment_log_start_offset(3)
+    delete_old_segments(log, NOW + 4000 if not is_asked_for else NOW)
+    start = log.log_start_offset
+    assert start == bases(log)[0] == 3
+    assert log.leader_epochs.entries == [(3, 3), (4, 4)]
+    text = (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text()
+    assert text == "0\n2\n3 3\n4 4\n"
+    assert log.leader_epochs.end_offset_of(0, log.log_end_offset) == (0, 3)
+
+
 @pytest.mark.parametrize(("segments", "kept"), [(4.0, [0, 1, 2, 3]), (3.5, [0, 1, 2, 3]), (3.0, [1, 2, 3]), (0, [4])])
 def test_retention_bytes(tmp_path: Path, segments: float, kept: list[int]) -> None:
     log = log_of_segments(tmp_path / "t-0", NOW, NOW, NOW, NOW)

@@ -16,7 +16,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.common.errors import AccessError, PlogError, UsageError
-from core.spark import range_output
 from core.spark.claim import lock_numbers
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
@@ -27,7 +26,7 @@ from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_job import load_function
 from core.spark.replay_plan import ReplayPlan
 from core.spark.session import _failure, _jvm_failure
-from tests.support.logs import NOW, append, fingerprint, make_batch, open_log
+from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
 
 PARQUET = OutputFormat("parquet", "binary", "binary", "")
@@ -186,23 +185,15 @@ def test_take_over_is_of_folders(tmp_path: Path) -> None:
 # --- while it works
 
 
-class FullDisk:
-    """Whatever it writes to."""
-
-    def __init__(self, path: Path, schema: Any) -> None:
-        path.write_bytes(b"")
-
-    def write(self, batch: Any) -> None:
-        raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
-
-    close = abandon = lambda self: self.write(None)
-
-
-def test_a_full_disk(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ReplayPlan({}, ranges_of(data), PARQUET)
-    monkeypatch.setitem(range_output._WRITERS, "parquet", FullDisk)
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("partition_by", ["", "day"])
+def test_a_full_disk(data: Path, tmp_path: Path, kind: str, partition_by: str) -> None:
+    plan = ReplayPlan({}, ranges_of(data), replace(PARQUET, kind=kind, partition_by=partition_by))
+    disk = FullDisk()
+    claim = claim_unshared(tmp_path / "out", disk)
+    disk.is_full = True
     with pytest.raises(AccessError, match=rf"^could not write {tmp_path}/out: no space left on device"):
-        write_range(claim_unshared(tmp_path / "out"), plan.ranges[0], plan)
+        write_range(claim, plan.ranges[0], plan)
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 

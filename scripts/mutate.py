@@ -1,0 +1,171 @@
+"""Makes small mistakes in a copy of the code, one after the other, and says which of them the tests notice.
+
+The mistakes are in `tests/mutants/AREA.toml`. Exits with 1 if one survives without a reason, or does not fit the code,
+and with 3 if the tests fail without any mistake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from tests.support.mutants import ROOT, Mutant, areas, read_mutants
+
+_EXAMPLES = """examples:
+  scripts/mutate                    all areas, about ten minutes
+  scripts/mutate log index          these two
+  scripts/mutate log -k retention   those whose sentence or file has that word
+  scripts/mutate --list             only name them
+"""
+
+_MOST_SECONDS = 180
+"""A test that takes longer hangs, and has noticed."""
+
+CAUGHT, SURVIVED, EQUAL, BROKEN = "caught", "SURVIVED", "equal", "BROKEN"
+_OUTCOMES = {0: SURVIVED, 1: CAUGHT}
+"""By pytest's exit code. Any other says that the tests did not run, so that they could not notice anything."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/mutate",
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("area", nargs="*", help=f"one of {', '.join(areas())}; all of them if none is given")
+    parser.add_argument("-k", metavar="WORD", default="", help="only mutants whose sentence or file has that word")
+    parser.add_argument("--list", action="store_true", help="only name the mutants, and change nothing")
+    arguments = parser.parse_args()
+    unknown = set(arguments.area) - set(areas())
+    if unknown:
+        parser.error(f"there is no area {', '.join(sorted(unknown))}, only {', '.join(areas())}")
+    mutants = [
+        mutant
+        for area in arguments.area or areas()
+        for mutant in read_mutants(area)
+        if arguments.k in f"{mutant.what} {mutant.file}"
+    ]
+    if not mutants:
+        parser.error(f"no mutant there has {arguments.k!r} in its sentence or file")
+    if arguments.list:
+        for mutant in mutants:
+            print(f"{mutant.area}: {mutant.what} ({mutant.file})")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="plog-mutate-") as folder:
+        return _run(mutants, Path(folder) / "plog")
+
+
+def _run(mutants: Sequence[Mutant], copy: Path) -> int:
+    shutil.copytree(ROOT, copy, ignore=_not_copied)
+    asked = [mutant for mutant in mutants if not mutant.equal]
+    tests = sorted({test for mutant in asked for test in mutant.tests})
+    if asked and _run_tests(copy, tests, most_seconds=None) != 0:
+        print("error: these tests fail without any mutant; nothing can be said then:", *tests, file=sys.stderr)
+        return 3
+    outcomes: list[tuple[str, str]] = []
+    for mutant in mutants:
+        started = time.monotonic()
+        outcome = _try(mutant, copy)
+        outcomes.append((mutant.area, outcome))
+        why = f": {mutant.equal}" if mutant.equal else ""
+        seconds = time.monotonic() - started
+        print(f"{outcome:8} {seconds:5.1f} s  {mutant.area}: {mutant.what}{why}", flush=True)
+    return _report(outcomes)
+
+
+def _not_copied(folder: str, names: Sequence[str]) -> set[str]:
+    """Names what no test needs: what Python compiled, and of the root what git has not, and benchmarks."""
+    left_out = {"__pycache__"}
+    if Path(folder) == ROOT:
+        left_out |= {name for name in names if name.startswith(".") and name != ".importlinter"}
+        left_out |= {"benchmarks", "build", "demo-output", "dist", "node_modules"}
+    return left_out
+
+
+def _try(mutant: Mutant, copy: Path) -> str:
+    path = copy / mutant.file
+    right = path.read_text()
+    try:
+        wrong = mutant.applied_to(right)
+    except (ValueError, FileNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return BROKEN
+    if mutant.equal:
+        return EQUAL
+    try:
+        _write(path, wrong)
+        return _OUTCOMES.get(_run_tests(copy, mutant.tests, most_seconds=_MOST_SECONDS), BROKEN)
+    finally:
+        _write(path, right)
+
+
+_times = count(1)
+
+
+def _write(path: Path, text: str) -> None:
+    """Each time with another time of change: Python goes by that and the size to know whether it must compile again."""
+    path.write_text(text)
+    when = next(_times)
+    os.utime(path, (when, when))
+
+
+def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) -> int:
+    """Gives pytest's exit code; 1 if a test hangs."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        "addopts=--strict-markers",
+        "-x",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    process = subprocess.Popen(
+        [*command, *tests],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: os.nice(19),
+    )
+    try:
+        output, _ = process.communicate(timeout=most_seconds)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return 1
+        raise
+    if process.returncode not in _OUTCOMES or (most_seconds is None and process.returncode):
+        sys.stderr.write(output.decode(errors="replace"))
+    return process.returncode
+
+
+def _report(outcomes: Sequence[tuple[str, str]]) -> int:
+    print()
+    for area in (*dict.fromkeys(area for area, _ in outcomes), "all"):
+        counts = Counter(outcome for of_area, outcome in outcomes if area in (of_area, "all"))
+        caught, asked = counts[CAUGHT], counts.total() - counts[EQUAL]
+        share = f"{100 * caught / asked:.0f} %" if asked else "-"
+        print(f"{area:12} {caught} of {asked} caught, {share}")
+    return 1 if any(outcome in (SURVIVED, BROKEN) for _, outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
