@@ -26,14 +26,14 @@ from typing import Any
 
 from benchmarks.peers import FullMemory
 from core.broker import connection as connection_module
-from core.broker import produce_lane, request_dispatcher
-from core.broker.broker import Broker
+from core.broker import request_dispatcher
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.connection_memory import ConnectionMemory
-from core.broker.handlers import fetch
+from core.broker.handlers import fetch, produce
 from core.broker.handlers.fetch import DelayedFetch
-from core.broker.produce_lane import ProduceLane
+from core.broker.node import Node
+from core.broker.produce_memory import ProduceMemory, RememberedRequest
 from core.broker.replica_manager import ReplicaManager
 from core.broker.turns import Turns
 from core.cluster.controller import NewTopic
@@ -56,9 +56,10 @@ STAGES: list[tuple[Any, str, str]] = [
     (Connection, "_on_readable", REST),
     (request_dispatcher, "read_request_start", "request decoded"),
     (Endpoint, "decode_request", "request decoded"),
-    (ProduceLane, "handle", "met by its bytes (produce_lane)"),
+    (ProduceMemory, "find", "recognized by its bytes (produce_memory)"),
+    (produce, "handle_remembered", "handler"),
     (fetch, "handle", "handler"),
-    (produce_lane, "RecordBatch", "batch header read"),
+    (produce, "read_one_batch", "batch header read"),
     (partition_log, "validate_header", "batch validated (CRC32C)"),
     (ProducerStateManager, "is_in_order", "producer's sequence, state"),
     (ProducerStateManager, "update", "producer's sequence, state"),
@@ -70,7 +71,7 @@ STAGES: list[tuple[Any, str, str]] = [
     (DelayedFetch, "read", "partitions read"),
     (PartitionLog, "read", "offset found in the log"),
     (Endpoint, "encode_response", "answer encoded"),
-    (produce_lane._Known, "answer", "answer encoded"),
+    (RememberedRequest, "answer", "answer encoded"),
 ]
 
 
@@ -172,7 +173,7 @@ class Bench:
     """A broker, and its connection with one client."""
 
     def __init__(self, directory: Path, watch: Stopwatch) -> None:
-        self.broker = Broker(directory, BrokerConfig.parse({"log.retention.ms": "-1"}))
+        self.broker = Node(directory, BrokerConfig.parse({"log.retention.ms": "-1"}))
         listener = socket.create_server(("127.0.0.1", 0))
         self._client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -184,7 +185,7 @@ class Bench:
             recv_into=watch.wrap("received", server.recv_into), send=watch.wrap("sent", server.send),
             sendmsg=watch.wrap("sent", server.sendmsg),
         )  # fmt: skip
-        loop, memory = NoLoop(), ConnectionMemory(self.broker.config.integer("queued.max.request.bytes"))
+        loop, memory = NoLoop(), ConnectionMemory(self.broker.services.config.integer("queued.max.request.bytes"))
         self._connection = Connection(
             loop, timed, self.broker.dispatcher, ReceiveBuffers(), Turns(loop), memory, 100 << 20, lambda _: None
         )

@@ -6,9 +6,9 @@ from collections import deque
 
 from cli.stop_signals import undivided
 from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import RequestDispatcher
 from core.common.errors import ConnectionFailedError
+from core.common.pending import Pending
 from core.log.file_records import FileRegion
 from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
@@ -32,8 +32,8 @@ class EmbeddedTransport:
             answer = self._dispatcher.handle(memoryview(frame)[SIZE.size :])
         except UnacknowledgedError:
             raise ConnectionFailedError("the broker refused a record that was sent with acks=0") from None
-        if isinstance(answer, PendingAnswer):
-            answer.on_ready = self._keep
+        if isinstance(answer, Pending):
+            answer.on_value = self._keep
             answer.complete_now()
         elif answer is not None:
             self._keep(answer)

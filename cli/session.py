@@ -22,7 +22,7 @@ from core.log.directory_lock import find_lock_holder
 from core.log.file_names import parse_partition_directory_name
 
 if TYPE_CHECKING:
-    from core.broker.broker import Broker
+    from core.broker.node import Node
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
     from core.security.client_security import ClientSecurity
@@ -102,9 +102,9 @@ def _open_embedded(
     talk = _Talk()
     logging.getLogger("plog").addHandler(talk)
     try:
-        with _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (broker, client):
+        with _open_engine(data_dir, lock_timeout_s, is_read_only=is_read_only) as (node, client):
             yield client
-            talk.damaged |= _damaged_topics(broker)
+            talk.damaged |= _damaged_topics(node)
     finally:
         logging.getLogger("plog").removeHandler(talk)
         talk.say_of(rests_on)
@@ -115,38 +115,38 @@ def _open_embedded(
 @contextmanager
 def _open_engine(
     data_dir: Path | None, lock_timeout_s: float, *, is_read_only: bool
-) -> Iterator[tuple[Broker, KafkaClient]]:
+) -> Iterator[tuple[Node, KafkaClient]]:
     from cli.embedded_transport import EmbeddedTransport
     from core.client.kafka_client import KafkaClient
 
     directory = data_dir or default_data_dir()
-    broker = _open_broker(directory, lock_timeout_s, is_read_only=is_read_only)
-    broker.log_manager.delete(broker.log_manager.find_deleted_directories())
-    broker.transaction_log.load_all()
+    node = _open_node(directory, lock_timeout_s, is_read_only=is_read_only)
+    node.services.log_manager.delete(node.services.log_manager.find_deleted_directories())
+    node.services.transaction_log.load_all()
     try:
         client = KafkaClient(
             [("embedded", 0)],
-            lambda host, port: EmbeddedTransport(broker.dispatcher),  # noqa: ARG005
+            lambda host, port: EmbeddedTransport(node.dispatcher),  # noqa: ARG005
             place=f"in {directory}",
         )
-        yield broker, client
+        yield node, client
     finally:
         with undivided(limit_s=float("inf")):
-            broker.close()
+            node.close()
 
 
-def _open_broker(directory: Path, lock_timeout_s: float, *, is_read_only: bool) -> Broker:
+def _open_node(directory: Path, lock_timeout_s: float, *, is_read_only: bool) -> Node:
     """DirectoryLockedError if the lock is still taken after that time, or as soon as its holder listens: `plog serve`
     was started a moment ago, and can be asked now.
     """
-    from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
+    from core.broker.node import Node
 
     deadline = time.monotonic() + lock_timeout_s
     while True:
         wait_s = min(lock_timeout_s, _LOOK_AGAIN_S)
         try:
-            return Broker(directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+            return Node(directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
         except DirectoryLockedError:
             holder = find_lock_holder(directory)
             if time.monotonic() >= deadline or (holder is not None and holder.address):
@@ -179,10 +179,15 @@ def _each_line_once() -> Iterator[None]:
         handler.removeFilter(once)
 
 
-def _damaged_topics(broker: Broker) -> set[str]:
+def _damaged_topics(node: Node) -> set[str]:
     """The topics of which more than a note is to be said, though their logs are open."""
-    replicas = broker.replicas
-    of = (broker.log_manager.offline, broker.log_manager.with_wrong_tail, replicas.unexplained, replicas.undecided)
+    replicas = node.services.replicas
+    of = (
+        node.services.log_manager.offline,
+        node.services.log_manager.with_wrong_tail,
+        replicas.unexplained,
+        replicas.undecided,
+    )
     return {partition.topic for partitions in of for partition in partitions}
 
 

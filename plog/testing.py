@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 from core.common.errors import AccessError, KafkaError
 
 if TYPE_CHECKING:
-    from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
+    from core.broker.loop_runtime import LoopRuntime
+    from core.broker.node import Node
     from core.broker.socket_server import SocketServer
 
 __all__ = ["AccessError", "KafkaError", "RunningBroker", "running_broker", "running_server"]
@@ -140,25 +141,28 @@ class _BrokerThread(threading.Thread):
         self._server: SocketServer | None = None
 
     def run(self) -> None:
-        from core.broker.broker import Broker
-        from core.broker.event_loop import run
+        from core.broker.event_loop import new_runner
+        from core.broker.loop_runtime import LoopRuntime
+        from core.broker.node import Node
 
         try:
-            broker = Broker(self._directory, self._config)
-            try:
-                run(self._serve(broker))
-            finally:
-                broker.close()
+            with new_runner() as runner:
+                runtime = LoopRuntime(runner.get_loop(), self._directory)
+                node = Node(self._directory, self._config, runtime=runtime)
+                try:
+                    runner.run(self._serve(node, runtime))
+                finally:
+                    node.close()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             self._failure = error
         finally:
             self._is_decided.set()
 
-    async def _serve(self, broker: Broker) -> None:
+    async def _serve(self, node: Node, runtime: LoopRuntime) -> None:
         from core.broker.socket_server import SocketServer
         from core.common.endpoint import Endpoint
 
-        server = SocketServer(broker, Endpoint("127.0.0.1", 0))
+        server = SocketServer(node, runtime, Endpoint("127.0.0.1", 0))
         await server.start()
         self._loop, self._server = asyncio.get_running_loop(), server
         self._is_decided.set()

@@ -20,8 +20,9 @@ from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data
 from cli.stop_signals import leave_terminal
 
 if TYPE_CHECKING:
-    from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
+    from core.broker.loop_runtime import LoopRuntime
+    from core.broker.node import Node
     from core.broker.socket_server import SocketServer
     from core.cluster.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
@@ -222,40 +223,45 @@ def _serve(
     is_read_only: bool,
 ) -> None:
     from core.broker.asked_security import ensure_open_to_everybody
-    from core.broker.broker import Broker
-    from core.broker.event_loop import run
+    from core.broker.event_loop import new_runner
     from core.broker.lasting_objects import without_collector
+    from core.broker.loop_runtime import LoopRuntime
+    from core.broker.node import Node
 
     def check(image: MetadataImage) -> None:
         if not config.ignores_security:
             ensure_open_to_everybody(image, listen)
 
-    with without_collector():
-        broker = Broker(
-            directory,
-            config,
-            lock_timeout_s=lock_timeout,
-            is_read_only=is_read_only,
-            loads_late=True,
-            check_metadata=check,
-        )
-    unheeded = broker.image.security.summary()
-    if unheeded:
-        say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
-    try:
-        run(_run(broker, listen, metrics, ready_file))
-    finally:
-        _answer_signals(broker)
-        broker.close(threads=_CLOSING_THREADS)
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+    with new_runner() as runner:
+        runtime = LoopRuntime(runner.get_loop(), directory)
+        with without_collector():
+            node = Node(
+                directory,
+                config,
+                runtime=runtime,
+                lock_timeout_s=lock_timeout,
+                is_read_only=is_read_only,
+                loads_late=True,
+                check_metadata=check,
+            )
+        unheeded = node.services.image.security.summary()
+        if unheeded:
+            say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
+        try:
+            runner.run(_run(node, runtime, listen, metrics, ready_file))
+        finally:
+            runner.close()
+            _answer_signals(node)
+            node.close(threads=_CLOSING_THREADS)
+            if ready_file is not None:
+                ready_file.unlink(missing_ok=True)
 
 
-def _answer_signals(broker: Broker) -> None:
+def _answer_signals(node: Node) -> None:
     """Who asks for the stop again is told how far it is; it is not cut short."""
 
     def answer(_number: int, _frame: object) -> None:
-        how_far = broker.log_manager.closing_text
+        how_far = node.services.log_manager.closing_text
         text = f"{how_far}; kill -9 ends it at once, and costs the next start a recovery\n"
         with contextlib.suppress(OSError):  # of a terminal that is gone
             os.write(2, text.encode())  # print may be at work beneath this
@@ -271,12 +277,14 @@ def _stop_signals() -> list[signal.Signals]:
     return [number for number in _STOP_SIGNALS if number != signal.SIGHUP or not is_ignored]
 
 
-async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
+async def _run(
+    node: Node, runtime: LoopRuntime, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None
+) -> None:
     from core.broker.lasting_objects import LastingObjects
     from core.broker.socket_server import SocketServer
 
-    server = SocketServer(broker, listen)
-    server.on_housekeeping = LastingObjects(broker.replicas).step
+    server = SocketServer(node, runtime, listen)
+    server.on_housekeeping = LastingObjects(node.services.replicas).step
     await server.start()
     if not listen.is_loopback:
         say(
@@ -284,16 +292,16 @@ async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready
             "delete everything"
         )
     with contextlib.ExitStack() as stack:
-        how = " read-only" if broker.is_read_only else ""
+        how = " read-only" if node.is_read_only else ""
         if metrics is not None:
             from core.broker.metrics import MetricsServer
 
-            metrics_server = stack.enter_context(contextlib.closing(MetricsServer(broker, server, metrics)))
+            metrics_server = stack.enter_context(contextlib.closing(MetricsServer(node, server, metrics)))
             how += f" metrics {metrics_server.endpoint}"
-        await _run_until_told(server, broker, ready_file, how)
+        await _run_until_told(server, node, ready_file, how)
 
 
-async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path | None, how: str) -> None:
+async def _run_until_told(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
     def hang_up() -> None:
         leave_terminal()
         server.stop()
@@ -305,9 +313,9 @@ async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
-    topics = len(broker.image.topics)
+    topics = len(node.services.image.topics)
     try:
-        print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
+        print(f"ready {server.endpoint} data {node.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:  # clients may connect all the same

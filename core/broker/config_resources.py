@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from core.broker.broker_config import BROKER_CONFIG
 from core.broker.config_sources import (
@@ -22,15 +22,13 @@ from core.broker.config_sources import (
     describe_topic_configs,
 )
 from core.broker.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
+from core.broker.services import Services
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
 from core.log.log_config import TOPIC_CONFIG, parse_topic_configs
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _log = logging.getLogger("plog.config")
 
@@ -41,13 +39,13 @@ Overrides = Mapping[str, str | None]
 class ConfigResource(ABC):
     """One resource of a kind; it need not exist."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
         self._name = name
 
     @staticmethod
     @abstractmethod
-    def names(broker: Broker) -> Iterable[str]:
+    def names(services: Services) -> Iterable[str]:
         """Of the resources of this kind that ListConfigResources tells."""
 
     @abstractmethod
@@ -76,7 +74,7 @@ class _StoredConfigs(ConfigResource):
 
     @property
     def _stored(self) -> Mapping[str, str]:
-        return self._broker.image.configs.get((self.resource_type, self._name), {})
+        return self._services.image.configs.get((self.resource_type, self._name), {})
 
     def overrides(self) -> Mapping[str, str]:
         self._ensure_configurable()
@@ -86,7 +84,7 @@ class _StoredConfigs(ConfigResource):
         after = {**self.overrides(), **changes}
         self._ensure_valid({key: value for key, value in after.items() if value is not None})
         if not validate_only:
-            self._broker.set_configs(self.resource_type, self._name, changes)
+            self._services.configs.set(self.resource_type, self._name, changes)
 
     def elements(self, key: str, operation: str) -> list[str]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")
@@ -104,8 +102,8 @@ class _StoredConfigs(ConfigResource):
         """KafkaError for settings that may not be, all together."""
 
 
-def _names_of(broker: Broker, resource_type: int) -> Iterable[str]:
-    return [name for type_, name in broker.image.configs if type_ == resource_type]
+def _names_of(services: Services, resource_type: int) -> Iterable[str]:
+    return [name for type_, name in services.image.configs if type_ == resource_type]
 
 
 def _split(text: str | None) -> list[str]:
@@ -116,30 +114,30 @@ class TopicConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.TOPIC
 
     @staticmethod
-    def names(broker: Broker) -> Iterable[str]:
-        return broker.image.topics
+    def names(services: Services) -> Iterable[str]:
+        return services.image.topics
 
     def describe(self) -> list[DescribedConfig]:
         ensure_valid_topic_name(self._name)
-        topic = self._broker.image.topics.get(self._name)
+        topic = self._services.image.topics.get(self._name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         return describe_topic_configs(
-            self._broker.config, self._stored, replicas.gaps_of(topic), replicas.doubts_of(topic)
+            self._services.config, self._stored, replicas.gaps_of(topic), replicas.doubts_of(topic)
         )
 
     def elements(self, key: str, operation: str) -> list[str]:
         if TOPIC_CONFIG[key].type is not ConfigType.LIST:
             return super().elements(key, operation)
         present = self._stored.get(key)
-        return _split(value_text(self._broker.config.topic_default(key)) if present is None else present)
+        return _split(value_text(self._services.config.topic_default(key)) if present is None else present)
 
     def _ensure_configurable(self) -> None:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         ensure_valid_topic_name(self._name)
-        if self._name not in self._broker.image.topics:
+        if self._name not in self._services.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
@@ -152,27 +150,27 @@ class BrokerConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.BROKER
 
     @staticmethod
-    def names(broker: Broker) -> Iterable[str]:
-        return [str(broker.node_id)]
+    def names(services: Services) -> Iterable[str]:
+        return [str(services.node.node_id)]
 
     def describe(self) -> list[DescribedConfig]:
         if self._name == "":
-            return describe_broker_defaults(self._broker.config)
-        expected = f"expected {self._broker.node_id} or empty string, but"
-        _ensure_this_broker(self._broker, self._name, "Broker id", expected)
-        return describe_broker_configs(self._broker.config, self._running())
+            return describe_broker_defaults(self._services.config)
+        expected = f"expected {self._services.node.node_id} or empty string, but"
+        _ensure_this_broker(self._services, self._name, "Broker id", expected)
+        return describe_broker_configs(self._services.config, self._running())
 
     def _running(self) -> dict[str, str]:
         """What the broker runs with where the command line, or the data directory, says it in place of the
         server's properties.
         """
-        broker, config = self._broker, self._broker.config
-        running = dict.fromkeys(("node.id", "broker.id"), str(broker.node_id))
-        running |= dict.fromkeys(("log.dirs", "log.dir"), str(broker.directory))
-        if broker.endpoint is not None:
+        services, config = self._services, self._services.config
+        running = dict.fromkeys(("node.id", "broker.id"), str(services.node.node_id))
+        running |= dict.fromkeys(("log.dirs", "log.dir"), str(services.node.directory))
+        if services.node.endpoint is not None:
             served = config.served_listener
-            listener = f"{served.name if served is not None else 'PLAINTEXT'}://{broker.endpoint}"
-            if config.listener != broker.endpoint:
+            listener = f"{served.name if served is not None else 'PLAINTEXT'}://{services.node.endpoint}"
+            if config.listener != services.node.endpoint:
                 running["listeners"] = listener
             if config.advertised_listener is None:
                 running["advertised.listeners"] = listener
@@ -184,11 +182,11 @@ class BrokerConfigs(_StoredConfigs):
                 ErrorCode.INVALID_CONFIG, f"Config value {operation.lower()} is not allowed for config key: {key}"
             )
         present = self._stored.get(key)
-        return _split(value_text(self._broker.config[key]) if present is None else present)
+        return _split(value_text(self._services.config[key]) if present is None else present)
 
     def _ensure_configurable(self) -> None:
         if self._name != "":
-            _ensure_this_broker(self._broker, self._name, "Node id", f"expected {self._broker.node_id}, but")
+            _ensure_this_broker(self._services, self._name, "Node id", f"expected {self._services.node.node_id}, but")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         changed = self._changed(after)
@@ -212,7 +210,7 @@ class BrokerConfigs(_StoredConfigs):
         """Raises KafkaError(INVALID_REQUEST) if a count of threads would more than double, or be less than halved
         (kafka.server.DynamicThreadPool).
         """
-        config = self._broker.config
+        config = self._services.config
         known = value_text(config[key]) if key in BROKER_CONFIG else self._stored.get(key) or config.unknown.get(key)
         present = int(known) if known and known.isdecimal() else THREAD_COUNTS[key]
         wanted = int(text) if text.strip().isdecimal() else 0
@@ -235,10 +233,10 @@ THREAD_COUNTS: Mapping[str, int] = {
 """Kafka's dynamic thread counts, with its defaults."""
 
 
-def _ensure_this_broker(broker: Broker, name: str, what: str, expected: str) -> None:
+def _ensure_this_broker(services: Services, name: str, what: str, expected: str) -> None:
     if not name.removeprefix("-").isdecimal():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
-    if name != str(broker.node_id):
+    if name != str(services.node.node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected} received {name}")
 
 
@@ -248,8 +246,8 @@ class GroupConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.GROUP
 
     @staticmethod
-    def names(broker: Broker) -> Iterable[str]:
-        return _names_of(broker, ConfigResourceType.GROUP)
+    def names(services: Services) -> Iterable[str]:
+        return _names_of(services, ConfigResourceType.GROUP)
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
@@ -266,7 +264,7 @@ class GroupConfigs(_StoredConfigs):
 
     def _fallbacks(self, key: ConfigKey) -> list[Synonym]:
         if key.name in GROUP_DEFAULTS:
-            return broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name])
+            return broker_synonyms(self._services.config, GROUP_DEFAULTS[key.name])
         return [Synonym(broker_key(key.name), value_text(key.default), ConfigSource.DEFAULT_CONFIG)]
 
     def _ensure_configurable(self) -> None:
@@ -274,7 +272,7 @@ class GroupConfigs(_StoredConfigs):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        ensure_valid_group_configs(self._changed(after), self._broker.config)
+        ensure_valid_group_configs(self._changed(after), self._services.config)
 
 
 _METRICS_INTERVAL_MS = range(100, 3_600_001)
@@ -298,8 +296,8 @@ class ClientMetricsConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.CLIENT_METRICS
 
     @staticmethod
-    def names(broker: Broker) -> Iterable[str]:
-        return _names_of(broker, ConfigResourceType.CLIENT_METRICS)
+    def names(services: Services) -> Iterable[str]:
+        return _names_of(services, ConfigResourceType.CLIENT_METRICS)
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
@@ -360,13 +358,13 @@ class BrokerLoggers(ConfigResource):
     """The levels of this process's loggers (KIP-412); not stored."""
 
     @staticmethod
-    def names(broker: Broker) -> Iterable[str]:
-        return [str(broker.node_id)]
+    def names(services: Services) -> Iterable[str]:
+        return [str(services.node.node_id)]
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        _ensure_this_broker(self._broker, self._name, "Broker id", f"expected {self._broker.node_id} but")
+        _ensure_this_broker(self._services, self._name, "Broker id", f"expected {self._services.node.node_id} but")
         source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
         return [
             DescribedConfig(logger, level, ConfigType.UNKNOWN, source, (), is_read_only=False)
@@ -376,10 +374,10 @@ class BrokerLoggers(ConfigResource):
     def overrides(self) -> Mapping[str, str]:
         if not self._name.isdecimal():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {self._name}")
-        if self._name != str(self._broker.node_id):
+        if self._name != str(self._services.node.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected node id. Expected {self._broker.node_id}, but received {self._name}",
+                f"Unexpected node id. Expected {self._services.node.node_id}, but received {self._name}",
             )
         return {}
 
@@ -425,12 +423,12 @@ CONFIG_RESOURCES: Mapping[int, type[ConfigResource]] = {
 """By the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
 
 
-def find_config_resource(broker: Broker, resource_type: int, name: str) -> ConfigResource:
+def find_config_resource(services: Services, resource_type: int, name: str) -> ConfigResource:
     """KafkaError(INVALID_REQUEST) for a type that there is not."""
     kind = CONFIG_RESOURCES.get(resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    return kind(broker, name)
+    return kind(services, name)
 
 
 def ensure_named_once(keys: list[str]) -> None:

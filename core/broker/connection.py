@@ -27,10 +27,10 @@ from time import monotonic
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
 from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.turns import TURN_SECONDS, Turns
 from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
 from core.log.file_records import FileRegion
 from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
@@ -151,7 +151,7 @@ class Connection:
         self._out_bytes = 0
         self._out_file_bytes = 0  # of those, what lies in files
         self._held = 0  # bytes that the memory knows of
-        self._pending: PendingAnswer | None = None
+        self._pending: Pending[list[Piece]] | None = None
         self._at_work_bytes = 0  # of its request, where it takes turns
         self._lent: memoryview | None = None  # the buffer that a large one lies in
         self._is_reading = False
@@ -239,8 +239,8 @@ class Connection:
                 self._send_later(answer)
             elif answer is not None:
                 self._pending = answer
-                answer.on_ready = self._on_ready
-                answer.on_failed = self._close_because
+                answer.on_value = self._on_ready
+                answer.on_failure = self._close_because
                 if answer.is_at_work:
                     self._at_work_bytes = frame_end - body
             start = frame_end

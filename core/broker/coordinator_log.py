@@ -14,12 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committed
+from core.broker.log_services import LogServices
+from core.broker.runtime import go_through
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
@@ -30,8 +34,7 @@ from core.records.batches import Batch, count_records, group_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+T = TypeVar("T")
 
 _INT_MIN = -(1 << 31)
 _FEW_RECORDS = 2000
@@ -89,13 +92,13 @@ class CoordinatorLog:
 
     def __init__(
         self,
-        broker: Broker,
+        services: LogServices,
         topic: str,
         new_topic: Callable[[], NewTopic],
         begin_replay: Callable[[int], Replay],
     ) -> None:
         """`new_topic`: how the topic is made. `begin_replay` is called with a partition's number when it was read."""
-        self._broker = broker
+        self._services = services
         self._topic = topic
         self._new_topic = new_topic
         self._begin_replay = begin_replay
@@ -108,7 +111,7 @@ class CoordinatorLog:
     # --- the topic
 
     def ensure_topic(self) -> None:
-        """Makes the topic if there is none yet, in one step. Raises what `Broker.create_topic` raises."""
+        """Makes the topic if there is none yet, in one step. Raises what `Topics.create` raises."""
         finish(self.ensure_topic_in_steps())
 
     def ensure_topic_in_steps(self) -> Steps[None]:
@@ -120,11 +123,11 @@ class CoordinatorLog:
 
     @property
     def _lacks_topic(self) -> bool:
-        return self._topic not in self._broker.image.topics and not self._broker.is_read_only
+        return self._topic not in self._services.image.topics and not self._services.node.is_read_only
 
     def _create(self) -> Steps[None]:
         try:
-            creation = self._broker.create_topics([self._new_topic()])
+            creation = self._services.topics.create_all([self._new_topic()])
             next(creation)  # the topic exists since
             self._is_loaded = dict.fromkeys(self.numbers, True)  # nothing is in them yet
             yield
@@ -137,7 +140,7 @@ class CoordinatorLog:
     @property
     def numbers(self) -> Mapping[int, object]:
         """The topic's partitions; none where there is no topic yet."""
-        topic = self._broker.image.topics.get(self._topic)
+        topic = self._services.image.topics.get(self._topic)
         return {} if topic is None else topic.partitions
 
     def number_of(self, key: str) -> int | None:
@@ -151,7 +154,7 @@ class CoordinatorLog:
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            return self._broker.replicas.find(self._topic, number)
+            return self._services.replicas.find(self._topic, number)
         except KafkaError as error:  # clients ask for the coordinator again, and try again
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
@@ -160,8 +163,22 @@ class CoordinatorLog:
     def append(self, partition: Partition, data: bytes) -> None:
         """A batch of the coordinator's own. KafkaError as of `ReplicaManager.append`."""
         batch = RecordBatch(memoryview(bytearray(data)))
-        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
-        self._broker.replicas.notify([partition.log.partition])
+        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._services.replicas.notify([partition.log.partition])
+
+    def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
+        """What is kept of the key, if that may not be acknowledged before it is committed. Raises KafkaError as
+        `partition` does.
+        """
+        return find_uncommitted(self.partition(key), refuse) if self.numbers else []
+
+    def when_committed(
+        self, key: str, answer: T, refuse: Callable[[ErrorCode], None], timeout_ms: int | None = None
+    ) -> T | Pending[T]:
+        """The answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts that
+        into the answer first. Raises KafkaError as `partition` does.
+        """
+        return when_committed(self._services.replicas, self.find_uncommitted(key, refuse), answer, timeout_ms)
 
     # --- loading
 
@@ -202,15 +219,15 @@ class CoordinatorLog:
         """An error of loading, which clients try again, or None."""
         if self._is_loaded.get(number):
             return None
-        is_served = self._broker.replicas.leads(TopicPartition(self._topic, number))
+        is_served = self._services.replicas.leads(TopicPartition(self._topic, number))
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _load(self, number: int) -> None:
         if number in self._is_loaded:
             return
         name = TopicPartition(self._topic, number)
-        self._broker.late_loads.when_loaded(name, self, partial(self._load, number))
-        partition = self._broker.replicas.partitions.get(name)
+        self._services.late_loads.when_loaded(name, self, partial(self._load, number))
+        partition = self._services.replicas.partitions.get(name)
         if partition is None:
             return  # it will be loaded, or is offline: what is in it must not be taken for nothing
         log = partition.log
@@ -252,12 +269,10 @@ class CoordinatorLog:
                 self._after_loading.pop(number, None)
                 del self._is_loaded[number]
                 self._end_reading()
-            elif self._broker.turns is None:
-                finish(self._take_up(number, found))
             else:
-                self._broker.turns.go_through(self._take_up(number, found))
+                go_through(self._services.runtime, self._take_up(number, found))
 
-        self._broker.run_in_background(work, then)
+        self._services.runtime.run_in_background(work, then)
 
     def _take_up(self, number: int, found: deque[_Fields]) -> Steps[None]:
         replay = self._begin_replay(number)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`."""
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        return runner.run(main)
+def new_runner() -> asyncio.Runner:
+    """Makes what runs a coroutine in such a loop; its `get_loop` gives the loop before it runs."""
+    return asyncio.Runner(loop_factory=_new_event_loop)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.common.background import RunInBackground
-from core.common.clock import Clock
-from core.common.deferred import Schedule, TimerHandle
+from core.broker.runtime import Runtime
+from core.common.pending import TimerHandle
 from core.log.partition_log import PartitionLog, sync_segments
 
 _LEAST_GATHER_MS, _MOST_GATHER_MS = 1, 20
@@ -60,15 +59,13 @@ class Flusher:
 
     def __init__(
         self,
-        run_in_background: RunInBackground,
-        schedule: Schedule,
-        clock: Clock,
+        runtime: Runtime,
         on_flushed: Callable[[PartitionLog], None],
         on_failed: Callable[[PartitionLog, OSError], None],
     ) -> None:
-        self._run_in_background = run_in_background
-        self._schedule = schedule
-        self._clock = clock
+        self._run_flush = runtime.run_flush
+        self._schedule = runtime.schedule
+        self._clock = runtime.clock
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._asked: dict[PartitionLog, int] = {}  # how often, since the last flush began
@@ -127,7 +124,7 @@ class Flusher:
             for sync in syncs:
                 sync.run(self._asked)
 
-        self._run_in_background(run, lambda: self._finish(syncs))
+        self._run_flush(run, lambda: self._finish(syncs))
 
     def _finish(self, syncs: list[_Sync]) -> None:
         self._is_flushing = False

@@ -8,17 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from core.broker.coordinator_log import CoordinatorLog, ReadRecord
 from core.broker.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
+from core.broker.log_services import LogServices
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.config_def import ConfigResourceType
-from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending, TimerHandle
 from core.common.steps import Steps
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_environment import GroupConfig
@@ -26,9 +27,6 @@ from core.coordinator.group_records import GroupRecord
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch
 from core.records.record_batch_builder import batch_of
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 GROUPS_TOPIC = "__consumer_offsets"
 
@@ -38,15 +36,17 @@ _SAID_OTHERWISE = {
 }
 """Errors of the log that a client is told, and how."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger("plog.groups")
 
 
 class GroupLog:
     """Owned by the broker's task, but for the reading itself. Gives `coordinator` its world (`GroupEnvironment`)."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        integer = broker.config.integer
+    def __init__(self, services: LogServices) -> None:
+        self._services = services
+        integer = services.config.integer
         self.config = GroupConfig(
             group_min_session_timeout_ms=integer("group.min.session.timeout.ms"),
             group_max_session_timeout_ms=integer("group.max.session.timeout.ms"),
@@ -55,18 +55,19 @@ class GroupLog:
             offset_metadata_max_bytes=integer("offset.metadata.max.bytes"),
             offsets_retention_minutes=integer("offsets.retention.minutes"),
             group_consumer_max_size=integer("group.consumer.max.size"),
-            group_consumer_migration_policy=str(broker.config["group.consumer.migration.policy"]).lower(),
+            group_consumer_migration_policy=str(services.config["group.consumer.migration.policy"]).lower(),
         )
         self.coordinator = GroupCoordinator(self)
-        self._kept = CoordinatorLog(broker, GROUPS_TOPIC, self._new_topic, partial(_Replay, self.coordinator))
+        self._kept = CoordinatorLog(services, GROUPS_TOPIC, self._new_topic, partial(_Replay, self.coordinator))
+        services.topics.subscribe(self.on_topic_deleted)
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
-        return self._broker.image.topics
+        return self._services.image.topics
 
     @property
     def metadata_version(self) -> int:
-        return self._broker.controller.end_offset
+        return self._services.controller.end_offset
 
     def session_timeout_ms(self, group_id: str) -> int:
         return self._setting(SESSION_TIMEOUT, group_id)
@@ -75,22 +76,22 @@ class GroupLog:
         return self._setting(HEARTBEAT_INTERVAL, group_id)
 
     def _setting(self, name: str, group_id: str) -> int:
-        settings = self._broker.image.configs.get((ConfigResourceType.GROUP, group_id), {})
-        return group_setting(name, settings, self._broker.config)
+        settings = self._services.image.configs.get((ConfigResourceType.GROUP, group_id), {})
+        return group_setting(name, settings, self._services.config)
 
     def now_ms(self) -> int:
-        return self._broker.clock.now_ms()
+        return self._services.runtime.clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        return self._broker.clock.monotonic_ms()
+        return self._services.runtime.clock.monotonic_ms()
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        return self._broker.schedule(delay_ms, function)
+        return self._services.runtime.schedule(delay_ms, function)
 
     # --- the topic
 
     def _new_topic(self) -> NewTopic:
-        config = self._broker.config
+        config = self._services.config
         return NewTopic(
             GROUPS_TOPIC,
             config.integer("offsets.topic.num.partitions"),
@@ -114,23 +115,28 @@ class GroupLog:
         """Where the group is kept. KafkaError where that can't be."""
         return self._kept.partition(group_id)
 
+    def when_committed(self, group_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
+        """As of `CoordinatorLog.when_committed`, for as long as `offsets.commit.timeout.ms`."""
+        timeout_ms = self._services.config.integer("offsets.commit.timeout.ms")
+        return self._kept.when_committed(group_id, answer, refuse, timeout_ms)
+
     def number_of(self, group_id: str) -> int:
         """As of `GroupEnvironment.number_of`."""
         return self._kept.number_of(group_id) or 0
 
-    def on_topic_deleted(self, name: str) -> None:
+    def on_topic_deleted(self, topic: TopicImage) -> None:
         """Groups go with the topic that keeps them; of another one they forget how far they have read."""
-        if name == GROUPS_TOPIC:
+        if topic.name == GROUPS_TOPIC:
             self.coordinator.forget_all()
             self._kept.forget()
         else:
-            self.coordinator.on_topic_deleted(name)
+            self.coordinator.on_topic_deleted(topic.name)
 
     # --- writing
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
         """As of `GroupEnvironment.write`: COORDINATOR_NOT_AVAILABLE where the disk refuses."""
-        if self._broker.is_read_only:
+        if self._services.node.is_read_only:
             return
         now_ms = self.now_ms()
         whose: dict[str, object] = {}

@@ -13,7 +13,7 @@ from time import monotonic
 
 from core.broker.turns import TURN_SECONDS
 from core.common.background import RunInBackground
-from core.common.deferred import Schedule
+from core.common.pending import Schedule
 from core.common.steps import Steps
 from core.log.partition_log import PartitionLog
 

@@ -14,15 +14,23 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from core.broker.delayed_operation import DelayedOperation, forward
-from core.broker.handlers.produce import keep_records
-from core.common.deferred import Deferred, TimerHandle
+from core.broker.configs import Configs
+from core.broker.kept_records import keep_records
+from core.broker.log_opening import LogOpening
+from core.broker.node_identity import NodeIdentity
+from core.broker.replica_manager import ReplicaManager
+from core.broker.runtime import Runtime
+from core.cluster.controller import Controller
+from core.cluster.metadata_image import MetadataImage
 from core.common.errors import PlogError
+from core.common.filesystem import FileSystem
+from core.common.pending import Pending
 from core.common.stoppable_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
+from core.log.log_manager import LogManager
 from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
 from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
 from core.protocol.schema.fetch import FETCH, FetchRequest
@@ -30,9 +38,6 @@ from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsRequest
 from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
 from core.protocol.schema.produce import PRODUCE, ProduceRequest
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMarkersRequest
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _log = logging.getLogger("plog.log")
 
@@ -47,8 +52,26 @@ _BYTES_OF_OPENING = 128 * 1024
 class LateLoads:
     """Owned by the broker's task, but for the reading itself."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        node: NodeIdentity,
+        configs: Configs,
+        controller: Controller,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        opening: LogOpening,
+        filesystem: FileSystem,
+    ) -> None:
+        self._runtime = runtime
+        self._node = node
+        self._configs = configs
+        self._controller = controller
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._opening = opening
+        self._filesystem = filesystem
         self._asked: set[TopicPartition] = set()
         self._loading: TopicPartition | None = None
         self._files: StoppableFileSystem | None = None  # that it is read with
@@ -60,18 +83,18 @@ class LateLoads:
         """Gives those that are to be opened before the broker serves, as that takes no time: the smallest, those of
         groups and transactions first.
         """
-        unloaded, left = self._broker.log_manager.unloaded, AT_ONCE_BYTES
+        unloaded, left = self._log_manager.unloaded, AT_ONCE_BYTES
         for name in sorted(
             unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
         ):
             left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
-            is_needed = name.topic in INTERNAL_TOPICS and not self._broker.is_read_only
+            is_needed = name.topic in INTERNAL_TOPICS and not self._node.is_read_only
             if left >= 0 or is_needed:
                 yield name
 
     def begin(self) -> None:
         """From now on an owner's are read, whoever asks for them."""
-        self._reads_all = not self._broker.is_read_only
+        self._reads_all = not self._node.is_read_only
         self._begin_next()
 
     def is_loading(self, topic: str) -> bool:
@@ -86,18 +109,18 @@ class LateLoads:
 
     def ask(self, partition: TopicPartition) -> None:
         """Has the log opened, if that was not done. Without a loop it is done when this returns."""
-        if partition in self._broker.log_manager.unloaded:
+        if partition in self._log_manager.unloaded:
             self._asked.add(partition)
             self._begin_next()
 
     def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
         """Does the work once for `who` asks, when the log is open or offline; never if it is that now."""
-        if partition in self._broker.log_manager.unloaded:
+        if partition in self._log_manager.unloaded:
             self._then[partition][who] = work
             self.ask(partition)
 
     def _begin_next(self) -> None:
-        unloaded = self._broker.log_manager.unloaded
+        unloaded = self._log_manager.unloaded
         self._asked &= unloaded.keys()
         wanted = self._asked or (unloaded.keys() if self._reads_all else set())
         if self._loading is not None or not wanted or self._is_stopped:
@@ -107,17 +130,17 @@ class LateLoads:
         self._asked.discard(partition)
         _log.info("%s is read%s: about %d bytes", partition, why, unloaded[partition].bytes_to_read)
         found: list[LoadedLog | OSError | PlogError] = []
-        files = self._files = StoppableFileSystem(self._broker.filesystem)
-        config = self._broker.log_config(partition.topic)
+        files = self._files = StoppableFileSystem(self._filesystem)
+        config = self._configs.of_topic(partition.topic)
         try:
-            self._broker.log_manager.begin_load(partition, config)
+            self._log_manager.begin_load(partition, config)
         except OSError as error:
             found.append(error.with_traceback(None))
 
         def work() -> None:
             try:
                 if not found:
-                    found.append(self._broker.load(partition, config, files))
+                    found.append(self._opening.load(partition, config, files))
             except (OSError, PlogError) as error:
                 found.append(error.with_traceback(None))  # which would hold the log
             except Exception as error:  # noqa: BLE001 - the door of a background thread
@@ -128,26 +151,26 @@ class LateLoads:
             if self._is_stopped:
                 return
             self._loading = self._files = None
-            self._broker.end_load(partition, found[0])
+            self._opening.end_load(partition, found[0])
             self._tell(partition)
             self._begin_next()
 
-        self._broker.run_loading(work, then)
+        self._runtime.run_loading(work, then)
 
     def _tell(self, partition: TopicPartition) -> None:
         for work in self._then.pop(partition, {}).values():
             work()
         for waiting in list(self._waiting):
             waiting.on_loaded(partition)
-        self._broker.replicas.notify([partition])
+        self._replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
-        """What `handle` gives, or a Deferred that comes to it when the partitions are open that the request names."""
+        """What `handle` gives, or a Pending that comes to it when the partitions are open that the request names."""
         named = _NAMED.get(key)
-        unloaded = self._broker.log_manager.unloaded
-        if named is None or not unloaded:
+        unloaded = self._log_manager.unloaded
+        if named is None or not unloaded or (self._node.is_read_only and key in _WRITES):
             return handle()
-        names = set(named(self._broker, request))
+        names = set(named(self._controller.image, request))
         missing = {name for name in names if name in unloaded}
         for name in missing:
             self.ask(name)
@@ -158,11 +181,11 @@ class LateLoads:
         if key == PRODUCE.key:
             keep_records(request)
         waiting = _Waiting(handle, missing, self._waiting, needs_all=key != FETCH.key)
-        waiting.timer = self._broker.schedule(MOST_WAIT_MS, waiting.complete)
+        waiting.limit(self._runtime.schedule, MOST_WAIT_MS)
         return waiting
 
 
-class _Waiting(Deferred[Any]):
+class _Waiting(Pending[Any]):
     """The answer to a request that waits for logs to be opened; owned by the broker's task."""
 
     def __init__(
@@ -173,101 +196,82 @@ class _Waiting(Deferred[Any]):
         *,
         needs_all: bool,
     ) -> None:
-        super().__init__(None)
         self._handle = handle
         self._missing = missing
         self._among = among
         self._needs_all = needs_all
-        self._made: DelayedOperation | Deferred[Any] | None = None
-        self.timer: TimerHandle | None = None
         among[self] = None
 
     @property
     def is_at_work(self) -> bool:
-        return self in self._among
+        return self in self._among or super().is_at_work
 
     def on_loaded(self, partition: TopicPartition) -> None:
         if partition in self._missing:
             self._missing.remove(partition)
             if not self._missing or not self._needs_all:
-                self._go_on()
+                self.complete_now()
 
-    def _go_on(self) -> None:
+    def complete_now(self) -> None:
+        """Has the request handled, with the logs that are open by now."""
         if self not in self._among:
+            super().complete_now()
             return
-        self._leave()
+        self.stop_waiting()
         try:
             made = self._handle()
         except Exception as error:  # noqa: BLE001 - the door of a connection's loop
             self.fail(error)
             return
-        if isinstance(made, DelayedOperation | Deferred):
-            self._made = made
-            forward(made, self)
-        else:
-            self.complete_with(made)
+        self.follow(made)
 
-    def _leave(self) -> None:
+    def forget(self) -> None:
         self._among.pop(self, None)
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def complete(self) -> None:
-        self._go_on()
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._leave()
-        if self._made is not None:
-            self._made.cancel()
 
 
-def _of_produce(broker: Broker, request: ProduceRequest) -> Iterator[TopicPartition]:
-    if not broker.is_read_only:
-        for topic in request.topic_data:
-            name = topic.name or _name_of(broker, topic.topic_id)
-            yield from (TopicPartition(name, data.index) for data in topic.partition_data)
+def _of_produce(image: MetadataImage, request: ProduceRequest) -> Iterator[TopicPartition]:
+    for topic in request.topic_data:
+        name = topic.name or _name_of(image, topic.topic_id)
+        yield from (TopicPartition(name, data.index) for data in topic.partition_data)
 
 
-def _of_fetch(broker: Broker, request: FetchRequest) -> Iterator[TopicPartition]:
+def _of_fetch(image: MetadataImage, request: FetchRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
-        name = topic.topic or _name_of(broker, topic.topic_id)
+        name = topic.topic or _name_of(image, topic.topic_id)
         yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
 
 
-def _name_of(broker: Broker, topic_id: bytes) -> str:
-    topic = broker.image.topics_by_id.get(topic_id)
+def _name_of(image: MetadataImage, topic_id: bytes) -> str:
+    topic = image.topics_by_id.get(topic_id)
     return topic.name if topic is not None else ""
 
 
-def _of_list_offsets(_broker: Broker, request: ListOffsetsRequest) -> Iterator[TopicPartition]:
+def _of_list_offsets(_image: MetadataImage, request: ListOffsetsRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
 
 
-def _of_epochs(_broker: Broker, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
+def _of_epochs(_image: MetadataImage, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.topic, wanted.partition) for wanted in topic.partitions)
 
 
-def _of_delete_records(broker: Broker, request: DeleteRecordsRequest) -> Iterator[TopicPartition]:
-    if not broker.is_read_only:
-        for topic in request.topics:
-            yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
+def _of_delete_records(_image: MetadataImage, request: DeleteRecordsRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
 
 
-def _of_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
-    if not broker.is_read_only:
-        for topic in (topic for marker in request.markers for topic in marker.topics):
-            yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+def _of_markers(_image: MetadataImage, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
+    for topic in (topic for marker in request.markers for topic in marker.topics):
+        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
 
 
-def _of_producers(_broker: Broker, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
+def _of_producers(_image: MetadataImage, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
 
 
-_NAMED: dict[int, Callable[[Broker, Any], Iterable[TopicPartition]]] = {
+_NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
     PRODUCE.key: _of_produce,
     FETCH.key: _of_fetch,
     LIST_OFFSETS.key: _of_list_offsets,
@@ -277,3 +281,6 @@ _NAMED: dict[int, Callable[[Broker, Any], Iterable[TopicPartition]]] = {
     WRITE_TXN_MARKERS.key: _of_markers,
 }
 """The partitions that a request is about, by the API's key."""
+
+_WRITES = (PRODUCE.key, DELETE_RECORDS.key, WRITE_TXN_MARKERS.key)
+"""A broker that only reads refuses these, whether the log is open or not."""

@@ -11,36 +11,39 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from core.broker.node import Node
 from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics
+from core.broker.scrubber import Scrubber
+from core.broker.services import Services
+from core.broker.socket_server import SocketServer
+from core.common.clock import Clock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
+from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-    from core.broker.socket_server import SocketServer
 
 _SCRAPE_SECONDS = 10
 _Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
-def broker_metrics(broker: Broker) -> Iterator[Metric]:
+def broker_metrics(node: Node) -> Iterator[Metric]:
     """What the broker holds and what went through it; from its own task."""
-    yield from _topic_metrics(broker)
-    yield from _partition_metrics(broker)
-    yield from _replica_metrics(broker)
-    yield from _cleaner_metrics(broker)
-    yield from _group_metrics(broker)
-    yield from _transaction_metrics(broker)
-    yield from _session_metrics(broker)
-    if broker.dispatcher.metrics is not None:
-        yield from _request_metrics(broker.dispatcher.metrics)
+    services = node.services
+    yield from _topic_metrics(services)
+    yield from _partition_metrics(services)
+    yield from _replica_metrics(services)
+    yield from _cleaner_metrics(node.cleaning.cleaner, services.runtime.clock)
+    yield from _group_metrics(services)
+    yield from _transaction_metrics(services)
+    yield from _scrubber_metrics(node.scrubber)
+    yield from _session_metrics(services)
+    if node.dispatcher.metrics is not None:
+        yield from _request_metrics(node.dispatcher.metrics)
 
 
 def connection_metrics(server: SocketServer) -> Iterator[Metric]:
@@ -55,12 +58,12 @@ def connection_metrics(server: SocketServer) -> Iterator[Metric]:
     )
 
 
-def _topic_metrics(broker: Broker) -> Iterator[Metric]:
+def _topic_metrics(services: Services) -> Iterator[Metric]:
     prefix = "kafka_server_brokertopicmetrics"
     messages_in: Counter[str] = Counter()
     bytes_in: Counter[str] = Counter()
     bytes_out: Counter[str] = Counter()
-    for (topic, _), partition in broker.replicas.partitions.items():
+    for (topic, _), partition in services.replicas.partitions.items():
         messages_in[topic] += partition.messages_in
         bytes_in[topic] += partition.bytes_in
         bytes_out[topic] += partition.bytes_out
@@ -72,9 +75,9 @@ def _topic_metrics(broker: Broker) -> Iterator[Metric]:
         yield _counter(f"{prefix}_{name}", doc, ("topic",), [((topic,), count) for topic, count in counts.items()])
 
 
-def _partition_metrics(broker: Broker) -> Iterator[Metric]:
+def _partition_metrics(services: Services) -> Iterator[Metric]:
     labels = ("topic", "partition")
-    logs = [((tp.topic, str(tp.partition)), partition.log) for tp, partition in broker.replicas.partitions.items()]
+    logs = [((tp.topic, str(tp.partition)), partition.log) for tp, partition in services.replicas.partitions.items()]
     for name, doc, samples in (
         ("size", "Bytes of the log's segments.", [(values, log.size_bytes) for values, log in logs]),
         ("numlogsegments", "Segments of the log.", [(values, len(log.segments)) for values, log in logs]),
@@ -88,9 +91,9 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     )
 
 
-def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    unloaded = len(broker.log_manager.unloaded)
-    served, offline = len(broker.replicas.partitions) + unloaded, len(broker.log_manager.offline)
+def _replica_metrics(services: Services) -> Iterator[Metric]:
+    unloaded = len(services.log_manager.unloaded)
+    served, offline = len(services.replicas.partitions) + unloaded, len(services.log_manager.offline)
     prefix = "kafka_server_replicamanager"
     yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
     yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", served)
@@ -98,12 +101,12 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
     yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
     yield _gauge(f"{prefix}_underreplicatedpartitions", "Partitions with fewer replicas in sync than they have.", 0)
     prefix = "kafka_controller_kafkacontroller"
-    topics = broker.image.topics.values()
+    topics = services.image.topics.values()
     yield _gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", 1)
     yield _gauge(f"{prefix}_globaltopiccount", "Topics of the cluster.", len(topics))
     yield _gauge(f"{prefix}_globalpartitioncount", "Its partitions.", sum(len(topic.partitions) for topic in topics))
     yield _gauge(f"{prefix}_offlinepartitionscount", "Those without a leader.", offline)
-    for_records, for_flush = broker.replicas.waiting_counts()
+    for_records, for_flush = services.replicas.waiting_counts()
     yield _gauges(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests whose answers wait: for records, or for the disk.",
@@ -112,22 +115,21 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
     )
 
 
-def _cleaner_metrics(broker: Broker) -> Iterator[Metric]:
-    cleaner = broker.log_cleaner
+def _cleaner_metrics(cleaner: LogCleaner, clock: Clock) -> Iterator[Metric]:
     prefix = "kafka_log_logcleanermanager"
     uncleanable = len(cleaner.uncleanable)
     yield _gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
     yield _gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
     dirty = round(100 * cleaner.max_dirty_ratio)
     yield _gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
-    idle_ms = broker.clock.monotonic_ms() - cleaner.last_run_ms
+    idle_ms = clock.monotonic_ms() - cleaner.last_run_ms
     yield _gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
 
 
-def _group_metrics(broker: Broker) -> Iterator[Metric]:
+def _group_metrics(services: Services) -> Iterator[Metric]:
     states = Counter(
         ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.lower())
-        for group in broker.groups.groups.values()
+        for group in services.groups.groups.values()
     )
     yield _gauges(
         "kafka_server_group_coordinator_metrics_group_count",
@@ -138,27 +140,30 @@ def _group_metrics(broker: Broker) -> Iterator[Metric]:
     yield _gauge(
         "kafka_coordinator_group_groupmetadatamanager_numoffsets",
         "Offsets that groups committed.",
-        broker.groups.offset_count,
+        services.groups.offset_count,
     )
 
 
-def _transaction_metrics(broker: Broker) -> Iterator[Metric]:
-    producers = sum(len(partition.log.producers.producers) for partition in broker.replicas.partitions.values())
+def _transaction_metrics(services: Services) -> Iterator[Metric]:
+    producers = sum(len(partition.log.producers.producers) for partition in services.replicas.partitions.values())
     yield _gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
-    states = Counter((known.state.text,) for known in broker.transactions.all())
+    states = Counter((known.state.text,) for known in services.transactions.all())
     yield _gauges(
         "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
     )
+
+
+def _scrubber_metrics(scrubber: Scrubber) -> Iterator[Metric]:
     yield _counter(
         "plog_scrubber_wrong_transaction_indexes",
         "Transaction indexes of sealed segments that the log contradicts, as often as they were found.",
         (),
-        [((), broker.scrubber.wrong_transaction_indexes)],
+        [((), scrubber.wrong_transaction_indexes)],
     )
 
 
-def _session_metrics(broker: Broker) -> Iterator[Metric]:
-    sessions = broker.fetch_sessions
+def _session_metrics(services: Services) -> Iterator[Metric]:
+    sessions = services.fetch_sessions
     prefix = "kafka_server_fetchsessioncache"
     yield _gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
     yield _gauge(
@@ -219,8 +224,8 @@ def _counter(name: str, doc: str, labels: tuple[str, ...], samples: _Samples) ->
 class _BrokerCollector(Collector):
     """Asks the broker's task, from the thread of the HTTP server."""
 
-    def __init__(self, broker: Broker, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
         self._server = server
         self._loop = loop
 
@@ -228,19 +233,19 @@ class _BrokerCollector(Collector):
         return asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(_SCRAPE_SECONDS)
 
     async def _read(self) -> list[Metric]:
-        return [*broker_metrics(self._broker), *connection_metrics(self._server)]
+        return [*broker_metrics(self._node), *connection_metrics(self._server)]
 
 
 class MetricsServer:
     """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
 
-    def __init__(self, broker: Broker, server: SocketServer, listen: Endpoint) -> None:
+    def __init__(self, node: Node, server: SocketServer, listen: Endpoint) -> None:
         """AccessError where the address can't be had. `endpoint` says where it listens."""
-        broker.dispatcher.metrics = RequestMetrics()
+        node.dispatcher.metrics = RequestMetrics()
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        registry.register(_BrokerCollector(broker, server, asyncio.get_running_loop()))
+        registry.register(_BrokerCollector(node, server, asyncio.get_running_loop()))
         try:
             self._server, _ = start_http_server(listen.port, listen.host or "0.0.0.0", registry)  # noqa: S104
         except OSError as error:

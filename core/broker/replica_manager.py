@@ -6,13 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from core.broker.delayed_flush import PERHAPS_KEPT
 from core.broker.flusher import Flusher
+from core.broker.runtime import Runtime
 from core.cluster.metadata_image import PartitionRegistration, TopicImage
 from core.cluster.partition import Partition
-from core.common.background import RunInBackground
-from core.common.clock import Clock
-from core.common.deferred import Schedule
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
@@ -32,6 +29,11 @@ _FLUSH_AGAIN_MS = 1000
 
 Result = TypeVar("Result")
 
+PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+"""What a producer is told of a batch that is in the log, and of which nobody knows whether the disk has it. Clients
+send it again as it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not
+written."""
+
 
 class Watcher(Protocol):
     def on_change(self, partition: TopicPartition) -> None:
@@ -41,7 +43,7 @@ class Watcher(Protocol):
 class ReplicaManager:
     """Owned by one task."""
 
-    def __init__(self, log_manager: LogManager, run_flush: RunInBackground, schedule: Schedule, clock: Clock) -> None:
+    def __init__(self, log_manager: LogManager, runtime: Runtime) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
@@ -50,7 +52,8 @@ class ReplicaManager:
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Likewise, of batches of which nothing tells whether they were aborted: the marker is lost."""
         self._log_manager = log_manager
-        self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
+        self.schedule = runtime.schedule
+        self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
         self.on_unloaded: Callable[[TopicPartition], None] | None = None
@@ -154,6 +157,16 @@ class ReplicaManager:
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: {reason}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def find_error(self, partition: Partition) -> ErrorCode | None:
+        """Why the partition is not served any more; None while it is."""
+        if partition.is_served:
+            return None
+        try:
+            self.find(*partition.log.partition)
+        except KafkaError as error:
+            return error.code
+        return None
 
     # --- writing
 
@@ -301,10 +314,10 @@ class ReplicaManager:
                     del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
-        """How many wait for records, and for a flush."""
+        """How many wait for records, and for records to be committed."""
         for_records = {watcher for watchers in self._waiting.values() for watcher in watchers}
-        for_flush = {waiting for partition in self.partitions.values() for waiting in partition.waiting_for_flush}
-        return len(for_records), len(for_flush)
+        for_commit = {waiting for partition in self.partitions.values() for waiting in partition.commit_waits}
+        return len(for_records), len(for_commit)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
         """Records came, or went, or the partitions did."""

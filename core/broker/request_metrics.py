@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -38,10 +38,11 @@ class RequestMetrics:
         self.times: dict[str, TimeHistogram] = {}
         """By API: from the request being read to its answer being made, with what it had to wait for."""
 
-    def add(self, api: str, version: int, response: Any, time_ms: float) -> None:
-        """`response`: a message; None where none is given."""
+    def add(self, api: str, version: int, codes: Iterable[ErrorCode], time_ms: float) -> None:
+        """Counts a request that was answered with those codes."""
         self.requests[api, version] += 1
-        self.errors.update((api, code) for code in error_codes(response))
+        for code in codes:
+            self.errors[api, code] += 1
         times = self.times.get(api)
         if times is None:
             times = self.times[api] = TimeHistogram()

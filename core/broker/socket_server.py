@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.connection_memory import ConnectionMemory
-from core.broker.timing_wheel import TimingWheel
-from core.broker.turns import Turns
+from core.broker.loop_runtime import LoopRuntime
+from core.broker.node import Node
 from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
-from core.common.filesystem import access_error
 from core.log.log_config import LONG_MAX
 
 _log = logging.getLogger("plog.server")
@@ -40,18 +35,17 @@ def _most_bytes(config: BrokerConfig) -> int:
 class SocketServer:
     """Owned by one task. `endpoint` says where it listens once `start` has returned; port 0 takes a free one."""
 
-    def __init__(self, broker: Broker, listen: Endpoint) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, runtime: LoopRuntime, listen: Endpoint) -> None:
+        """`runtime` is the one that `node` was opened with; it ends with the server."""
+        self._node = node
+        self._runtime = runtime
         self._listen = listen
         self._listener: socket.socket | None = None
         self._connections: set[Connection] = set()
+        self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
-        self._memory = ConnectionMemory(_most_bytes(broker.config))
+        self._memory = ConnectionMemory(_most_bytes(node.services.config))
         self._idle_since: dict[Connection, tuple[int, float]] = {}  # what each had moved, and since when no more
-        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
-        self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
-        self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
-        self._loading: threading.Thread | None = None
         self._is_full = False
         self._room = share().connections
         self._warned_s: float | None = None
@@ -72,19 +66,7 @@ class SocketServer:
         self._listener = self._bind()
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
-        self._turns = self._broker.turns = Turns(loop)
-        self._broker.schedule = TimingWheel(loop).schedule
-        self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
-        self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
-        self._broker.run_cleaning = lambda work, then=None: self._submit(self._cleaning, work, then)
-        self._broker.run_loading = self._load
-        self._broker.announce(self.endpoint)
-        self._broker.flush_recovered()
-        self._broker.delete_leftovers()
-        self._broker.late_checks.begin()
-        self._broker.late_loads.begin()
-        self._broker.group_log.load_all()
-        self._broker.transaction_log.load_all()
+        self._node.begin_serving(self.endpoint)
         loop.add_reader(self._listener.fileno(), self._accept)
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
@@ -105,10 +87,10 @@ class SocketServer:
                 (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
                 (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
             ):
-                if key in self._broker.config.settings and self._broker.config.integer(key) > 0:
-                    listener.setsockopt(socket.SOL_SOCKET, option, self._broker.config.integer(key))
+                if key in self._node.services.config.settings and self._node.services.config.integer(key) > 0:
+                    listener.setsockopt(socket.SOL_SOCKET, option, self._node.services.config.integer(key))
             listener.bind(address)
-            listener.listen(self._broker.config.integer("socket.listen.backlog.size"))
+            listener.listen(self._node.services.config.integer("socket.listen.backlog.size"))
         except OSError as error:
             listener.close()
             hint = (
@@ -127,7 +109,7 @@ class SocketServer:
     def _accept(self) -> None:
         assert self._listener is not None
         loop = asyncio.get_running_loop()
-        for _ in range(self._broker.config.integer("socket.listen.backlog.size")):
+        for _ in range(self._node.services.config.integer("socket.listen.backlog.size")):
             if self._has_all_it_may():
                 loop.remove_reader(self._listener.fileno())
                 self._is_full = True  # who comes now waits in the backlog
@@ -153,11 +135,11 @@ class SocketServer:
                 connection = Connection(
                     loop,
                     sock,
-                    self._broker.dispatcher,
+                    self._node.dispatcher,
                     self._buffers,
                     self._turns,
                     self._memory,
-                    self._broker.config.integer("socket.request.max.bytes"),
+                    self._node.services.config.integer("socket.request.max.bytes"),
                     self._on_closed,
                 )
             except OSError:  # the client is gone already
@@ -171,7 +153,7 @@ class SocketServer:
         if len(self._connections) >= self._room:
             self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
             return True
-        return len(self._connections) >= self._broker.config.integer("max.connections")
+        return len(self._connections) >= self._node.services.config.integer("max.connections")
 
     def _warn(self, text: str, *arguments: object) -> None:
         """Not more than once a minute: what it is about may happen many times a second."""
@@ -181,7 +163,7 @@ class SocketServer:
             _log.warning(text, *arguments)
 
     def _may_connect(self, host: str) -> bool:
-        most = self._broker.config.integer("max.connections.per.ip")
+        most = self._node.services.config.integer("max.connections.per.ip")
         return most > len(self._connections) or most > sum(c.client_host == host for c in self._connections)
 
     def _on_closed(self, connection: Connection) -> None:
@@ -197,47 +179,13 @@ class SocketServer:
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
-    def _submit(
-        self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None = None
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        if self._stopped.is_set():
-            return  # the broker's end does what is left
-
-        def run() -> None:
-            try:
-                work()
-            except OSError as error:  # a checkpoint's, say; it is written again when it is due
-                _log.error("%s", access_error(error, error.filename or self._broker.directory, "write to"))
-                return
-            except Exception:  # noqa: BLE001 - the door of the background thread
-                _log.exception("background work failed")
-                return
-            if then is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(then)
-
-        thread.submit(run)
-
-    def _load(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        """In a thread of its own. At the end nobody waits for it if it only reads, which may take minutes."""
-        loop = asyncio.get_running_loop()
-
-        def run() -> None:
-            work()
-            if then is not None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(then)
-
-        self._loading = threading.Thread(target=run, name="plog-load", daemon=True)
-        self._loading.start()
-
     def _housekeep(self) -> None:
         if self._stopped.is_set():
             return
         loop = asyncio.get_running_loop()
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
         try:
-            self._broker.housekeep()
+            self._node.housekeeping.step()
         except OSError as error:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
         if self._is_full:  # max.connections may be another now
@@ -252,7 +200,7 @@ class SocketServer:
         gone without a word that the loop passed on.
         """
         idle_since = {}
-        limit_ms = self._broker.config.integer("connections.max.idle.ms")
+        limit_ms = self._node.services.config.integer("connections.max.idle.ms")
         for connection in list(self._connections):
             moved, since_s = self._idle_since.get(connection, (-1, now_s))
             if moved != connection.moved_bytes:
@@ -266,6 +214,7 @@ class SocketServer:
 
     def stop(self) -> None:
         """Asks `run` to return; from the loop's task."""
+        self._runtime.stop_taking()
         self._stopped.set()
 
     async def run(self) -> None:
@@ -277,16 +226,12 @@ class SocketServer:
 
     def _close(self) -> None:
         if self._listener is not None:
-            self._broker.retire()
+            self._node.retire()
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None
         for connection in list(self._connections):
             connection.close()
-        self._broker.late_loads.stop()
-        self._broker.log_cleaner.close()
-        if self._loading is not None and not self._broker.is_read_only:
-            self._loading.join()
-        self._cleaning.shutdown(wait=True)
-        self._background.shutdown(wait=True)
-        self._flushing.shutdown(wait=True)
+        self._node.services.late_loads.stop()
+        self._node.cleaning.cleaner.close()
+        self._runtime.stop(waits_for_loading=not self._node.is_read_only)

@@ -3,59 +3,75 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from core.broker.delayed_operation import DelayedOperation, forward
-from core.broker.turns import TURN_SECONDS
-from core.common.deferred import Deferred
+from core.broker.runtime import Runtime
+from core.broker.turns import TURN_SECONDS, Turns
+from core.broker.walk_libraries import WalkLibraries
+from core.common.pending import Pending
 from core.common.steps import MUCH_FOLLOWS, OTHERS_FIRST, Steps, finish
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-    from core.broker.turns import Turns
-    from core.broker.walk_libraries import WalkLibraries
+T = TypeVar("T")
 
 
-def answer_in_turns(broker: Broker, steps: Steps[Any], *, is_owed: bool = False) -> Any:
-    """Gives what the steps make if one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+class SteppedAnswers:
+    """Answers that take work in steps; owned by the broker's task."""
 
-    Work that `is_owed` goes on with a change that was begun: it is done even if the client goes, and before the broker
-    closes.
-    """
-    if broker.turns is None:
-        return finish(steps)
-    try:
-        step = next(steps)
-    except StopIteration as end:
-        return end.value
-    answer = SteppedAnswer(steps, broker.turns, broker.walk_libraries, broker.owed if is_owed else None)
-    answer.begin(step)
-    return answer if answer.is_at_work else answer.made
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._libraries = WalkLibraries(runtime.run_in_background)
+        self._owed: set[SteppedAnswer[Any]] = set()
+
+    def answer(self, steps: Steps[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
+        """Gives what the steps make if one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+
+        Work that `is_owed` goes on with a change that was begun: it is done even if the client goes, and before the
+        broker closes.
+        """
+        turns = self._runtime.turns
+        if turns is None:
+            return finish(steps)
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            made: T | Pending[T] = end.value
+            return made
+        answer = SteppedAnswer[T](steps, turns, self._libraries, self._owed if is_owed else None)
+        answer.begin(step)
+        return answer if answer.made is None else answer.made
+
+    def finish_owed(self) -> None:
+        """Does what is owed, before the broker closes."""
+        for answer in list(self._owed):
+            answer.complete_now()
 
 
-class SteppedAnswer(Deferred[Any]):
+class SteppedAnswer(Pending[T]):
     """Owned by the broker's task. What the steps make may have to wait itself; they end early when nobody waits for the
     answer any more.
     """
 
     def __init__(
-        self, steps: Steps[Any], turns: Turns, libraries: WalkLibraries, owed: set[SteppedAnswer] | None = None
+        self,
+        steps: Steps[T | Pending[T]],
+        turns: Turns,
+        libraries: WalkLibraries,
+        owed: set[SteppedAnswer[Any]] | None,
     ) -> None:
         """`owed` holds the answers whose work must be done, this one too until it is."""
-        super().__init__(None)
         self._steps = steps
         self._owed = owed
         if owed is not None:
             owed.add(self)
         self._turns = turns
         self._libraries = libraries
-        self._is_over = False
+        self._is_done = False
         self._is_in_turn = False
-        self.made: Any = None
+        self.made: T | Pending[T] | None = None
 
     @property
     def is_at_work(self) -> bool:
-        return not self._is_over
+        return not self._is_done or super().is_at_work
 
     def begin(self, step: object) -> None:
         """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
@@ -83,49 +99,42 @@ class SteppedAnswer(Deferred[Any]):
         must_wait = False
         step = None
         self._is_in_turn = True
-        while not self._is_over and not must_wait and step is not OTHERS_FIRST:
+        while not self._is_done and not must_wait and step is not OTHERS_FIRST:
             try:
                 step = next(self._steps)
                 must_wait = self._must_wait_after(step, has_place=has_place)
             except StopIteration as end:
-                self._end(end.value)
+                self._finish(end.value)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
-                self._set_over()
+                self._set_done()
                 self.fail(error)
             if monotonic() >= end_s:
                 break
         self._is_in_turn = False
-        if self._is_over:
+        if self._is_done:
             self._steps.close()  # for whoever was cancelled in the middle of a step
         elif must_wait:
             self._wait_for_place()
-        return not self._is_over and not must_wait
+        return not self._is_done and not must_wait
 
-    def _set_over(self) -> None:
-        self._is_over = True
+    def _set_done(self) -> None:
+        self._is_done = True
         if self._owed is not None:
             self._owed.discard(self)
 
-    def _end(self, made: Any) -> None:
-        self._set_over()
+    def _finish(self, made: T | Pending[T]) -> None:
+        self._set_done()
         self.made = made
-        if isinstance(made, DelayedOperation | Deferred):
-            forward(made, self)
-        else:
-            self.complete_with(made)
+        self.follow(made)
 
-    def complete(self) -> None:
-        if not self._is_over:
-            self._end(finish(self._steps))
-        if isinstance(self.made, DelayedOperation | Deferred):
-            self.made.complete()
+    def complete_now(self) -> None:
+        if not self._is_done:
+            self._finish(finish(self._steps))
+        super().complete_now()
 
     def cancel(self) -> None:
         super().cancel()
-        if self._owed is not None:
-            return
-        self._is_over = True
-        if not self._is_in_turn:
-            self._steps.close()
-        if isinstance(self.made, DelayedOperation | Deferred):
-            self.made.cancel()
+        if self._owed is None:
+            self._is_done = True
+            if not self._is_in_turn:
+                self._steps.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from core.common.deferred import TimerHandle
+from core.common.pending import TimerHandle
 
 _TICK_MS = 10
 _FINE_MS = 10 * _TICK_MS

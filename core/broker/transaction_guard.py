@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from core.broker.services import Services
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import RAISES_EPOCH
 from core.records.record_batch import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 
 COORDINATOR_IS_AWAY = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -51,7 +47,7 @@ def code_for_client(code: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
 
 
 def refusals(
-    broker: Broker,
+    services: Services,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Iterable[Partition],
@@ -68,16 +64,16 @@ def refusals(
         return {}
     if client is Knows.IMPLICIT_ADDING:
         try:
-            broker.transactions.add_partitions(transactional_id, producer, frozenset(names), RAISES_EPOCH)
+            services.transactions.add_partitions(transactional_id, producer, frozenset(names), RAISES_EPOCH)
         except KafkaError as error:
             return dict.fromkeys(names, _said(error, client))
         return {}
-    if not broker.config["transaction.partition.verification.enable"]:
+    if not services.config["transaction.partition.verification.enable"]:
         return {}
     refused = {}
     for name in names:
         try:
-            broker.transactions.ensure_in_transaction(transactional_id, producer, name)
+            services.transactions.ensure_in_transaction(transactional_id, producer, name)
         except KafkaError as error:
             refused[name] = _said(error, client)
     return refused

@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.broker.coordinator_log import CoordinatorLog, ReadRecord
-from core.broker.delayed_flush import DelayedFlush, Unflushed, unflushed
-from core.broker.group_log import GROUPS_TOPIC
+from core.broker.group_log import GROUPS_TOPIC, GroupLog
+from core.broker.log_services import LogServices
+from core.broker.producer_ids import ProducerIds
 from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
-from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending, TimerHandle
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import RAISES_EPOCH, TransactionCoordinator
@@ -30,9 +33,6 @@ from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 _SAID_OTHERWISE = {
@@ -41,42 +41,48 @@ _SAID_OTHERWISE = {
 }
 """Errors of the log that trying again does not mend; of the others a client is told that it may."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger("plog.transactions")
 
 
 class TransactionLog:
     """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, services: LogServices, producer_ids: ProducerIds, groups: GroupLog) -> None:
+        """`groups` learn of the markers that are written to their topic."""
+        self._services = services
+        self._producer_ids = producer_ids
+        self._groups = groups
         self.coordinator = TransactionCoordinator(self)
-        self._kept = CoordinatorLog(broker, TRANSACTIONS_TOPIC, self._new_topic, partial(_Replay, self))
+        self._kept = CoordinatorLog(services, TRANSACTIONS_TOPIC, self._new_topic, partial(_Replay, self))
+        services.topics.subscribe(self.on_topic_deleted)
 
     @property
     def config(self) -> TransactionConfig:
-        integer = self._broker.config.integer
+        integer = self._services.config.integer
         return TransactionConfig(integer("transaction.max.timeout.ms"), integer("transactional.id.expiration.ms"))
 
     @property
     def transaction_version(self) -> int:
-        return self._broker.image.features.get("transaction.version", 0)
+        return self._services.image.features.get("transaction.version", 0)
 
     def now_ms(self) -> int:
-        return self._broker.clock.now_ms()
+        return self._services.runtime.clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        return self._broker.clock.monotonic_ms()
+        return self._services.runtime.clock.monotonic_ms()
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        return self._broker.schedule(delay_ms, function)
+        return self._services.runtime.schedule(delay_ms, function)
 
     def next_producer_id(self) -> int:
-        return self._broker.next_producer_id()
+        return self._producer_ids.next(self.load_all, lambda: self.coordinator.latest_producer_id)
 
     # --- the topic
 
     def _new_topic(self) -> NewTopic:
-        config = self._broker.config
+        config = self._services.config
         return NewTopic(
             TRANSACTIONS_TOPIC,
             config.integer("transaction.state.log.num.partitions"),
@@ -98,9 +104,9 @@ class TransactionLog:
         """As of `CoordinatorLog.ensure_topic_in_steps`."""
         return self._kept.ensure_topic_in_steps()
 
-    def on_topic_deleted(self, name: str) -> None:
+    def on_topic_deleted(self, topic: TopicImage) -> None:
         """Transactional ids go with the topic that keeps them."""
-        if name == TRANSACTIONS_TOPIC:
+        if topic.name == TRANSACTIONS_TOPIC:
             self.coordinator.forget_all()
             self._kept.forget()
 
@@ -119,9 +125,9 @@ class TransactionLog:
         only reads.
         """
         transactional_ids = self.coordinator.take_over(read)
-        if not self._broker.is_read_only:
-            partition = self._broker.replicas.find(TRANSACTIONS_TOPIC, number)
-            self._broker.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
+        if not self._services.node.is_read_only:
+            partition = self._services.replicas.find(TRANSACTIONS_TOPIC, number)
+            self._services.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
             self.coordinator.begin(transactional_ids)
 
     # --- writing
@@ -130,15 +136,17 @@ class TransactionLog:
         """Where the id is kept. KafkaError where that can't be."""
         return self._kept.partition(transactional_id)
 
-    def unflushed(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Unflushed]:
-        """What is kept of the id, where that may not be acknowledged before it is flushed."""
-        if self._kept.number_of(transactional_id) is None:
-            return []
-        return unflushed(self.partition(transactional_id), refuse)
+    def find_uncommitted(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
+        """As of `CoordinatorLog.find_uncommitted`."""
+        return self._kept.find_uncommitted(transactional_id, refuse)
+
+    def when_committed(self, transactional_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
+        """As of `CoordinatorLog.when_committed`."""
+        return self._kept.when_committed(transactional_id, answer, refuse)
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """As of `TransactionEnvironment.write`."""
-        self._broker.ensure_writable()
+        self._services.node.ensure_writable()
         try:
             self.ensure_topic()
             record = Record(0, self.now_ms(), transaction_key(transactional_id), value)
@@ -148,18 +156,16 @@ class TransactionLog:
             _log.error("transactional id %s could not be written: %s", transactional_id, error)
             raise KafkaError(_SAID_OTHERWISE.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
-    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
-        """As of `TransactionEnvironment.when_flushed`."""
+    def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+        """As of `TransactionEnvironment.call_when_committed`."""
         failures: list[ErrorCode] = []
         try:
-            partition = self.partition(transactional_id)
+            waiting = self.find_uncommitted(transactional_id, failures.append)
         except KafkaError as error:
             then(error)
             return
-        self._when_flushed(
-            [partition],
-            lambda _partition, code: failures.append(code),
-            lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None),
+        self._call_when_committed(
+            waiting, lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None)
         )
 
     def write_markers(
@@ -182,9 +188,9 @@ class TransactionLog:
         marked = []
         for name in sorted(partitions):
             try:
-                partition = self._broker.replicas.find(name.topic, name.partition)
+                partition = self._services.replicas.find(name.topic, name.partition)
                 if _has_marker(partition, prepared):
-                    self._broker.replicas.flush_as_configured(partition.log)
+                    self._services.replicas.flush_as_configured(partition.log)
                 else:
                     self.append_marker(partition, marker, prepared.producer_id, prepared.producer_epoch)
                     self.coordinator.on_step(f"marker {name}")
@@ -197,10 +203,12 @@ class TransactionLog:
                 if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # which is being read, after a start
                     _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
 
-        def refuse(partition: Partition, _code: ErrorCode) -> None:
-            left.add(partition.log.partition)
-
-        self._when_flushed(marked, refuse, lambda: then(frozenset(left)))
+        waiting = [
+            uncommitted
+            for partition in marked
+            for uncommitted in find_uncommitted(partition, partial(_add_name, left, partition))
+        ]
+        self._call_when_committed(waiting, lambda: then(frozenset(left)))
 
     def append_marker(
         self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
@@ -212,27 +220,23 @@ class TransactionLog:
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
         )
         batch = RecordBatch(memoryview(bytearray(data)))
-        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
         name = partition.log.partition
         if name.topic == GROUPS_TOPIC:
-            self._broker.group_log.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
-        self._broker.replicas.notify([name])
+            self._groups.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
+        self._services.replicas.notify([name])
 
-    def _when_flushed(
-        self,
-        partitions: Sequence[Partition],
-        refuse: Callable[[Partition, ErrorCode], None],
-        then: Callable[[], None],
-    ) -> None:
-        """Calls `then` when they are flushed, as far as they must be; `refuse` first, for each that won't be."""
-        waiting = [kept for partition in partitions for kept in unflushed(partition, partial(refuse, partition))]
-        if not waiting:
+    def _call_when_committed(self, waiting: Sequence[Uncommitted], then: Callable[[], None]) -> None:
+        """Calls `then` when all of it is committed, or was refused."""
+        wait = when_committed(self._services.replicas, waiting, None)
+        if isinstance(wait, Pending):
+            wait.on_value = lambda _nothing: then()
+        else:
             then()
-            return
-        flush = DelayedFlush(self._broker, None, waiting)
-        flush.on_complete = lambda _response: then()
-        if flush.answer() is not flush:
-            then()
+
+
+def _add_name(names: set[TopicPartition], partition: Partition, _code: ErrorCode) -> None:
+    names.add(partition.log.partition)
 
 
 def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:

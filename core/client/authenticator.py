@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 
 from core.client.token_source import TokenSource
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
+from core.protocol.api import Api
 from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
 from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 from core.security.client_security import BearerLogin, PasswordLogin
@@ -22,8 +23,7 @@ from core.security.sasl.plain import PlainClient
 from core.security.sasl.scram import MECHANISMS, ScramClient
 from core.security.sasl.steps import ClientSteps
 
-if TYPE_CHECKING:
-    from core.client.client_connection import ClientConnection
+Req = TypeVar("Req")
 
 _EARLIEST, _LATEST = 0.85, 0.95
 """Of the session's lifetime, when it is time to authenticate again; Java's client has the same numbers."""
@@ -36,6 +36,13 @@ about to expire makes a session so short.
 _HANDSHAKE_VERSION = 1
 _NO_AUTHENTICATION = "the listener does not authenticate"
 _NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
+
+
+class Exchange(Protocol):
+    """A connection that is to be authenticated."""
+
+    def exchange(self, api: Api[Req, Any], request: Req, *, at_most: int = ...) -> Any:
+        """Sends a request at once, and gives its answer: a response message of the API."""
 
 
 class Authenticator:
@@ -61,7 +68,7 @@ class Authenticator:
         """Whether it is time to authenticate again."""
         return self._due_s is not None and self._clock() >= self._due_s
 
-    def authenticate(self, connection: ClientConnection) -> None:
+    def authenticate(self, connection: Exchange) -> None:
         """KafkaError where the broker refuses, AuthenticationError where it does not prove who it is, or a token can't
         be had; ConnectionFailedError.
         """
@@ -94,7 +101,7 @@ class Authenticator:
             return ScramClient(MECHANISMS[login.mechanism], login.name, password, is_token=login.is_token)
         return PlainClient(login.name, login.password.reveal())
 
-    def _handshake(self, connection: ClientConnection) -> None:
+    def _handshake(self, connection: Exchange) -> None:
         mechanism = self._login.mechanism
         try:
             response = connection.exchange(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), at_most=_HANDSHAKE_VERSION)
@@ -115,9 +122,12 @@ class Authenticator:
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
 
-    def _exchange(self, connection: ClientConnection, message: bytes) -> SaslAuthenticateResponse:
+    def _exchange(self, connection: Exchange, message: bytes) -> SaslAuthenticateResponse:
         try:
-            return connection.exchange(SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
+            response: SaslAuthenticateResponse = connection.exchange(
+                SASL_AUTHENTICATE, SaslAuthenticateRequest(message)
+            )
+            return response
         except ConnectionFailedError as error:
             hint = (
                 f"some brokers close the connection when they refuse: is the login for {self._login.mechanism} right?"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import selectors
 import socket
 import time
+
+from core.client.readable_socket import is_readable
 
 SILENCE_SECONDS = 3.0
 """For which a port may say nothing before the user hears of it."""
@@ -58,10 +59,3 @@ class FirstAnswer:
         if address not in self._told:
             self._told.add(address)
             _logger.warning("waiting for %s:%d, which %s", *address, what)
-
-
-def is_readable(plain: socket.socket, seconds: float) -> bool:
-    """Says whether there is something to read, or the end, within that time."""
-    with selectors.DefaultSelector() as selector:  # not every system has poll
-        selector.register(plain, selectors.EVENT_READ)
-        return bool(selector.select(max(seconds, 0)))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from core.client.first_answer import is_readable
+from core.client.readable_socket import is_readable
 from core.common.errors import ConnectionFailedError
 from core.protocol.frame import SIZE, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest

@@ -33,8 +33,8 @@ class Partition:
         """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
-        self.waiting_for_flush: dict[Waiting, None] = {}
-        """Told whenever the partition was flushed, and when it is served no more."""
+        self.commit_waits: dict[Waiting, None] = {}
+        """Told whenever more of the partition may be committed, and when it is served no more."""
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
         if log.config.plog_visible_after_flush:
             log.flush()
@@ -66,11 +66,19 @@ class Partition:
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
 
-    def must_flush(self, offset: int) -> bool:
-        """Whether the record before `offset` may not be acknowledged yet: `flush.messages` wait to be flushed."""
+    def must_wait_for(self, offset: int) -> bool:
+        """Whether records below `offset`, which were just appended, may not be acknowledged before `is_committed` says
+        so: as many as `flush.messages` wait to be flushed.
+        """
         log = self.log
+        if not log.config.is_flushed_while_appending:
+            return False
         flushed = log.recovery_point
         return flushed < offset and log.log_end_offset - flushed >= log.config.flush_messages
+
+    def is_committed(self, offset: int) -> bool:
+        """Whether what had to be waited for below `offset` is as safe as the topic asks: flushed."""
+        return self.log.recovery_point >= offset
 
     def on_flushed(self) -> None:
         """The log's recovery point moved."""
@@ -79,7 +87,7 @@ class Partition:
         self.tell_those_who_wait()
 
     def tell_those_who_wait(self) -> None:
-        for waiting in list(self.waiting_for_flush):
+        for waiting in list(self.commit_waits):
             waiting.maybe_complete()
 
     def end_offset(self, isolation_level: int) -> int:

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from core.common.deferred import Deferred, TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
+from core.common.pending import Pending, TimerHandle
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import GroupRecord, group_metadata_record
@@ -54,8 +54,8 @@ class Member:
     protocols: list[tuple[str, bytes]]
     assignment: bytes = b""
     is_new: bool = False
-    awaiting_join: Deferred[JoinGroupResponse] | None = None
-    awaiting_sync: Deferred[SyncGroupResponse] | None = None
+    awaiting_join: Pending[JoinGroupResponse] | None = None
+    awaiting_sync: Pending[SyncGroupResponse] | None = None
     deadline_ms: int = 0  # by when it must have been heard of
     timer_due_ms: int = 0
     timer: TimerHandle | None = field(default=None, repr=False)
@@ -200,7 +200,7 @@ class ClassicGroup:
         *,
         requires_known_member_id: bool,
         can_skip_assignment: bool,
-        answer: Deferred[JoinGroupResponse],
+        answer: Pending[JoinGroupResponse],
     ) -> None:
         """Gives the member its answer, now or when the rebalance that it causes is over. KafkaError where it may not
         join.
@@ -244,7 +244,7 @@ class ClassicGroup:
         *,
         requires_known_member_id: bool,
         can_skip_assignment: bool,
-        answer: Deferred[JoinGroupResponse],
+        answer: Pending[JoinGroupResponse],
     ) -> None:
         instance_id = request.group_instance_id
         new_id = f"{instance_id if instance_id is not None else client.client_id}-{uuid.uuid4()}"
@@ -285,7 +285,7 @@ class ClassicGroup:
             is_new=True,
         )
 
-    def _add(self, request: JoinGroupRequest, member: Member, answer: Deferred[JoinGroupResponse]) -> None:
+    def _add(self, request: JoinGroupRequest, member: Member, answer: Pending[JoinGroupResponse]) -> None:
         if not self.members:
             self.protocol_type = request.protocol_type
         self.members[member.member_id] = member
@@ -303,7 +303,7 @@ class ClassicGroup:
         request: JoinGroupRequest,
         client: ClientInfo,
         new_id: str,
-        answer: Deferred[JoinGroupResponse],
+        answer: Pending[JoinGroupResponse],
         *,
         can_skip_assignment: bool,
     ) -> None:
@@ -462,7 +462,7 @@ class ClassicGroup:
 
     # --- SyncGroup
 
-    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> None:
+    def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> None:
         """Gives the member its assignment, now or when the leader has handed it in. KafkaError where it has none."""
         member = self._validated(request.member_id, request.group_instance_id)
         self._ensure_generation(request.generation_id)

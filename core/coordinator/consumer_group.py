@@ -13,9 +13,9 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import TimerHandle
 from core.common.regular_expression import matching
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions

@@ -12,11 +12,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
 from core.coordinator.classic_members import ClassicMembers, classic_members, consumer_members
@@ -83,6 +83,19 @@ class _PendingOffset(NamedTuple):
 
     order: int
     committed: CommittedOffset | None
+
+
+T = TypeVar("T")
+
+
+class _Answer(Pending[T]):
+    """What a member waits for; `otherwise` is the answer if it can't wait any longer."""
+
+    def __init__(self, otherwise: T) -> None:
+        self._otherwise = otherwise
+
+    def value_now(self) -> T:
+        return self._otherwise
 
 
 class GroupCoordinator:
@@ -221,8 +234,8 @@ class GroupCoordinator:
 
     def join(
         self, request: JoinGroupRequest, client: ClientInfo, version: int
-    ) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
-        answer = Deferred(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
+    ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+        answer = _Answer(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
         is_new = False
         try:
             self._ensure_serves(request.group_id)
@@ -289,8 +302,8 @@ class GroupCoordinator:
         classic.rebalance()
         return True
 
-    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
-        answer = Deferred(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+        answer = _Answer(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         try:
             group = self._member_group(request.group_id)
             if isinstance(group, ConsumerGroup):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from core.cluster.metadata_image import TopicImage
-from core.common.deferred import TimerHandle
+from core.common.pending import TimerHandle
 from core.coordinator.group_records import GroupRecord
 from core.records.record_batch import ProducerIdAndEpoch
 
@@ -65,7 +65,7 @@ class GroupEnvironment(Protocol):
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        """As of `core.common.deferred.Schedule`."""
+        """As of `core.common.pending.Schedule`."""
         ...
 
     def ensure_loaded(self, group_id: str) -> None:

@@ -261,7 +261,7 @@ class TransactionCoordinator:
                 self._environment.schedule(_RETRY_MS, again)
             then(completed.producer)
 
-        self._environment.when_flushed(prepared.transactional_id, mark)
+        self._environment.call_when_committed(prepared.transactional_id, mark)
 
     def _keep(self, metadata: TransactionMetadata) -> None:
         """KafkaError where it can't be written: nothing has changed then."""

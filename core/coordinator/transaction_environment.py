@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.common.deferred import TimerHandle
 from core.common.errors import KafkaError
+from core.common.pending import TimerHandle
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
 
@@ -40,7 +40,7 @@ class TransactionEnvironment(Protocol):
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        """As of `core.common.deferred.Schedule`."""
+        """As of `core.common.pending.Schedule`."""
         ...
 
     def next_producer_id(self) -> int:
@@ -55,7 +55,7 @@ class TransactionEnvironment(Protocol):
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """Appends to the id's partition of __transaction_state; KafkaError where that can't be, nothing written."""
 
-    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+    def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         """Calls `then` when what was written of the id is as safe as its topic's flush.messages asks, at once where it
         is already; with an error where it never will be.
         """

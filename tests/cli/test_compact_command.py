@@ -40,7 +40,7 @@ def directory(tmp_path: Path) -> Path:
     broker = open_broker(tmp_path / "data")
     add_topic(broker, "t", cleanup_policy="compact", internal_segment_bytes="3000", delete_retention_ms="60000")
     add_topic(broker, "u")
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     writer = RandomWriter(log, Random(5), NOW, with_nulls=False)
     writer.write(80)
     writer.end_all()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from tests.cli.conftest import ok
+from tests.support.broker import SteeredNode
 from tests.support.server import call_plog
 
 DESCRIBE = ["group", "describe", "etl"]
@@ -24,9 +24,9 @@ ALL = OF_GROUPS + OF_TRANSACTIONS + OF_OPEN_ONES + OF_OTHERS
 def root(tmp_path: Path) -> Path:
     """Two topics, a group and a transactional id."""
     few = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-    broker = Broker(tmp_path / "data", BrokerConfig.parse(few))
-    broker.group_log.ensure_topic()
-    broker.transaction_log.ensure_topic()
+    broker = SteeredNode(tmp_path / "data", BrokerConfig.parse(few))
+    broker.services.group_log.ensure_topic()
+    broker.services.transaction_log.ensure_topic()
     broker.close()
     where = ["--data-dir", str(tmp_path / "data")]
     ok("produce", "t", "--transactional-id", "copier", *where, stdin=b"one\ntwo\n")

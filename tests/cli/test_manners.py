@@ -289,7 +289,7 @@ def test_nothing_heavy_is_imported_to_say_what_there_is(command: list[str]) -> N
 def test_a_listing_over_the_wire_needs_no_columns(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         imported = imported_by(["topic", "list", "--bootstrap-server", server.address])
-    assert not imported & {"pyarrow", "asyncio", "core.broker.broker", "pyspark", "rich"}
+    assert not imported & {"pyarrow", "asyncio", "core.broker.node", "pyspark", "rich"}
 
 
 def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.inspector.file_kind import kind_of
 from core.inspector.findings import Code, Finding
@@ -27,6 +26,7 @@ from core.inspector.recovery_planner import plan_recovery
 from core.inspector.verify import verify
 from core.log.file_names import LOG_START_OFFSET_CHECKPOINT, parse_offset_file_name
 from tests.support.bad_disk import break_disk, refuse
+from tests.support.broker import SteeredNode
 from tests.support.golden import GOLDEN
 from tests.support.logs import fingerprint
 from tests.support.server import call_plog
@@ -629,12 +629,12 @@ def test_a_server_says_why_a_log_is_offline(data_dir: Path) -> None:
     """Nothing is appended where offsets may be that can't be read; other logs are served."""
     broken = data_dir / f"{OTHER}-0" / "00000000000000000400.log"
     broken.mkdir()
-    broker = Broker(data_dir, BrokerConfig())
+    broker = SteeredNode(data_dir, BrokerConfig())
     try:
-        assert [str(partition) for partition in broker.log_manager.offline] == [f"{OTHER}-0"]
-        (reason,) = broker.log_manager.offline.values()
+        assert [str(partition) for partition in broker.services.log_manager.offline] == [f"{OTHER}-0"]
+        (reason,) = broker.services.log_manager.offline.values()
         assert str(reason) == f"could not read {broken}: is a directory (errno 21)"
-        assert [str(partition) for partition in broker.log_manager.logs] == [f"{BROKEN}-0"]
+        assert [str(partition) for partition in broker.services.log_manager.logs] == [f"{BROKEN}-0"]
     finally:
         broker.close()
 
@@ -642,9 +642,9 @@ def test_a_server_says_why_a_log_is_offline(data_dir: Path) -> None:
 def test_a_server_that_only_reads_serves_the_rest(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = data_dir / f"{OTHER}-0" / "00000000000000000400.log"
     os.mkfifo(broken)
-    broker = Broker(data_dir, BrokerConfig(), is_read_only=True)
+    broker = SteeredNode(data_dir, BrokerConfig(), is_read_only=True)
     try:
-        assert {str(partition): log.log_end_offset for partition, log in broker.log_manager.logs.items()}[
+        assert {str(partition): log.log_end_offset for partition, log in broker.services.log_manager.logs.items()}[
             f"{OTHER}-0"
         ] == 330
         assert f"could not read {broken}: is a named pipe, no regular file (errno 22); it is passed over" in caplog.text

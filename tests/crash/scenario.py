@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
@@ -15,7 +14,7 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.support.broker import Timers, add_topic, ask, fetch, produce
+from tests.support.broker import SteeredNode, Timers, add_topic, ask, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all
 
@@ -54,10 +53,10 @@ class Scenario:
         self.producer_ids: list[tuple[int, int]] = []
         self._broker = self._open()
 
-    def _open(self) -> Broker:
-        broker = Broker(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
+    def _open(self) -> SteeredNode:
+        broker = SteeredNode(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
         self._timers = Timers()
-        broker.schedule = self._timers
+        broker.runtime.use(schedule=self._timers)
         return broker
 
     @property
@@ -96,7 +95,7 @@ class Scenario:
             self._look(topic)
 
     def _log(self, name: str) -> PartitionLog:
-        return self._broker.replicas.find(name, 0).log
+        return self._broker.services.replicas.find(name, 0).log
 
     def flush(self, name: str) -> None:
         self._log(name).flush()
@@ -113,21 +112,21 @@ class Scenario:
         for topic in self.topics.values():
             if topic.delete_begun == NEVER:
                 topic.trims.append((self.now, len(topic.produced)))
-        self._broker.apply_retention()
+        self._broker.housekeeping.apply_retention()
 
     def delete(self, name: str) -> None:
         self.topics[name].delete_begun = self.now
-        self._broker.delete_topic(name)
+        self._broker.services.topics.delete(name)
         self.topics[name].deleted = self.now
 
     def take_producer_id(self) -> int:
-        producer_id = self._broker.next_producer_id()
+        producer_id = self._broker.services.transaction_log.next_producer_id()
         self.producer_ids.append((self.now, producer_id))
         return producer_id
 
     def housekeep(self, after_ms: int) -> None:
         self.clock.advance(after_ms)
-        self._broker.housekeep()
+        self._broker.housekeeping.step()
 
     def restart(self, *, is_clean: bool) -> None:
         if is_clean:
@@ -145,17 +144,17 @@ class Scenario:
 
     def check(self, directory: Path, at: int, *, is_power_cut: bool) -> None:
         """A broker opens what `at` operations left there, and keeps what was promised by then."""
-        broker = Broker(directory, BrokerConfig(), clock=self.clock)
+        broker = SteeredNode(directory, BrokerConfig(), clock=self.clock)
         try:
             for topic in self._lives:
                 self._check_topic(broker, topic, at, is_power_cut=is_power_cut)
             given = {producer_id for when, producer_id in self.producer_ids if when <= at}
-            assert broker.next_producer_id() not in given
+            assert broker.services.transaction_log.next_producer_id() not in given
         finally:
             broker.close()
 
-    def _check_topic(self, broker: Broker, topic: TopicPromises, at: int, *, is_power_cut: bool) -> None:
-        is_there = topic.name in broker.image.topics
+    def _check_topic(self, broker: SteeredNode, topic: TopicPromises, at: int, *, is_power_cut: bool) -> None:
+        is_there = topic.name in broker.services.image.topics
         if topic.created <= at < topic.delete_begun:
             assert is_there, f"{topic.name} is gone"
         if topic.deleted <= at and not any(
@@ -164,7 +163,7 @@ class Scenario:
             assert not is_there, f"{topic.name} is back"
         if not is_there or not topic.create_begun <= at < topic.delete_begun:
             return
-        log = broker.replicas.find(topic.name, 0).log
+        log = broker.services.replicas.find(topic.name, 0).log
         log.check_invariants()
         for segment in log.segments:
             segment.offset_index.sanity_check()
@@ -177,7 +176,7 @@ class Scenario:
         assert log.log_start_offset >= max((offset for done, offset in topic.trimmed if done <= at), default=0)
         assert log.log_start_offset <= trimmed or promised_end <= trimmed
         if topic.created <= at and topic.is_flushed_first:
-            assert broker.image.topic_configs(topic.name)["flush.messages"] == "1"
+            assert broker.services.image.topic_configs(topic.name)["flush.messages"] == "1"
 
     def _promised_end(self, topic: TopicPromises, at: int, *, is_power_cut: bool) -> int:
         acknowledged = sum(when <= at for when in topic.acknowledged)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
+from core.broker.loop_runtime import LoopRuntime
 from core.broker.socket_server import SocketServer
 from core.cluster.partition import Partition
 from core.common.clock import SystemClock
@@ -26,7 +26,7 @@ from core.common.endpoint import Endpoint
 from core.common.filesystem import File, FileSystem
 from core.log.partition_log import AppendResult
 from core.records.record_batch import RecordBatch
-from tests.support.broker import add_topic
+from tests.support.broker import SteeredNode, add_topic
 from tests.support.logs import read_all
 from tests.support.oracle import java_command, requires_kafka
 
@@ -68,8 +68,8 @@ class ThreadedServer:
 
     def start(self, disk: FailingSync) -> None:
         self.disk = disk
-        self.broker = Broker(self._directory, BrokerConfig(), clock=SystemClock(), filesystem=disk)
-        if "t" not in self.broker.image.topics:
+        self.broker = SteeredNode(self._directory, BrokerConfig(), clock=SystemClock(), filesystem=disk)
+        if "t" not in self.broker.services.image.topics:
             add_topic(self.broker, flush_messages="1")
         is_ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(is_ready)))
@@ -78,7 +78,8 @@ class ThreadedServer:
 
     async def _serve(self, is_ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
-        self._server = SocketServer(self.broker, self._endpoint)
+        runtime = self.broker.runtime.follow(LoopRuntime(self._loop, self._directory))
+        self._server = SocketServer(self.broker, runtime, self._endpoint)
         await self._server.start()
         self._endpoint = self._server.endpoint
         is_ready.set()
@@ -156,8 +157,8 @@ def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path, monkeypatc
         server.start(FailingSync())
         assert producer.flush(ANSWER_SECONDS) == 0
     server.kill()
-    broker = Broker(tmp_path, BrokerConfig(), clock=SystemClock())
-    values = [record.value for record in read_all(broker.replicas.find("t", 0).log)]
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=SystemClock())
+    values = [record.value for record in read_all(broker.services.replicas.find("t", 0).log)]
     broker.close()
     assert not failed
     assert acknowledged == sent
@@ -198,8 +199,8 @@ def test_javas_producer_and_flushes_that_fail(tmp_path: Path, monkeypatch: pytes
     finally:
         producer.kill()
     server.kill()
-    broker = Broker(tmp_path, BrokerConfig(), clock=SystemClock())
-    values = [record.value for record in read_all(broker.replicas.find("t", 0).log)]
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=SystemClock())
+    values = [record.value for record in read_all(broker.services.replicas.find("t", 0).log)]
     broker.close()
     assert values == sent
     assert any(len(sequences) > 1 for sequences in arrivals.values())

@@ -12,21 +12,20 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.pending_answer import PendingAnswer
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.descriptors import Shares
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.filesystem import Buffer, FileSystem
+from core.common.pending import Pending
 from core.log import open_files
 from core.protocol.primitives import Piece
 from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import AskingFile, AskingFileSystem
-from tests.support.broker import PRODUCE_BY_NAME, decode, fetch, produce_request, send
+from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
 
 DAY_MS = 86_400_000
@@ -64,11 +63,11 @@ class Life:
         self.refused = 0
         self.broker = self.open()
 
-    def open(self) -> Broker:
+    def open(self) -> SteeredNode:
         """Again where the disk refuses: a person would do so."""
         while True:
             try:
-                return Broker(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
+                return SteeredNode(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
             except AccessError:
                 self.refused += 1
 
@@ -78,7 +77,7 @@ class Life:
         is_perhaps_made = False
         while True:
             try:
-                self.broker.create_topic(NewTopic(name, 1, configs=settings))
+                self.broker.services.topics.create(NewTopic(name, 1, configs=settings))
             except KafkaError as error:
                 if is_perhaps_made and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     break
@@ -105,7 +104,7 @@ class Life:
     def housekeep(self) -> None:
         """What the server's loop does, every second."""
         try:
-            self.broker.housekeep()
+            self.broker.housekeeping.step()
         except OSError:
             self.refused += 1
 
@@ -116,7 +115,7 @@ class Life:
     def check(self) -> None:
         for name, acknowledged in self.acknowledged.items():
             assert fetch(self.broker, 0, name).error_code == 0
-            log = self.broker.replicas.find(name, 0).log
+            log = self.broker.services.replicas.find(name, 0).log
             log.check_invariants()
             records = {record.offset: record.value for record in read_all(log, log.log_start_offset)}
             assert {o: records.get(o) for o in acknowledged if o >= log.log_start_offset} == {
@@ -125,12 +124,12 @@ class Life:
             assert sorted(records) == list(range(log.log_start_offset, log.log_end_offset))
 
 
-def produce_now(broker: Broker, batch: RecordBatch, topic: str) -> PartitionProduceResponse:
+def produce_now(broker: SteeredNode, batch: RecordBatch, topic: str) -> PartitionProduceResponse:
     """As `produce`; an answer that waits has its time up."""
     answer = send(broker, PRODUCE, produce_request(batch, topic), PRODUCE_BY_NAME)
-    if isinstance(answer, PendingAnswer):
+    if isinstance(answer, Pending):
         ready: list[list[Piece]] = []
-        answer.on_ready = ready.append
+        answer.on_value = ready.append
         answer.complete_now()
         answer = ready.pop()
     return decode(PRODUCE, answer, PRODUCE_BY_NAME).responses[0].partition_responses[0]
@@ -145,8 +144,8 @@ def live(life: Life) -> None:
     life.housekeep()
     life.produce("b", 3)
     try:
-        life.broker.create_topic(NewTopic("c", 1))
-        life.broker.delete_topic("c")
+        life.broker.services.topics.create(NewTopic("c", 1))
+        life.broker.services.topics.delete("c")
     except KafkaError:
         life.refused += 1
     life.restart()
@@ -233,7 +232,7 @@ def test_no_descriptor_is_left_at_any_open(
     for number in range(0, total, WINDOW):
         life, count = lived(number)
         assert count > number
-        served = life.broker.replicas.partitions
+        served = life.broker.services.replicas.partitions
         assert {name.topic for name in served} >= {"a", "b"}, (number, "none goes offline for it")
         life.check()
         life.restart()
@@ -283,5 +282,5 @@ def test_a_folder_that_is_removed_under_a_broker(tmp_path: Path) -> None:
     assert life.refused
     life.produce("b", 6)
     assert len(life.acknowledged["b"]) == 8
-    life.broker.apply_retention()
+    life.broker.housekeeping.apply_retention()
     life.broker.close()

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.clock import ManualClock
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
 from core.protocol.api import Api
@@ -32,7 +31,7 @@ from core.protocol.schema.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker import Background, Timers, add_topic, decode, send
+from tests.support.broker import Background, SteeredNode, Timers, add_topic, decode, send
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch
 
@@ -66,20 +65,20 @@ class TransactionLife:
 
     def _open(self) -> None:
         config = BrokerConfig.parse(_SETTINGS)
-        self.broker = Broker(self.directory, config, clock=self.clock, filesystem=self.disk)
+        self.broker = SteeredNode(self.directory, config, clock=self.clock, filesystem=self.disk)
         self._flushing = Background()
-        self.broker.run_flush = self._flushing
-        self.broker.schedule = self._timers = Timers()
-        self.broker.transaction_log.load_all()
+        self.broker.runtime.use(run_flush=self._flushing)
+        self.broker.runtime.schedule = self._timers = Timers()
+        self.broker.services.transaction_log.load_all()
         self._sequences = [0, 0]
 
     def _ask(self, api: Api[Any, Any], request: Any, version: int | None = None) -> Any:
         """As of `tests.support.broker.ask`; flushes are done one after the other until there is an answer."""
         version = api.versions.last if version is None else version
         answer = send(self.broker, api, request, version)
-        if isinstance(answer, PendingAnswer):
+        if isinstance(answer, Pending):
             answers: list[Any] = []
-            answer.on_ready = answers.append
+            answer.on_value = answers.append
             while not answers:
                 self._go_on()
             answer = answers[0]
@@ -151,12 +150,12 @@ class TransactionLife:
     # --- what must hold afterwards
 
     def check(self, directory: Path, at: int) -> None:
-        broker = Broker(directory, BrokerConfig.parse(_SETTINGS), clock=self.clock)
+        broker = SteeredNode(directory, BrokerConfig.parse(_SETTINGS), clock=self.clock)
         try:
-            broker.transaction_log.load_all()
-            if broker.transaction_log._kept.numbers:
-                broker.transactions.init_producer_id(ID, 60_000)
-            if "out" not in broker.image.topics or len(broker.image.topics["out"].partitions) < 2:
+            broker.services.transaction_log.load_all()
+            if broker.services.transaction_log._kept.numbers:
+                broker.services.transactions.init_producer_id(ID, 60_000)
+            if "out" not in broker.services.image.topics or len(broker.services.image.topics["out"].partitions) < 2:
                 assert not self.begun or at < self.begun[0]
                 return
             seen = [self._committed(broker, directory, number) for number in (0, 1)]
@@ -166,22 +165,22 @@ class TransactionLife:
                     assert (number in seen[0]) == (number in self.commits), f"transaction {number}"
             assert set(seen[0]) <= self.commits, "what was never committed is there"
             assert seen[0] == sorted(seen[0])
-            if "__consumer_offsets" in broker.image.topics:
+            if "__consumer_offsets" in broker.services.image.topics:
                 self._ensure_nothing_open(broker, "__consumer_offsets", 0)
-                offsets = broker.groups.offsets(GROUP)
+                offsets = broker.services.groups.offsets(GROUP)
                 found = offsets.get(TopicPartition("source", 0))
                 assert (found.offset if found else 0) == (seen[0][-1] + 1 if seen[0] else 0)
         finally:
             broker.close()
 
-    def _committed(self, broker: Broker, directory: Path, number: int) -> list[int]:
+    def _committed(self, broker: SteeredNode, directory: Path, number: int) -> list[int]:
         self._ensure_nothing_open(broker, "out", number)
         reader = PartitionReader(directory / f"out-{number}", log_start_offset=0)
         values = [int(r.value or b"") for batch in reader.read(0, reader.end_offset) for r in batch.records()]
         return list(dict.fromkeys(values))
 
-    def _ensure_nothing_open(self, broker: Broker, topic: str, number: int) -> None:
-        partition = broker.replicas.find(topic, number)
+    def _ensure_nothing_open(self, broker: SteeredNode, topic: str, number: int) -> None:
+        partition = broker.services.replicas.find(topic, number)
         assert partition.end_offset(READ_COMMITTED) == partition.end_offset(READ_UNCOMMITTED), "it is stuck"
 
 

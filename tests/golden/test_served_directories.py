@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from tests.golden.test_kafka_directories import UNDAMAGED
-from tests.support.broker import add_topic, fetch, open_broker
+from tests.support.broker import SteeredNode, add_topic, fetch, open_broker
 from tests.support.golden import GOLDEN, GoldenRecord, case, directories
 from tests.support.logs import NOW, fingerprint
 
 DAY_MS = 86_400_000
 
 
-def served(broker: Broker, topic: str, start: int, end: int) -> tuple[list[Record], int | None]:
+def served(broker: SteeredNode, topic: str, start: int, end: int) -> tuple[list[Record], int | None]:
     """What a client gets of offsets [start, end); and the offset where it is told of damage, if it is."""
     records: list[Record] = []
     offset = start
@@ -63,21 +62,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["read-only", "for good"])
-def broker(folders: Path, request: pytest.FixtureRequest) -> Iterator[Broker]:
+def broker(folders: Path, request: pytest.FixtureRequest) -> Iterator[SteeredNode]:
     """Years later, by a server whose own retention is a day."""
     config = BrokerConfig.parse({"log.retention.ms": str(DAY_MS)})
     is_read_only = request.param == "read-only"
-    opened = Broker(folders, config, clock=ManualClock(NOW + 9999 * DAY_MS), is_read_only=is_read_only)
+    opened = SteeredNode(folders, config, clock=ManualClock(NOW + 9999 * DAY_MS), is_read_only=is_read_only)
     yield opened
     opened.close()
 
 
-def test_every_folder_without_metadata(broker: Broker, folders: Path) -> None:
+def test_every_folder_without_metadata(broker: SteeredNode, folders: Path) -> None:
     before = fingerprint(folders)
-    broker.apply_retention()
+    broker.housekeeping.apply_retention()
     for golden in UNDAMAGED:
         truth = golden.truth
-        log = broker.replicas.find(golden.name, 0).log
+        log = broker.services.replicas.find(golden.name, 0).log
         assert (log.log_start_offset, log.log_end_offset) == (truth["begin_offset"], truth["high_watermark"])
         records, damaged = served(broker, golden.name, truth["begin_offset"], truth["high_watermark"])
         assert damaged is None
@@ -99,7 +98,7 @@ def test_a_damaged_folder_after_a_crash(directory: Path, tmp_path: Path) -> None
         if path.name != "partition.metadata":
             shutil.copy(path, tmp_path / f"{name}-0")
     again = open_broker(tmp_path)
-    log = again.replicas.find(name, 0).log
+    log = again.services.replicas.find(name, 0).log
     if name == "c_bad_magic":
         end_offset, expected = 17, [record for record in case(name).records() if record.offset < 17]
     else:

@@ -125,7 +125,7 @@ class Retold:
     def write(self, transactional_id: str, value: bytes | None) -> None:
         self.written.append((transaction_key(transactional_id), value))
 
-    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+    def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         then(None)
 
     def write_markers(
@@ -226,5 +226,5 @@ def test_a_broker_on_the_directory_says_of_each_id_what_kafka_wrote_last(tmp_pat
             said["transactionStartTimestampMs"],
         )
         assert found.transaction_state == TransactionState(said["transactionStatus"]).text
-    assert broker.next_producer_id() > max(said["producerId"] for said in last.values())
+    assert broker.services.transaction_log.next_producer_id() > max(said["producerId"] for said in last.values())
     broker.close()

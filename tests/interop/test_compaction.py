@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from core.broker.broker import Broker
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.filesystem import FileSystem
@@ -25,7 +24,7 @@ from core.log.log_loader import LogSettings, load_log
 from core.records.batches import Batch, iter_batches
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
-from tests.support.broker import add_topic, open_broker
+from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
@@ -45,10 +44,10 @@ def is_compressed(tp: TopicPartition) -> bool:
     return tp.topic != "plain" and len(CODECS[tp.partition % 3]) > 1
 
 
-def write(broker: Broker, topic: str, seed: int, *, is_last: bool) -> None:
+def write(broker: SteeredNode, topic: str, seed: int, *, is_last: bool) -> None:
     for number in range(PARTITIONS):
         random = Random(f"{topic} {seed} {number}")
-        log = broker.replicas.find(topic, number).log
+        log = broker.services.replicas.find(topic, number).log
         writer = RandomWriter(
             log,
             random,
@@ -170,10 +169,12 @@ def write_turn(root: Path, turn: int) -> None:
             add_topic(
                 broker, topic, PARTITIONS, internal_segment_bytes=str(SEGMENT_BYTES[topic]), index_interval_bytes="300"
             )
-        broker.set_configs(ConfigResourceType.TOPIC, topic, {"cleanup.policy": "delete"})  # takes records without keys
+        broker.services.configs.set(
+            ConfigResourceType.TOPIC, topic, {"cleanup.policy": "delete"}
+        )  # takes records without keys
         write(broker, topic, turn, is_last=turn == 3)
         configs = {"cleanup.policy": "compact", "retention.ms": "-1", "delete.retention.ms": str(retention_ms)}
-        broker.set_configs(ConfigResourceType.TOPIC, topic, {"min.cleanable.dirty.ratio": "0.001", **configs})
+        broker.services.configs.set(ConfigResourceType.TOPIC, topic, {"min.cleanable.dirty.ratio": "0.001", **configs})
     broker.close()
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker import Broker
-from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.errors import AccessError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.delete_records import (
     DELETE_RECORDS,
@@ -28,7 +27,17 @@ from core.protocol.schema.delete_records import (
 )
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from core.records.record_batch import RecordBatch
-from tests.support.broker import PRODUCE_BY_NAME, Background, Timers, add_topic, ask, decode, open_broker, send
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    Background,
+    SteeredNode,
+    Timers,
+    add_topic,
+    ask,
+    decode,
+    open_broker,
+    send,
+)
 from tests.support.logs import NOW, make_batch, make_marker
 
 TOPICS = {"plain": 3, "flushed": 2, "small": 2}
@@ -82,15 +91,15 @@ class Waiting:
     """A fetch, and its answer once there is one; `whole` is what it stands for if it is of a session."""
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, whole: FetchRequest, session: Session | None = None
+        self, broker: SteeredNode, request: FetchRequest, whole: FetchRequest, session: Session | None = None
     ) -> None:
         self.whole = whole
         self.session = session
         self.answer: Any = None
         answer = send(broker, FETCH, request, PRODUCE_BY_NAME)
-        self.pending = answer if isinstance(answer, PendingAnswer) else None
+        self.pending = answer if isinstance(answer, Pending) else None
         if self.pending is not None:
-            self.pending.on_ready = self._keep
+            self.pending.on_value = self._keep
         else:
             self._keep(answer)
 
@@ -114,8 +123,8 @@ class World:
         self.clock = ManualClock(NOW)
         self.broker = open_broker(directory, self.clock, log_retention_ms="-1")
         self.disk = Background()
-        self.broker.run_flush = self.disk
-        self.broker.schedule = Timers()
+        self.broker.runtime.use(run_flush=self.disk)
+        self.broker.runtime.use(schedule=Timers())
         add_topic(self.broker, "plain", TOPICS["plain"])
         add_topic(self.broker, "flushed", TOPICS["flushed"], plog_visible_after_flush="true")
         add_topic(self.broker, "small", TOPICS["small"], internal_segment_bytes="1200", retention_bytes="1000")
@@ -184,7 +193,7 @@ class World:
         topics = [
             FetchTopic(topic, partitions=[self.wanted(topic, number)])
             for topic, number in wanted
-            if TopicPartition(topic, number) in self.broker.replicas.partitions
+            if TopicPartition(topic, number) in self.broker.services.replicas.partitions
         ]
         return FetchRequest(
             max_wait_ms=500,
@@ -195,7 +204,7 @@ class World:
         )
 
     def wanted(self, topic: str, number: int) -> FetchPartition:
-        log = self.broker.replicas.find(topic, number).log
+        log = self.broker.services.replicas.find(topic, number).log
         offset = self.random.choice((log.log_start_offset, log.high_watermark, log.log_end_offset))
         limit = self.random.choice((1, 100, 150, 1000, 1 << 20))
         return FetchPartition(number, fetch_offset=offset, partition_max_bytes=limit)
@@ -213,11 +222,11 @@ class World:
     # --- what happens
 
     def some_partition(self) -> Any:
-        return self.random.choice(list(self.broker.replicas.partitions.values()) or [None])
+        return self.random.choice(list(self.broker.services.replicas.partitions.values()) or [None])
 
     def append(self, batch: RecordBatch, partition: Any, *, from_client: bool = True) -> None:
-        self.broker.replicas.append(partition, batch, required_acks=-1, from_client=from_client)
-        self.broker.replicas.notify([partition.log.partition])
+        self.broker.services.replicas.append(partition, batch, required_acks=-1, from_client=from_client)
+        self.broker.services.replicas.notify([partition.log.partition])
 
     def records(self) -> None:
         partition = self.some_partition()
@@ -240,7 +249,7 @@ class World:
         if self.open:
             topic, number, producer = key = self.random.choice(sorted(self.open))
             self.open.discard(key)
-            partition = self.broker.replicas.partitions.get(TopicPartition(topic, number))
+            partition = self.broker.services.replicas.partitions.get(TopicPartition(topic, number))
             if partition is not None:
                 self.append(make_marker(producer, is_commit=self.random.random() < 0.5), partition, from_client=False)
 
@@ -250,21 +259,21 @@ class World:
 
     def delete_records(self) -> None:
         topic, number = self.some_partition().log.partition
-        log = self.broker.replicas.find(topic, number).log
+        log = self.broker.services.replicas.find(topic, number).log
         offset = self.random.randint(log.log_start_offset, log.high_watermark)
         request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, offset)])])
         assert ask(self.broker, DELETE_RECORDS, request).topics[0].partitions[0].error_code == 0
 
     def retention(self) -> None:
-        self.broker.apply_retention()
+        self.broker.housekeeping.apply_retention()
 
     def delete_topic(self) -> None:
-        if self.random.random() < 0.1 and len(self.broker.image.topics) > 1:
-            self.broker.delete_topic(self.random.choice(sorted(self.broker.image.topics)))
+        if self.random.random() < 0.1 and len(self.broker.services.image.topics) > 1:
+            self.broker.services.topics.delete(self.random.choice(sorted(self.broker.services.image.topics)))
 
     def go_offline(self) -> None:
-        if self.random.random() < 0.1 and len(self.broker.replicas.partitions) > 1:
-            self.broker.replicas.take_offline(self.some_partition(), AccessError("gone", where="there"))
+        if self.random.random() < 0.1 and len(self.broker.services.replicas.partitions) > 1:
+            self.broker.services.replicas.take_offline(self.some_partition(), AccessError("gone", where="there"))
 
     def client_leaves(self) -> None:
         if self.waiting and self.random.random() < 0.3:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.pending_answer import PendingAnswer
+from core.broker.loop_runtime import LoopRuntime
+from core.broker.node import Node
+from core.broker.runtime import ImmediateRuntime
+from core.broker.turns import Turns
 from core.cluster.controller import NewTopic
-from core.common.clock import Clock, ManualClock
+from core.common.background import RunInBackground, run_now
+from core.common.clock import Clock, ManualClock, SystemClock
+from core.common.pending import Pending, Schedule, TimerHandle
 from core.log.file_records import FileRegion
 from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
@@ -82,29 +86,96 @@ class Background:
             then()
 
 
-def open_broker(directory: Path, clock: Clock | None = None, **settings: str) -> Broker:
+class SteeredRuntime:
+    """A `Runtime` whose parts a test exchanges while the node is open; what is in force at a call counts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.turns: Turns | None = None
+        self._schedule: Schedule = ImmediateRuntime().schedule
+        self._run_in_background: RunInBackground = run_now
+        self._run_flush: RunInBackground = run_now
+        self._run_cleaning: RunInBackground = run_now
+        self._run_loading: RunInBackground = run_now
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        return self._schedule(delay_ms, function)
+
+    def run_in_background(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        self._run_in_background(work, then)
+
+    def run_flush(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        self._run_flush(work, then)
+
+    def run_cleaning(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        self._run_cleaning(work, then)
+
+    def run_loading(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        self._run_loading(work, then)
+
+    def follow(self, runtime: LoopRuntime) -> LoopRuntime:
+        """Does everything as that one does, for a server of the node."""
+        self.turns = runtime.turns
+        self.use(
+            schedule=runtime.schedule,
+            run_in_background=runtime.run_in_background,
+            run_flush=runtime.run_flush,
+            run_cleaning=runtime.run_cleaning,
+            run_loading=runtime.run_loading,
+        )
+        return runtime
+
+    def use(
+        self,
+        *,
+        schedule: Schedule | None = None,
+        run_in_background: RunInBackground | None = None,
+        run_flush: RunInBackground | None = None,
+        run_cleaning: RunInBackground | None = None,
+        run_loading: RunInBackground | None = None,
+    ) -> None:
+        """Exchanges what is given."""
+        self._schedule = schedule or self._schedule
+        self._run_in_background = run_in_background or self._run_in_background
+        self._run_flush = run_flush or self._run_flush
+        self._run_cleaning = run_cleaning or self._run_cleaning
+        self._run_loading = run_loading or self._run_loading
+
+
+class SteeredNode(Node):
+    """A node that does its work at once, unless the test says otherwise to its `runtime`."""
+
+    def __init__(self, directory: Path, config: BrokerConfig, *, clock: Clock | None = None, **how: Any) -> None:
+        """`how` is as for `Node`."""
+        self.runtime = SteeredRuntime(clock or SystemClock())
+        super().__init__(directory, config, runtime=self.runtime, **how)
+
+
+def open_broker(
+    directory: Path, clock: Clock | None = None, *, is_read_only: bool = False, **settings: str
+) -> SteeredNode:
     """`settings` by Kafka's names, with _ for a dot."""
     config = BrokerConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
     assert not config.unknown
-    return Broker(directory, config, clock=clock or ManualClock(NOW))
+    return SteeredNode(directory, config, clock=clock or ManualClock(NOW), is_read_only=is_read_only)
 
 
-def add_topic(broker: Broker, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
+def add_topic(broker: SteeredNode, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
     """Gives the topic's id."""
     settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
-    return broker.create_topic(NewTopic(name, partitions, configs=settings)).topic_id
+    return broker.services.topics.create(NewTopic(name, partitions, configs=settings)).topic_id
 
 
-def send(broker: Broker, api: Api[Req, Res], request: Req, version: int) -> Any:  # pieces, PendingAnswer or None
+def send(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int) -> Any:  # pieces, Pending or None
     frame = encode_request(api, version, 77, "test", request)
     return broker.dispatcher.handle(memoryview(bytearray(frame))[4:])
 
 
-def ask(broker: Broker, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
+def ask(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
     """The answer; in the latest version where none is given."""
     version = api.versions.last if version is None else version
     answer = send(broker, api, request, version)
-    assert not isinstance(answer, PendingAnswer), "the answer waits"
+    assert not isinstance(answer, Pending), "the answer waits"
     assert answer is not None
     return decode(api, answer, version)
 
@@ -124,13 +195,13 @@ def produce_request(batch: RecordBatch | bytes, topic: str = "t", partition: int
 
 
 def produce(
-    broker: Broker, batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1
+    broker: SteeredNode, batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1
 ) -> PartitionProduceResponse:
     response = ask(broker, PRODUCE, produce_request(batch, topic, partition, acks), PRODUCE_BY_NAME)
     return response.responses[0].partition_responses[0]
 
 
-def produce_values(broker: Broker, *values: bytes, topic: str = "t", partition: int = 0) -> None:
+def produce_values(broker: SteeredNode, *values: bytes, topic: str = "t", partition: int = 0) -> None:
     """A batch of each value."""
     for value in values:
         assert produce(broker, make_batch(value), topic, partition).error_code == 0
@@ -145,7 +216,7 @@ def fetch_request(
     return FetchRequest(topics=[FetchTopic(topic, partitions=[wanted])], **fields)
 
 
-def fetch(broker: Broker, offset: int, topic: str = "t", partition: int = 0, **fields: Any) -> PartitionData:
+def fetch(broker: SteeredNode, offset: int, topic: str = "t", partition: int = 0, **fields: Any) -> PartitionData:
     response = ask(broker, FETCH, fetch_request(offset, topic, partition, **fields), PRODUCE_BY_NAME)
     assert response.error_code == 0
     return response.responses[0].partitions[0]

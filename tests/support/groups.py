@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from core.cluster.metadata_image import TopicImage
 from core.common.clock import ManualClock
-from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_environment import ClientInfo, GroupConfig
 from core.coordinator.group_records import GroupRecord
@@ -98,12 +98,12 @@ class GroupWorld:
 class Joined:
     """A JoinGroup request that was sent; `response` once it is answered."""
 
-    def __init__(self, response: JoinGroupResponse | Deferred[JoinGroupResponse]) -> None:
+    def __init__(self, response: JoinGroupResponse | Pending[JoinGroupResponse]) -> None:
         self._answer = response
 
     @property
     def response(self) -> JoinGroupResponse | None:
-        return self._answer.value if isinstance(self._answer, Deferred) else self._answer
+        return self._answer.value if isinstance(self._answer, Pending) else self._answer
 
     @property
     def answered(self) -> JoinGroupResponse:
@@ -112,12 +112,12 @@ class Joined:
 
 
 class Synced:
-    def __init__(self, response: SyncGroupResponse | Deferred[SyncGroupResponse]) -> None:
+    def __init__(self, response: SyncGroupResponse | Pending[SyncGroupResponse]) -> None:
         self._answer = response
 
     @property
     def response(self) -> SyncGroupResponse | None:
-        return self._answer.value if isinstance(self._answer, Deferred) else self._answer
+        return self._answer.value if isinstance(self._answer, Pending) else self._answer
 
     @property
     def answered(self) -> SyncGroupResponse:

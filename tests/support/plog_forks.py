@@ -22,7 +22,7 @@ _MODULES = (
     "cli.produce_request",
     "cli.consume_request",
     "cli.commands.dump_segment",
-    "core.broker.broker",
+    "core.broker.node",
     "core.client.kafka_client",
     "core.client.admin",
     "core.inspector.recovery_planner",

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed, when_flushed
+from core.broker.commit_wait import Uncommitted, when_committed
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.broker.transaction_guard import code_for_client
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import RAISES_EPOCH
 from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -25,9 +28,6 @@ from core.protocol.schema.add_partitions_to_txn import (
 )
 from core.records.record_batch import ProducerIdAndEpoch
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
@@ -35,8 +35,8 @@ Results = dict[TopicPartition, ErrorCode]
 
 
 def handle(
-    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> AddPartitionsToTxnResponse | DelayedFlush:
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     transactions = request.transactions
     if not is_batched:
@@ -49,28 +49,27 @@ def handle(
             )
         ]
     answered = []
-    unflushed = []
+    waiting: list[Uncommitted] = []
     for transaction in transactions:
-        results = _add(broker, transaction, context.api_version)
+        results = _add(services, transaction, context.api_version)
         topics = _topic_results(transaction, results)
         answered.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
-        unflushed += _unflushed(broker, transaction, topics)
+        waiting += _find_uncommitted(services, transaction, topics)
     if is_batched:
         answer = AddPartitionsToTxnResponse(results_by_transaction=answered)
     else:
         answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
-    waited: AddPartitionsToTxnResponse | DelayedFlush = when_flushed(broker, answer, unflushed)
-    return waited
+    return when_committed(services.replicas, waiting, answer)
 
 
-def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
+def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
     """What became of each partition; of all of them nothing where one is not known."""
     names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     missing = {
         name
         for name in names
-        if (topic := broker.image.topics.get(name.topic)) is None or name.partition not in topic.partitions
+        if (topic := services.image.topics.get(name.topic)) is None or name.partition not in topic.partitions
     }
     if missing:
         return {
@@ -78,21 +77,21 @@ def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: in
             for name in names
         }
     if transaction.verify_only:
-        return {name: _verify(broker, transaction.transactional_id, producer, name) for name in names}
+        return {name: _verify(services, transaction.transactional_id, producer, name) for name in names}
     if not names:
         return {}
     client_version = RAISES_EPOCH if version >= _FIRST_BATCHED_VERSION else 0
     try:
-        broker.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)
+        services.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)
     except KafkaError as error:
         knows_fenced = version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
         return dict.fromkeys(names, code_for_client(error.code, knows_fenced=knows_fenced))
     return dict.fromkeys(names, ErrorCode.NONE)
 
 
-def _verify(broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition) -> ErrorCode:
+def _verify(services: Services, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition) -> ErrorCode:
     try:
-        broker.transactions.ensure_in_transaction(transactional_id, producer, name)
+        services.transactions.ensure_in_transaction(transactional_id, producer, name)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
@@ -111,15 +110,18 @@ def _topic_results(transaction: AddPartitionsToTxnTransaction, results: Results)
     ]
 
 
-def _unflushed(
-    broker: Broker, transaction: AddPartitionsToTxnTransaction, topics: Sequence[AddPartitionsToTxnTopicResult]
-) -> list[Unflushed]:
+def _find_uncommitted(
+    services: Services, transaction: AddPartitionsToTxnTransaction, topics: Sequence[AddPartitionsToTxnTopicResult]
+) -> list[Uncommitted]:
     results = [result for topic in topics for result in topic.results_by_partition]
     if transaction.verify_only or any(result.partition_error_code for result in results):
         return []
-    return broker.transaction_log.unflushed(transaction.transactional_id, partial(_refuse, results))
+    return services.transaction_log.find_uncommitted(transaction.transactional_id, partial(_refuse, results))
 
 
 def _refuse(results: list[AddPartitionsToTxnPartitionResult], _code: ErrorCode) -> None:
     for result in results:
         result.partition_error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+SERVES = ServedApi(ADD_PARTITIONS_TO_TXN, handle, Needs.NOTHING)

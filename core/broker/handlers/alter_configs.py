@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from core.broker.config_resources import ensure_named_once, find_config_resource
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.alter_configs import (
+    ALTER_CONFIGS,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def handle(services: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
@@ -29,21 +28,24 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _alter(broker, resource, validate_only=request.validate_only)
+            _alter(services, resource, validate_only=request.validate_only)
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
     return AlterConfigsResponse(responses=responses)
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     ensure_named_once([config.name for config in resource.configs])
-    configs = find_config_resource(broker, resource.resource_type, resource.resource_name)
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
     changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
     for config in resource.configs:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
         changes[config.name] = config.value
     configs.alter(changes, validate_only=validate_only)
+
+
+SERVES = ServedApi(ALTER_CONFIGS, handle, Needs.NOTHING)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.controller import SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
@@ -19,25 +21,22 @@ from core.protocol.schema.api_versions import (
 )
 from core.protocol.schema.produce import PRODUCE
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.api_version >= 3 and not (
         _CLIENT_SOFTWARE.fullmatch(request.client_software_name)
         and _CLIENT_SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
-        api_keys=[advertised(api) for api in broker.apis],
+        api_keys=[advertised(api) for api in services.served_apis],
         supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
-        finalized_features_epoch=broker.controller.broker_epoch,
+        finalized_features_epoch=services.controller.broker_epoch,
         finalized_features=[
             FinalizedFeatureKey(name, level, level)
-            for name, level in broker.image.features.items()
+            for name, level in services.image.features.items()
             if name in SUPPORTED_FEATURES
         ],
     )
@@ -53,3 +52,6 @@ def advertised(api: Api[Any, Any]) -> ApiVersion:
     (KAFKA-18659). Versions 0 to 2 are refused all the same."""
     first = 0 if api.key == PRODUCE.key else api.versions.first
     return ApiVersion(api.key, first, api.versions.last)
+
+
+SERVES = ServedApi(API_VERSIONS, handle, Needs.NOTHING)

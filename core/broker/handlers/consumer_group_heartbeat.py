@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.protocol.schema.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
-    return broker.groups.consumer_heartbeat(request, context.client, context.api_version)
+    return services.groups.consumer_heartbeat(request, context.client, context.api_version)
+
+
+SERVES = ServedApi(CONSUMER_GROUP_HEARTBEAT, handle, Needs.NOTHING)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
 from core.protocol.schema.create_partitions import (
+    CREATE_PARTITIONS,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+
+def handle(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
+    return services.stepped_answers.answer(_create(services, request), is_owed=True)
 
 
-def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> Any:  # answer, or Deferred
-    return answer_in_turns(broker, _create(broker, request), is_owed=True)
-
-
-def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
+def _create(services: Services, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     too_many: KafkaError | None = None
     try:
-        broker.controller.ensure_few_are_added({topic.name: topic.count for topic in request.topics})
+        services.controller.ensure_few_are_added({topic.name: topic.count for topic in request.topics})
     except KafkaError as error:
         too_many = error
     results = []
@@ -40,9 +41,14 @@ def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePar
             if too_many is not None:
                 raise too_many
             assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
-            yield from broker.create_partitions(name, wanted.count, assignments, validate_only=request.validate_only)
+            yield from services.topics.create_partitions(
+                name, wanted.count, assignments, validate_only=request.validate_only
+            )
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
         yield
     return CreatePartitionsResponse(results=results)
+
+
+SERVES = ServedApi(CREATE_PARTITIONS, handle, Needs.NOTHING)

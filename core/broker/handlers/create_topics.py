@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from core.broker.config_sources import describe_topic_configs
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
 from core.protocol.schema.create_topics import (
+    CREATE_TOPICS,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -22,15 +24,14 @@ from core.protocol.schema.create_topics import (
     CreateTopicsResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+
+def handle(
+    services: Services, request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse | Pending[CreateTopicsResponse]:
+    return services.stepped_answers.answer(_create(services, request), is_owed=True)
 
 
-def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
-    return answer_in_turns(broker, _create(broker, request), is_owed=True)
-
-
-def _create(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+def _create(services: Services, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
     wanted: dict[str, NewTopic | KafkaError] = {}
     for topic in request.topics:
@@ -41,14 +42,14 @@ def _create(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsR
     new_topics = [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
     made: dict[str, TopicImage | KafkaError]
     try:
-        made = yield from broker.create_topics(new_topics, validate_only=request.validate_only)
+        made = yield from services.topics.create_all(new_topics, validate_only=request.validate_only)
     except KafkaError as error:  # then none was made
         made = {topic.name: error for topic in new_topics}
     results = []
     for name, new in wanted.items():
         outcome = made[name] if isinstance(new, NewTopic) else new
         if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
-            results.append(_described(broker, outcome, new.configs))
+            results.append(_described(services, outcome, new.configs))
         elif isinstance(outcome, KafkaError):
             results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
         yield
@@ -70,8 +71,8 @@ def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
 
 
-def _described(broker: Broker, topic: TopicImage, overrides: Mapping[str, str | None]) -> CreatableTopicResult:
-    configs = describe_topic_configs(broker.config, {n: v for n, v in overrides.items() if v is not None})
+def _described(services: Services, topic: TopicImage, overrides: Mapping[str, str | None]) -> CreatableTopicResult:
+    configs = describe_topic_configs(services.config, {n: v for n, v in overrides.items() if v is not None})
     return CreatableTopicResult(
         topic.name,
         topic.topic_id,
@@ -80,3 +81,6 @@ def _described(broker: Broker, topic: TopicImage, overrides: Mapping[str, str | 
         replication_factor=len(topic.partitions[0].replicas),
         configs=[CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs],
     )
+
+
+SERVES = ServedApi(CREATE_TOPICS, handle, Needs.NOTHING)

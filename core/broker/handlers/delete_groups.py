@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
-from core.protocol.schema.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from core.protocol.schema.delete_groups import (
+    DELETE_GROUPS,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id)
         try:
-            broker.ensure_writable()
-            broker.groups.delete(group_id)
+            services.node.ensure_writable()
+            services.groups.delete(group_id)
         except KafkaError as error:
             result.error_code = error.code
         results.append(result)
     return DeleteGroupsResponse(results=results)
+
+
+SERVES = ServedApi(DELETE_GROUPS, handle, Needs.NOTHING)

@@ -5,21 +5,20 @@ disk with the next look at retention.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS
 from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _log = logging.getLogger("plog.log")
 
@@ -27,19 +26,19 @@ _HIGH_WATERMARK = -1
 _UNKNOWN = -1
 
 
-def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:
         partitions = []
         for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():  # the last counts
             try:
-                start = _delete(broker, topic.name, wanted.partition_index, wanted.offset)
+                start = _delete(services, topic.name, wanted.partition_index, wanted.offset)
                 partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, start, ErrorCode.NONE))
             except KafkaError as error:
                 partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, error.code))
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))
     try:
-        broker.log_manager.checkpoint_log_starts()  # at once: what is deleted stays so
+        services.log_manager.checkpoint_log_starts()  # at once: what is deleted stays so
     except OSError as error:
         _log.error("log starts could not be written: %s", error)
         for partition in (p for topic in topics for p in topic.partitions):
@@ -47,10 +46,10 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContex
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
+def _delete(services: Services, topic: str, number: int, offset: int) -> int:
     """Where the log starts now."""
-    broker.ensure_writable()
-    log = broker.replicas.find(topic, number).log
+    services.node.ensure_writable()
+    log = services.replicas.find(topic, number).log
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
     if "delete" not in log.config.cleanup_policy:
@@ -60,5 +59,8 @@ def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}-{number} is below 0")
     log.increment_log_start_offset(offset)
-    broker.replicas.notify([log.partition])  # who waits for what is gone must be told
+    services.replicas.notify([log.partition])  # who waits for what is gone must be told
     return log.log_start_offset
+
+
+SERVES = ServedApi(DELETE_RECORDS, handle, Needs.NOTHING)

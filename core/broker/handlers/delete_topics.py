@@ -4,49 +4,50 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.delete_topics import (
+    DELETE_TOPICS,
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
+def handle(
+    services: Services, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse | Pending[DeleteTopicsResponse]:
     wanted = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
-    return answer_in_turns(broker, _delete(broker, wanted, context.api_version), is_owed=True)
+    return services.stepped_answers.answer(_delete(services, wanted, context.api_version), is_owed=True)
 
 
-def _delete(broker: Broker, wanted: Sequence[DeleteTopicState], version: int) -> Steps[DeleteTopicsResponse]:
-    times = Counter(_topic_id(broker, state) for state in wanted if _is_named_well(state))
+def _delete(services: Services, wanted: Sequence[DeleteTopicState], version: int) -> Steps[DeleteTopicsResponse]:
+    times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
     going: list[DeletableTopicResult] = []
     for state in {(state.name, state.topic_id): state for state in wanted}.values():
         result = DeletableTopicResult(state.name, state.topic_id)
         responses.append(result)
         try:
-            if times[_topic_id(broker, state)] > 1:
+            if times[_topic_id(services, state)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
-            topic = _find(broker, state, version)
+            topic = _find(services, state, version)
         except KafkaError as error:
             _refuse(result, error)
         else:
             result.name, result.topic_id = topic.name, topic.topic_id
             going.append(result)
     try:
-        yield from broker.delete_topics([result.name for result in going if result.name is not None])
+        yield from services.topics.delete_all([result.name for result in going if result.name is not None])
     except KafkaError as error:
         for result in going:
             _refuse(result, error)
@@ -61,24 +62,29 @@ def _is_named_well(state: DeleteTopicState) -> bool:
     return (state.name is None) != (state.topic_id == ZERO_UUID)
 
 
-def _topic_id(broker: Broker, state: DeleteTopicState) -> bytes | str | None:
+def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None:
     """Which topic is meant: its id, or the name of one that there is not."""
-    topic = broker.image.topics.get(state.name or "")
+    topic = services.image.topics.get(state.name or "")
     return topic.topic_id if topic is not None else state.name or state.topic_id
 
 
-def _find(broker: Broker, state: DeleteTopicState, version: int) -> TopicImage:
+def _find(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
     """The topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
-    if not broker.config["delete.topic.enable"]:
+    if not services.config["delete.topic.enable"]:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
     if not _is_named_well(state):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
-    broker.ensure_writable()
-    topic = broker.image.topics_by_id.get(state.topic_id) if state.name is None else broker.image.topics.get(state.name)
+    services.node.ensure_writable()
+    topic = (
+        services.image.topics_by_id.get(state.topic_id) if state.name is None else services.image.topics.get(state.name)
+    )
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if broker.late_loads.is_loading(topic.name):
+    if services.late_loads.is_loading(topic.name):
         why = "is being read since the last start, and can't be deleted before that is done; try again"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
     return topic
+
+
+SERVES = ServedApi(DELETE_TOPICS, handle, Needs.NOTHING)

@@ -4,17 +4,18 @@ from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from core.broker.config_resources import find_config_resource
 from core.broker.config_sources import DescribedConfig
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.describe_configs import (
+    DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -22,15 +23,14 @@ from core.protocol.schema.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+
+def handle(
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
+    return services.stepped_answers.answer(_describe(services, request))
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> Any:  # answer, or Deferred
-    return answer_in_turns(broker, _describe(broker, request))
-
-
-def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results = []
     made: dict[int, tuple[DescribedConfig, DescribeConfigsResourceResult]] = {}  # by identity: topics share defaults
     for resource in request.resources:
@@ -40,8 +40,8 @@ def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[Describe
         try:
             wanted = resource.configuration_keys
             if wanted and UNEXPLAINED_OFFSETS in wanted:
-                yield from _look_for_missing(broker, resource.resource_name)
-            for described in find_config_resource(broker, resource.resource_type, resource.resource_name).describe():
+                yield from _look_for_missing(services, resource.resource_name)
+            for described in find_config_resource(services, resource.resource_type, resource.resource_name).describe():
                 if wanted and described.name not in wanted:
                     continue
                 if id(described) not in made:
@@ -54,13 +54,13 @@ def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[Describe
     return DescribeConfigsResponse(results=results)
 
 
-def _look_for_missing(broker: Broker, topic: str) -> Steps[None]:
+def _look_for_missing(services: Services, topic: str) -> Steps[None]:
     """Between segments that nobody used since the start: what is missing there was not noticed yet."""
-    found = broker.image.topics.get(topic)
+    found = services.image.topics.get(topic)
     for number in () if found is None else found.partitions:
-        log = broker.log_manager.logs.get(TopicPartition(topic, number))
+        log = services.log_manager.logs.get(TopicPartition(topic, number))
         if log is not None:
-            yield from broker.late_checks.steps(log)
+            yield from services.late_checks.steps(log)
 
 
 def _result(described: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -75,3 +75,6 @@ def _result(described: DescribedConfig, request: DescribeConfigsRequest) -> Desc
         config_type=described.type,
         documentation=described.doc if request.include_documentation else None,
     )
+
+
+SERVES = ServedApi(DESCRIBE_CONFIGS, handle, Needs.NOTHING)

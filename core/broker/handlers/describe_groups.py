@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.coordinator.classic_group import GroupState
 from core.protocol.schema.describe_groups import (
+    DESCRIBE_GROUPS,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -25,8 +23,8 @@ authorizer all are allowed.
 """
 
 
-def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    groups = [_describe(broker, group_id, context.api_version) for group_id in request.groups]
+def handle(services: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [_describe(services, group_id, context.api_version) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -34,10 +32,10 @@ def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestConte
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
     """Before version 6 a group that is not there is `Dead`, which is no error."""
     try:
-        group = broker.groups.describe(group_id)
+        group = services.groups.describe(group_id)
     except KafkaError as error:
         is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
         state = GroupState.DEAD if is_missing else ""
@@ -57,3 +55,6 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
         for member in group.members.values()
     ]
     return DescribedGroup(0, None, group_id, group.state, group.protocol_type, protocol, members)
+
+
+SERVES = ServedApi(DESCRIBE_GROUPS, handle, Needs.NOTHING)

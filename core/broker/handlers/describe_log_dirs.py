@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_log_dirs import (
+    DESCRIBE_LOG_DIRS,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -16,27 +18,27 @@ from core.protocol.schema.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    served, unloaded = broker.replicas.partitions, broker.log_manager.unloaded
+def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    served, unloaded = services.replicas.partitions, services.log_manager.unloaded
     if request.topics is None:
         wanted = [*served, *unloaded]
     else:
         asked = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        wanted = [partition for partition in asked if broker.replicas.leads(partition)]
+        wanted = [partition for partition in asked if services.replicas.leads(partition)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in sorted(wanted):
         size = served[partition].log.size_bytes if partition in served else unloaded[partition].size_bytes
         topics.setdefault(partition.topic, []).append(DescribeLogDirsPartition(partition.partition, size))
-    result = DescribeLogDirsResult(log_dir=str(broker.directory.absolute()))
+    result = DescribeLogDirsResult(log_dir=str(services.node.directory.absolute()))
     try:
-        usage = shutil.disk_usage(broker.directory)
+        usage = shutil.disk_usage(services.node.directory)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     else:
         result.topics = [DescribeLogDirsTopic(*found) for found in topics.items()]
         result.total_bytes, result.usable_bytes = usage.total, usage.free
     return DescribeLogDirsResponse(results=[result])
+
+
+SERVES = ServedApi(DESCRIBE_LOG_DIRS, handle, Needs.NOTHING)

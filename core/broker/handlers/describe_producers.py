@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
 from core.common.topic_partition import ensure_valid_topic_name
 from core.protocol.schema.describe_producers import (
+    DESCRIBE_PRODUCERS,
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
@@ -15,23 +16,20 @@ from core.protocol.schema.describe_producers import (
     TopicResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(services: Services, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(topic.name, [_describe(broker, topic.name, number) for number in topic.partition_indexes])
+            TopicResponse(topic.name, [_describe(services, topic.name, number) for number in topic.partition_indexes])
             for topic in request.topics
         ]
     )
 
 
-def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
+def _describe(services: Services, topic: str, number: int) -> PartitionResponse:
     try:
         ensure_valid_topic_name(topic)
-        partition = broker.replicas.find(topic, number)
+        partition = services.replicas.find(topic, number)
     except KafkaError as error:
         return PartitionResponse(number, error.code, error.message)
     return PartitionResponse(
@@ -48,3 +46,6 @@ def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
             for state in partition.log.producers.producers.values()
         ],
     )
+
+
+SERVES = ServedApi(DESCRIBE_PRODUCERS, handle, Needs.NOTHING)

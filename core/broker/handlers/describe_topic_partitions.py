@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.handlers.metadata import TOPIC_OPERATIONS
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
+    DESCRIBE_TOPIC_PARTITIONS,
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -17,26 +18,23 @@ from core.protocol.schema.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _MOST_PARTITIONS = 2000
 """max.request.partition.size.limit of Kafka."""
 
 
 def handle(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """`next_cursor` says where to go on, where there is more."""
     asked = sorted({topic.name for topic in request.topics})
-    names = asked or sorted(broker.image.topics)
+    names = asked or sorted(services.image.topics)
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused(asked)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics = []
     for name in (name for name in names if name >= first.topic_name):
-        topic = broker.image.topics.get(name)
+        topic = services.image.topics.get(name)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             topics.append(DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS))
@@ -46,7 +44,7 @@ def handle(
             numbers = [number for number in numbers if number >= first.partition_index]
         if numbers and not left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
-        topics.append(_describe(broker, topic, numbers[:left]))
+        topics.append(_describe(services, topic, numbers[:left]))
         if len(numbers) > left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
@@ -59,11 +57,11 @@ def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _describe(broker: Broker, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(services: Services, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
         registration = topic.partitions[number]
-        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
+        is_served = services.replicas.leads(TopicPartition(topic.name, number))
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -85,3 +83,6 @@ def _describe(broker: Broker, topic: TopicImage, numbers: list[int]) -> Describe
         partitions,
         TOPIC_OPERATIONS,
     )
+
+
+SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING)

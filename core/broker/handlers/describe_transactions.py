@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.describe_transactions import (
+    DESCRIBE_TRANSACTIONS,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[_describe(services, transactional_id) for transactional_id in request.transactional_ids]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+def _describe(services: Services, transactional_id: str) -> TransactionState:
     try:
-        known = broker.transactions.describe(transactional_id)
+        known = services.transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(error.code, transactional_id)
     numbers: dict[str, list[int]] = {}
@@ -43,3 +41,6 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
         known.producer_epoch,
         [TopicData(topic, partitions) for topic, partitions in numbers.items()],
     )
+
+
+SERVES = ServedApi(DESCRIBE_TRANSACTIONS, handle, Needs.NOTHING)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.elect_leaders import (
+    ELECT_LEADERS,
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
@@ -15,21 +16,18 @@ from core.protocol.schema.elect_leaders import (
     TopicPartitions,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Of all partitions (none is named) those that need no election are left out, as Kafka does."""
     is_of_all = request.topic_partitions is None
     asked = request.topic_partitions
     if asked is None:
-        asked = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in broker.image.topics.values()]
+        asked = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in services.image.topics.values()]
     results = []
     for topic in asked:
-        found = [_elect(broker, TopicPartition(topic.topic, number), request) for number in topic.partitions]
+        found = [_elect(services, TopicPartition(topic.topic, number), request) for number in topic.partitions]
         told = [result for result in found if not (is_of_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED)]
         if told:
             results.append(ReplicaElectionResult(topic.topic, told))
@@ -38,16 +36,19 @@ def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _elect(broker: Broker, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:
-    topic = broker.image.topics.get(partition.topic)
+def _elect(services: Services, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:
+    topic = services.image.topics.get(partition.topic)
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}"
     elif topic is None or partition.partition not in topic.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}"
-    elif broker.replicas.leads(partition):
+    elif services.replicas.leads(partition):
         code, message = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.text
     elif request.election_type == _PREFERRED:
         code, message = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.text
     else:
         code, message = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE.text
     return PartitionResult(partition.partition, code, message)
+
+
+SERVES = ServedApi(ELECT_LEADERS, handle, Needs.NOTHING)

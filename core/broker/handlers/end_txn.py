@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.broker.transaction_guard import code_for_client
-from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.coordinator.transaction_coordinator import RAISES_EPOCH, Outcome
-from core.protocol.schema.end_txn import EndTxnRequest, EndTxnResponse
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
 from core.records.record_batch import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 _FIRST_VERSION_THAT_RAISES_EPOCH = 5
 
 
 def handle(
-    broker: Broker, request: EndTxnRequest, context: RequestContext
-) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    services: Services, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse | Pending[EndTxnResponse]:
     """Answered when the outcome is kept and the markers are written, or can't be for now."""
-    answer = Deferred(EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    answer = _Ending()
     version = context.api_version
 
     def then(outcome: Outcome) -> None:
         answer.complete_with(_answer(outcome, version))
 
     try:
-        broker.transactions.end(
+        services.transactions.end(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             is_commit=request.committed,
@@ -43,9 +40,19 @@ def handle(
     return answer if answer.value is None else answer.value
 
 
+class _Ending(Pending[EndTxnResponse]):
+    """The answer when the transaction has ended."""
+
+    def value_now(self) -> EndTxnResponse:
+        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
     if isinstance(outcome, ProducerIdAndEpoch):
         return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
     return EndTxnResponse(
         error_code=code_for_client(outcome.code, knows_fenced=version >= _FIRST_VERSION_WITH_PRODUCER_FENCED)
     )
+
+
+SERVES = ServedApi(END_TXN, handle, Needs.NOTHING)

@@ -9,16 +9,21 @@ partitions cost a look at that one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from core.broker.delayed_operation import DelayedOperation
 from core.broker.fetch_count import FetchCount
+from core.broker.fetch_session import FetchSession
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.partition import READ_COMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import (
+    FETCH,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -29,22 +34,20 @@ from core.protocol.schema.fetch import (
 )
 from core.records.compression import CompressionType
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-    from core.broker.fetch_session import FetchSession
-
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 10
 
 
-def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | DelayedOperation:
+def handle(
+    services: Services, request: FetchRequest, context: RequestContext
+) -> FetchResponse | Pending[FetchResponse]:
     try:
-        session = broker.fetch_sessions.find(request, uses_topic_ids=context.api_version >= _FIRST_VERSION_WITH_IDS)
+        session = services.fetch_sessions.find(request, uses_topic_ids=context.api_version >= _FIRST_VERSION_WITH_IDS)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None:
         request.topics = session.topics()
-    fetch = DelayedFetch(broker, request, context.api_version, session)
+    fetch = DelayedFetch(services, request, context.api_version, session)
     response = fetch.read()
     if request.max_wait_ms <= 0 or fetch.is_enough(response):
         return fetch.answer(response)
@@ -52,26 +55,23 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
     return fetch
 
 
-class DelayedFetch(DelayedOperation):
+class DelayedFetch(Pending[FetchResponse]):
     """A fetch that is answered when `min_bytes` are there, or as many as it may get if those are fewer, when something
     is wrong, or after `max_wait_ms`.
     """
 
-    def __init__(self, broker: Broker, request: FetchRequest, version: int, session: FetchSession | None) -> None:
+    def __init__(self, services: Services, request: FetchRequest, version: int, session: FetchSession | None) -> None:
         """`request`: with all that is wanted, also by the session."""
-        super().__init__()
-        self._broker = broker
+        self._services = services
         self._request = request
         self._version = version
         self._session = session
         self._session_epoch = session.epoch if session is not None else 0
-        self._max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(request.max_bytes, services.config.integer("fetch.max.bytes"))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names: dict[bytes, str | None] = {}
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
         self._count: FetchCount  # once it waits
-        self._is_of_one = False  # partition
-        self._enough: FetchResponse | None = None
 
     def wait(self, response: FetchResponse) -> None:
         """`response`: what there is, which is not enough."""
@@ -81,10 +81,9 @@ class DelayedFetch(DelayedOperation):
             for wanted in topic.partitions:
                 self._watched.setdefault(TopicPartition(name, wanted.partition), []).append((number, wanted))
                 number += 1
-        self._is_of_one = number == 1 and len(self._request.topics) == 1
         self._count = self._counted(response)
-        self._broker.replicas.watch(self, self._watched)
-        self.start_timer(self._broker.schedule, self._request.max_wait_ms)
+        self._services.replicas.watch(self, self._watched)
+        self.limit(self._services.runtime.schedule, self._request.max_wait_ms)
 
     def _counted(self, response: FetchResponse) -> FetchCount:
         limits = [wanted.partition_max_bytes for topic in self._request.topics for wanted in topic.partitions]
@@ -92,45 +91,37 @@ class DelayedFetch(DelayedOperation):
         return FetchCount(limits, sizes)
 
     def forget(self) -> None:
-        self._broker.replicas.unwatch(self, self._watched)
+        self._services.replicas.unwatch(self, self._watched)
 
     def on_change(self, partition: TopicPartition) -> None:
-        """Records came to a partition that is watched, or went, or it is served no more."""
+        """Records came to a partition that is watched, or went, or it is served no more. What is read of it here is
+        not read again for the answer.
+        """
+        found: dict[int, PartitionData] = {}
         for number, wanted in self._watched[partition]:
             data = self._read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
+            found[number] = data
             if _cannot_wait(data):
-                self.complete()
-                return
-            if self._is_of_one:
-                self._complete_if_enough(data)
+                self._complete(self.read(found))
                 return
             self._count.update(number, len(data.records or b""))
         if self._count.size_bytes >= self._min_bytes or self._count.is_outdated:
-            self.maybe_complete()
+            response = self.read(found)
+            if self.is_enough(response):
+                self._complete(response)
+            else:
+                self._count = self._counted(response)
 
-    def _complete_if_enough(self, data: PartitionData) -> None:
-        """`data`: what there is of the one partition that is wanted."""
-        (topic,) = self._request.topics
-        response = FetchResponse(responses=[FetchableTopicResponse(topic.topic, topic.topic_id, [data])])
-        if self.is_enough(response):
-            self._enough = response
-            self.complete()
+    def _complete(self, response: FetchResponse) -> None:
+        if not self.is_over:
+            self.complete_with(self.answer(response))
 
-    def is_satisfied(self) -> bool:
-        """By what all partitions have now; other changes than those it was told of only show here."""
-        response = self.read()
-        if self.is_enough(response):
-            self._enough = response
-        else:
-            self._count = self._counted(response)
-        return self._enough is not None
-
-    def response(self) -> FetchResponse:
-        return self.answer(self._enough or self.read())
+    def value_now(self) -> FetchResponse:
+        return self.answer(self.read())
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """What was read as the client is told it."""
-        partitions = self._broker.replicas.partitions
+        partitions = self._services.replicas.partitions
         for topic in response.responses:
             name = self._name_of(topic.topic_id, topic.topic)
             for data in topic.partitions:
@@ -156,19 +147,25 @@ class DelayedFetch(DelayedOperation):
                 size += len(data.records or b"")
         return size >= self._min_bytes or not response.responses
 
-    def read(self) -> FetchResponse:
-        """What there is now, of everything that is wanted."""
+    def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
+        """What there is now, of everything that is wanted. `found` is what was just read of some partitions, by their
+        number in the request, as if no other had records.
+        """
         left = self._max_bytes
         is_first = True
         topics = []
+        number = 0
         for topic in self._request.topics:
             name = self._name_of(topic.topic_id, topic.topic)
             partitions = []
             for wanted in topic.partitions:
-                data = self._read(name, wanted, left, min_one_batch=is_first)
+                data = found.get(number)
+                if data is None or not (is_first or len(data.records or b"") <= min(left, wanted.partition_max_bytes)):
+                    data = self._read(name, wanted, left, min_one_batch=is_first)
                 size = len(data.records or b"")
                 left -= size
                 is_first = is_first and size == 0
+                number += 1
                 partitions.append(data)
             topics.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
         return FetchResponse(responses=topics)
@@ -177,7 +174,7 @@ class DelayedFetch(DelayedOperation):
         if self._version < _FIRST_VERSION_WITH_IDS:
             return name
         if topic_id not in self._names:
-            topic = self._broker.image.topics_by_id.get(topic_id)
+            topic = self._services.image.topics_by_id.get(topic_id)
             self._names[topic_id] = topic.name if topic else None
         return self._names[topic_id]
 
@@ -185,7 +182,7 @@ class DelayedFetch(DelayedOperation):
         try:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = self._broker.replicas.find(topic, wanted.partition)
+            partition = self._services.replicas.find(topic, wanted.partition)
             return self._read_partition(partition, wanted, left, min_one_batch=min_one_batch)
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
@@ -217,7 +214,7 @@ class DelayedFetch(DelayedOperation):
         room = min(wanted.partition_max_bytes, left)
         if room <= 0 and not min_one_batch:
             return data
-        result = self._broker.replicas.read(
+        result = self._services.replicas.read(
             partition,
             lambda log: log.read(
                 wanted.fetch_offset,
@@ -260,3 +257,6 @@ def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOf
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return EpochEndOffset(epoch, end_offset)
     return None
+
+
+SERVES = ServedApi(FETCH, handle, Needs.NOTHING)

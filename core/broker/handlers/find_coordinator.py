@@ -7,19 +7,22 @@ meanwhile, come when that is done.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
 
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
-from core.protocol.schema.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+from core.protocol.schema.find_coordinator import (
+    FIND_COORDINATOR,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 _log = logging.getLogger("plog.broker")
 
@@ -30,16 +33,18 @@ _NO_COORDINATOR = "this broker does not coordinate share groups"
 
 
 def handle(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
-) -> Any:  # the answer, or a Deferred
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
     """COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST where the keys are of no known type."""
-    return answer_in_turns(broker, _answer(broker, request, context), is_owed=True)
+    return services.stepped_answers.answer(_answer(services, request, context), is_owed=True)
 
 
-def _answer(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> Steps[FindCoordinatorResponse]:
+def _answer(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> Steps[FindCoordinatorResponse]:
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
-    found = yield from _find(broker, request.key_type, context)
+    found = yield from _find(services, request.key_type, context)
     if is_batched:
         return FindCoordinatorResponse(
             coordinators=[
@@ -50,7 +55,7 @@ def _answer(broker: Broker, request: FindCoordinatorRequest, context: RequestCon
     return found
 
 
-def _find(broker: Broker, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse]:
+def _find(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse]:
     if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     if key_type not in (_GROUP, _TRANSACTIONAL_ID):
@@ -58,16 +63,19 @@ def _find(broker: Broker, key_type: int, context: RequestContext) -> Steps[FindC
     topic = GROUPS_TOPIC if key_type == _GROUP else TRANSACTIONS_TOPIC
     try:
         if key_type == _GROUP:
-            yield from broker.group_log.ensure_topic_in_steps()
+            yield from services.group_log.ensure_topic_in_steps()
         else:
-            broker.ensure_writable()
-            yield from broker.transaction_log.ensure_topic_in_steps()
+            services.node.ensure_writable()
+            yield from services.transaction_log.ensure_topic_in_steps()
     except (KafkaError, OSError) as error:
         _log.error("%s could not be made: %s", topic, error)
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
-    endpoint = broker.advertised_endpoint(context.local_host)
-    return FindCoordinatorResponse(node_id=broker.node_id, host=endpoint.host, port=endpoint.port)
+    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+    return FindCoordinatorResponse(node_id=services.node.node_id, host=endpoint.host, port=endpoint.port)
 
 
 def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
+
+
+SERVES = ServedApi(FIND_COORDINATOR, handle, Needs.NOTHING)

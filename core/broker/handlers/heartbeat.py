@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
-from core.protocol.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+
+def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=services.groups.heartbeat(request))
 
 
-def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=broker.groups.heartbeat(request))
+SERVES = ServedApi(HEARTBEAT, handle, Needs.NOTHING)

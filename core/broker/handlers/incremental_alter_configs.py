@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from core.broker.config_resources import ConfigResource, ensure_named_once, find_config_resource
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -17,14 +19,11 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def handle(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
@@ -33,16 +32,16 @@ def handle(
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _alter(broker, resource, validate_only=request.validate_only)
+            _alter(services, resource, validate_only=request.validate_only)
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     ensure_named_once([config.name for config in resource.configs])
-    configs = find_config_resource(broker, resource.resource_type, resource.resource_name)
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
     configs.overrides()
     changes = {config.name: _new_value(configs, config) for config in resource.configs}
     configs.alter(changes, validate_only=validate_only)
@@ -66,3 +65,6 @@ def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing to append to {config.name}")
         return ",".join(elements + [part for part in given if part not in elements])
     return ",".join(part for part in elements if part not in given)
+
+
+SERVES = ServedApi(INCREMENTAL_ALTER_CONFIGS, handle, Needs.NOTHING)

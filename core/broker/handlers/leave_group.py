@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
-from core.protocol.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _FIRST_VERSION_WITH_SEVERAL = 3
 
 
-def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     has_several = context.api_version >= _FIRST_VERSION_WITH_SEVERAL
     members = request.members if has_several else [MemberIdentity(request.member_id)]
     try:
-        left = broker.groups.leave(request.group_id, members)
+        left = services.groups.leave(request.group_id, members)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     return LeaveGroupResponse(members=left) if has_several else LeaveGroupResponse(error_code=left[0].error_code)
+
+
+SERVES = ServedApi(LEAVE_GROUP, handle, Needs.NOTHING)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.config_resources import CONFIG_RESOURCES
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.protocol.schema.list_config_resources import (
+    LIST_CONFIG_RESOURCES,
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(
+    services: Services, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
     asked = (
         [ConfigResourceType.CLIENT_METRICS]
         if context.api_version == 0
@@ -30,6 +30,9 @@ def handle(broker: Broker, request: ListConfigResourcesRequest, context: Request
         config_resources=[
             ConfigResource(name, type_)
             for type_ in dict.fromkeys(asked)
-            for name in CONFIG_RESOURCES[type_].names(broker)
+            for name in CONFIG_RESOURCES[type_].names(services)
         ]
     )
+
+
+SERVES = ServedApi(LIST_CONFIG_RESOURCES, handle, Needs.NOTHING)

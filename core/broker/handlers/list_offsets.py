@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import Steps
 from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 LATEST = -1
 EARLIEST = -2
@@ -34,12 +33,12 @@ _FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARL
 _UNKNOWN = -1
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> Any:
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
     """A response, or one that is made in turns."""
-    return answer_in_turns(broker, _answer(broker, request, context))
+    return services.stepped_answers.answer(_answer(services, request, context))
 
 
-def _answer(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
+def _answer(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -50,8 +49,8 @@ def _answer(broker: Broker, request: ListOffsetsRequest, context: RequestContext
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if not _is_known(wanted.timestamp, request.isolation_level, context.api_version):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = broker.replicas.find(topic.name, wanted.partition_index)
-                found = yield from _look_up(broker.replicas, partition, wanted, request.isolation_level)
+                partition = services.replicas.find(topic.name, wanted.partition_index)
+                found = yield from _look_up(services.replicas, partition, wanted, request.isolation_level)
                 partitions.append(found)
             except KafkaError as error:
                 partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
@@ -89,3 +88,6 @@ def _look_up(
                 response.timestamp, response.offset, response.leader_epoch = found
             yield
     return response
+
+
+SERVES = ServedApi(LIST_OFFSETS, handle, Needs.NOTHING)

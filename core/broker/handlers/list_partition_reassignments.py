@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
@@ -13,19 +14,16 @@ from core.protocol.schema.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     asked = request.topics
     if asked is None:
-        asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in broker.image.topics.values()]
+        asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in services.image.topics.values()]
     topics = []
     for wanted in asked:
-        topic = broker.image.topics.get(wanted.name)
+        topic = services.image.topics.get(wanted.name)
         partitions = topic.partitions if topic is not None else {}
         ongoing = [
             OngoingPartitionReassignment(
@@ -37,3 +35,6 @@ def handle(
         if ongoing:
             topics.append(OngoingTopicReassignment(wanted.name, ongoing))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+SERVES = ServedApi(LIST_PARTITION_REASSIGNMENTS, handle, Needs.NOTHING)

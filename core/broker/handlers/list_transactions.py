@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.regular_expression import matching
 from core.coordinator.transaction_coordinator import TransactionFilter
 from core.coordinator.transaction_state import TransactionState as State
 from core.protocol.schema.list_transactions import (
+    LIST_TRANSACTIONS,
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _STATES = {state.text: state for state in State}
 
 
-def handle(broker: Broker, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+def handle(services: Services, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     """Nothing is listed while something is still being loaded: part of it would be taken for the whole."""
-    code = broker.transaction_log.load_all()
+    code = services.transaction_log.load_all()
     if code is not None:
         return ListTransactionsResponse(error_code=code)
     states = [_STATES[name] for name in request.state_filters if name in _STATES]
@@ -31,7 +29,7 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
     wanted = TransactionFilter(states, request.producer_id_filters, request.duration_filter)
-    found = {known.transactional_id: known for known in broker.transactions.all(wanted)}
+    found = {known.transactional_id: known for known in services.transactions.all(wanted)}
     if request.transactional_id_pattern:
         try:
             matched = matching(request.transactional_id_pattern, list(found))
@@ -45,3 +43,6 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: RequestCon
             for transactional_id, known in found.items()
         ],
     )
+
+
+SERVES = ServedApi(LIST_TRANSACTIONS, handle, Needs.NOTHING)

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.steps import Steps
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
 from core.protocol.schema.metadata import (
+    METADATA,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -24,9 +26,6 @@ from core.protocol.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _MOST_AT_ONCE = 50
 """Topics and partitions that are described in a step: that takes some 0.2 ms."""
@@ -37,25 +36,27 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
-    return answer_in_turns(broker, _answer(broker, request, context))
+def handle(
+    services: Services, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Pending[MetadataResponse]:
+    return services.stepped_answers.answer(_answer(services, request, context))
 
 
-def _answer(broker: Broker, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     version = context.api_version
     wants_all = request.topics is None or (version == 0 and not request.topics)
     found: Iterable[TopicImage | MetadataResponseTopic]
     if wants_all:
-        found = list(broker.image.topics.values())
+        found = list(services.image.topics.values())
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
-        found = (_find(broker, wanted, request, version) for wanted in once.values())
+        found = (_find(services, wanted, request, version) for wanted in once.values())
     topics = []
     told = count(1)
     for topic in found:
         if isinstance(topic, TopicImage):
             topics.append(_describe(topic, request))
-            for partition in _partitions(broker, topic):
+            for partition in _partitions(services, topic):
                 topics[-1].partitions.append(partition)
                 if not next(told) % _MOST_AT_ONCE:
                     yield
@@ -63,11 +64,11 @@ def _answer(broker: Broker, request: MetadataRequest, context: RequestContext) -
             topics.append(topic)
         if not next(told) % _MOST_AT_ONCE:
             yield
-    endpoint = broker.advertised_endpoint(context.local_host)
+    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.config.rack)],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        brokers=[MetadataResponseBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.rack)],
+        cluster_id=services.node.cluster_id,
+        controller_id=services.node.node_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
@@ -76,21 +77,21 @@ def _answer(broker: Broker, request: MetadataRequest, context: RequestContext) -
 
 
 def _find(
-    broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
+    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
 ) -> TopicImage | MetadataResponseTopic:
     """Gives the topic, or the answer that there is none."""
     try:
         if wanted.topic_id != ZERO_UUID:
-            topic = broker.image.topics_by_id.get(wanted.topic_id)
+            topic = services.image.topics_by_id.get(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             if wanted.name is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            topic = broker.image.topics.get(wanted.name)
+            topic = services.image.topics.get(wanted.name)
             if topic is None:
                 may_create = request.allow_auto_topic_creation or version < 4
-                topic = _auto_create(broker, wanted.name, may_create=may_create)
+                topic = _auto_create(services, wanted.name, may_create=may_create)
     except KafkaError as error:
         name = None if wanted.topic_id != ZERO_UUID and version >= 12 else wanted.name or ""
         return MetadataResponseTopic(
@@ -103,12 +104,12 @@ def _find(
     return topic
 
 
-def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
-    is_allowed = broker.config["auto.create.topics.enable"] and not broker.is_read_only
+def _auto_create(services: Services, name: str, *, may_create: bool) -> TopicImage:
+    is_allowed = services.config["auto.create.topics.enable"] and not services.node.is_read_only
     ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return broker.create_topic(NewTopic(name))
+    return services.topics.create(NewTopic(name))
 
 
 def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
@@ -122,9 +123,9 @@ def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTo
     )
 
 
-def _partitions(broker: Broker, topic: TopicImage) -> Iterator[MetadataResponsePartition]:
+def _partitions(services: Services, topic: TopicImage) -> Iterator[MetadataResponsePartition]:
     for number, partition in sorted(topic.partitions.items()):
-        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
+        is_served = services.replicas.leads(TopicPartition(topic.name, number))
         yield MetadataResponsePartition(
             error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=number,
@@ -134,3 +135,6 @@ def _partitions(broker: Broker, topic: TopicImage) -> Iterator[MetadataResponseP
             isr_nodes=list(partition.isr),
             offline_replicas=[] if is_served else list(partition.replicas),
         )
+
+
+SERVES = ServedApi(METADATA, handle, Needs.NOTHING)

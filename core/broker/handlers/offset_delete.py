@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.offset_delete import (
+    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
-
-def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     known = [
-        p for p in asked if p.topic in broker.image.topics and p.partition in broker.image.topics[p.topic].partitions
+        p
+        for p in asked
+        if p.topic in services.image.topics and p.partition in services.image.topics[p.topic].partitions
     ]
     try:
-        broker.ensure_writable()
-        results = broker.groups.delete_offsets(request.group_id, known)
+        services.node.ensure_writable()
+        results = services.groups.delete_offsets(request.group_id, known)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return OffsetDeleteResponse(
@@ -46,3 +46,6 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
             for topic in request.topics
         ]
     )
+
+
+SERVES = ServedApi(OFFSET_DELETE, handle, Needs.NOTHING)

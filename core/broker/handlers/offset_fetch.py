@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import ZERO_UUID, TopicPartition
 from core.coordinator.group_records import CommittedOffset
 from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -22,25 +24,22 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _FIRST_VERSION_WITH_AN_ERROR = 2  # of the group: before, each partition says it
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _FIRST_VERSION_WITH_IDS = 10
 _NOTHING = CommittedOffset(-1, -1, "", -1)
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(services: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     version = context.api_version
     if version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        groups = [_fetch(broker, group, version, requires_stable=request.require_stable) for group in request.groups]
+        groups = [_fetch(services, group, version, requires_stable=request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     group = OffsetFetchRequestGroup(request.group_id, topics=topics)
-    fetched = _fetch(broker, group, version, requires_stable=request.require_stable)
+    fetched = _fetch(services, group, version, requires_stable=request.require_stable)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -59,18 +58,18 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext)
 
 
 def _fetch(
-    broker: Broker, request: OffsetFetchRequestGroup, version: int, *, requires_stable: bool
+    services: Services, request: OffsetFetchRequestGroup, version: int, *, requires_stable: bool
 ) -> OffsetFetchResponseGroup:
     by_id = version >= _FIRST_VERSION_WITH_IDS
     try:
-        offsets = broker.groups.offsets(request.group_id, request.member_id, request.member_epoch)
+        offsets = services.groups.offsets(request.group_id, request.member_id, request.member_epoch)
     except KafkaError as error:
         topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
         return OffsetFetchResponseGroup(request.group_id, topics, error.code)
-    asked = _everything(broker, offsets, by_id=by_id) if request.topics is None else request.topics
+    asked = _everything(services, offsets, by_id=by_id) if request.topics is None else request.topics
     topics = []
     for topic in asked:
-        known = broker.image.topics_by_id.get(topic.topic_id)
+        known = services.image.topics_by_id.get(topic.topic_id)
         name = topic.name if not by_id else known.name if known is not None else None
         if name is None:
             topics += _refused([topic], ErrorCode.UNKNOWN_TOPIC_ID)
@@ -84,7 +83,7 @@ def _fetch(
             response = OffsetFetchResponsePartitions(
                 number, committed.offset, committed.leader_epoch, committed.metadata
             )
-            if requires_stable and broker.groups.is_unstable(request.group_id, partition):
+            if requires_stable and services.groups.is_unstable(request.group_id, partition):
                 response = OffsetFetchResponsePartitions(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
             partitions.append(response)
         topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
@@ -92,14 +91,14 @@ def _fetch(
 
 
 def _everything(
-    broker: Broker, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
+    services: Services, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
 ) -> list[OffsetFetchRequestTopics]:
     numbers: dict[str, list[int]] = {}
     for partition in offsets:
         numbers.setdefault(partition.topic, []).append(partition.partition)
     found = []
     for name, indexes in numbers.items():
-        topic = broker.image.topics.get(name)
+        topic = services.image.topics.get(name)
         if topic is not None or not by_id:
             found.append(OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
     return found
@@ -114,3 +113,6 @@ def _refused(topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> lis
         )
         for topic in topics
     ]
+
+
+SERVES = ServedApi(OFFSET_FETCH, handle, Needs.NOTHING)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -14,28 +15,28 @@ from core.protocol.schema.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_find(broker, topic.topic, asked) for asked in topic.partitions])
+            OffsetForLeaderTopicResult(topic.topic, [_find(services, topic.topic, asked) for asked in topic.partitions])
             for topic in request.topics
         ]
     )
 
 
-def _find(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     """Epoch and offset are -1 where nothing is known of so early an epoch, or so late a one."""
     try:
-        partition = broker.replicas.find(topic, asked.partition)
+        partition = services.replicas.find(topic, asked.partition)
         partition.ensure_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error.code, asked.partition)
     log = partition.log
     epoch, end_offset = log.leader_epochs.end_offset_of(asked.leader_epoch, log.log_end_offset)
     return EpochEndOffset(0, asked.partition, epoch, end_offset)
+
+
+SERVES = ServedApi(OFFSET_FOR_LEADER_EPOCH, handle, Needs.NOTHING)

@@ -7,22 +7,25 @@ turns: a small one in the first.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed, after_flush, error_of_unflushed
+from core.broker.commit_wait import Uncommitted, error_of_uncommitted, when_committed
+from core.broker.kept_records import is_large, keep_records
+from core.broker.produce_memory import RememberedRequest
 from core.broker.request_context import RequestContext
-from core.broker.stepped_answer import answer_in_turns
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
 from core.cluster.partition import Partition
-from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
-from core.common.steps import OTHERS_FIRST, Steps
+from core.common.pending import Pending
+from core.common.steps import OTHERS_FIRST, Steps, made_in_one_step
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_validator import is_checked
 from core.log.partition_log import AppendResult
-from core.protocol.primitives import Records
+from core.protocol.primitives import Piece, Records
 from core.protocol.schema.produce import (
+    PRODUCE,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
@@ -31,12 +34,16 @@ from core.protocol.schema.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from core.records.batches import read_batch
+from core.records.batches import CURRENT_MAGIC, read_batch
 from core.records.compression import CompressionType
-from core.records.record_batch import LARGE_BATCH_BYTES, ProducerIdAndEpoch, RecordBatch
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
+from core.records.record_batch import (
+    HEADER_SIZE,
+    LARGE_BATCH_BYTES,
+    TRANSACTIONAL_FLAG,
+    ProducerIdAndEpoch,
+    RecordBatch,
+)
+from core.records.record_walk import is_small
 
 FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -58,85 +65,102 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
 
 
-Answer = ProduceResponse | DelayedFlush | Deferred[Any] | None
-
-
-def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
-    """None where acks is 0 and all went well; UnacknowledgedError where something did not."""
+def handle(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Pending[ProduceResponse | None] | None:
+    """None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
     if request.transactional_id is None:
-        return _append(broker, request, context, {})
-    refused = _refused_transactions(broker, request, context)
+        return _append(services, request, context, {})
+    refused = _refused_transactions(services, request, context)
 
     def refuse(code: ErrorCode) -> None:
         """That the transaction writes here could not be kept: nothing of it may be."""
         for topic_data in request.topic_data:
-            name = _name_of(broker, topic_data, context) or ""
+            name = _name_of(services, topic_data, context) or ""
             refused.update({TopicPartition(name, data.index): KafkaError(code) for data in topic_data.partition_data})
 
-    joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
-    if not joining:
-        return _append(broker, request, context, refused)
+    if request.acks == 0:
+        return _append(services, request, context, refused)
+    joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+    if not isinstance(joined, Pending):
+        return _append(services, request, context, refused)
     keep_records(request)
-
-    def append() -> Answer:
-        """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
-        return _append(broker, request, context, _refused_transactions(broker, request, context) | refused)
-
-    answer: Answer = after_flush(broker, joining, append, _timed_out(request))
-    return answer
-
-
-def keep_records(request: ProduceRequest) -> None:
-    """Copies them: the request's frame will be gone when they are appended. But a large one stays as long as somebody
-    is at work on it (`RequestDispatcher.handle`).
-    """
-    if any(_is_large(data.records) for topic_data in request.topic_data for data in topic_data.partition_data):
-        return
-    for topic_data in request.topic_data:
-        for data in topic_data.partition_data:
-            if isinstance(data.records, memoryview):
-                data.records = memoryview(bytearray(data.records))
-
-
-def _timed_out(request: ProduceRequest) -> ProduceResponse:
-    return ProduceResponse(
-        [
-            TopicProduceResponse(
-                topic.name,
-                topic.topic_id,
-                [PartitionProduceResponse(d.index, ErrorCode.REQUEST_TIMED_OUT, -1) for d in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
+    # Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now.
+    return joined.then(
+        lambda _nothing: _append(
+            services, request, context, _refused_transactions(services, request, context) | refused
+        )
     )
 
 
+def handle_remembered(
+    services: Services, known: RememberedRequest, records: memoryview, correlation_id: bytes
+) -> list[Piece] | Pending[list[Piece]] | None:
+    """Does for one batch, of a request that is known by its bytes, what `handle` does, and gives the encoded answer.
+    None, and nothing was done, for what takes steps or belongs to a transaction.
+    """
+    partition = known.partition
+    log = partition.log
+    if log.is_written_ahead:
+        return None
+    log_start_offset = -1
+    try:
+        batch = _read_usual_batch(records) or read_one_batch(records, known.version)
+        if batch.attributes & TRANSACTIONAL_FLAG:
+            return None
+        log_start_offset = log.log_start_offset
+        if log.config.opens_records:
+            checked = made_in_one_step(log.validate(batch)) if is_small(batch) else None
+            if checked is None:
+                return None
+            batch = checked
+        result = services.replicas.append(partition, batch, required_acks=known.acks)
+    except KafkaError as error:
+        topic, number = log.partition
+        return known.encode(correlation_id, failure(services, topic, number, error, log_start_offset))
+    services.replicas.notify((log.partition,))
+    answer = known.answer(correlation_id, result)
+    end_offset = result.last_offset + 1
+    if not partition.must_wait_for(end_offset):
+        return answer
+
+    refuse = partial(_refuse_remembered, answer, known, correlation_id, result)
+    return when_committed(services.replicas, [Uncommitted(partition, end_offset, refuse)], answer, known.timeout_ms)
+
+
+def _refuse_remembered(
+    answer: list[Piece], known: RememberedRequest, correlation_id: bytes, result: AppendResult, code: ErrorCode
+) -> None:
+    response = _response(known.partition.log.partition.partition, result)
+    _refuse(response, code)
+    answer[:] = known.encode(correlation_id, response)
+
+
 def _append(
-    broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> Answer:
+    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> ProduceResponse | Pending[ProduceResponse | None] | None:
     """`refused`: what the request's transaction may not write to."""
-    answer: Answer = answer_in_turns(broker, _append_in_steps(broker, request, context, refused))
-    return answer
+    return services.stepped_answers.answer(_append_in_steps(services, request, context, refused))
 
 
 def _append_in_steps(
-    broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> Steps[ProduceResponse | DelayedFlush | None]:
+    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> Steps[ProduceResponse | Pending[ProduceResponse | None] | None]:
     """Gives way only where a batch is large, its records are opened, or another that is large is being written."""
     appended: list[TopicPartition] = []
-    unflushed: list[Unflushed] = []
+    waiting: list[Uncommitted] = []
     responses = []
     has_failed = is_kept = False
     try:
         for topic_data in request.topic_data:
-            name = _name_of(broker, topic_data, context)
+            name = _name_of(services, topic_data, context)
             partitions = []
             for data in topic_data.partition_data:
                 log_start_offset = -1
                 try:
-                    partition = _find(broker, name, data.index, request.acks, context)
+                    partition = _find(services, name, data.index, request.acks, context)
                     log = partition.log
-                    takes_steps = log.config.opens_records or log.is_written_ahead or _is_large(data.records)
+                    takes_steps = log.config.opens_records or log.is_written_ahead or is_large(data.records)
                     if takes_steps and not is_kept:
                         keep_records(request)
                         is_kept = True
@@ -145,36 +169,35 @@ def _append_in_steps(
                         _ensure_in_transaction(request, partition, refused)
                     log_start_offset = log.log_start_offset
                     if takes_steps:
-                        result = yield from _append_in_turns(broker, request, context, partition, batch)
+                        result = yield from _append_in_turns(services, request, context, partition, batch)
                     else:
-                        result = broker.replicas.append(partition, batch, required_acks=request.acks)
-                    response = PartitionProduceResponse(
-                        data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
-                    )
+                        result = services.replicas.append(partition, batch, required_acks=request.acks)
+                    response = _response(data.index, result)
                     partitions.append(response)
-                    if partition.log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
-                        unflushed.append(Unflushed(partition, result.last_offset + 1, partial(_refuse, response)))
+                    end_offset = result.last_offset + 1
+                    if partition.must_wait_for(end_offset):
+                        waiting.append(Uncommitted(partition, end_offset, partial(_refuse, response)))
                     appended.append(partition.log.partition)
                 except KafkaError as error:
                     has_failed = True
-                    partitions.append(failure(broker, name, data.index, error, log_start_offset))
+                    partitions.append(failure(services, name, data.index, error, log_start_offset))
             responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
     finally:  # it ends early where the client leaves
-        broker.replicas.notify(appended)
+        services.replicas.notify(appended)
     if request.acks == 0:
         if has_failed:
             raise UnacknowledgedError
         return None
-    answer = ProduceResponse(responses)
-    return DelayedFlush(broker, answer, unflushed).answer(request.timeout_ms) if unflushed else answer
+    answer: ProduceResponse | None = ProduceResponse(responses)
+    return when_committed(services.replicas, waiting, answer, request.timeout_ms)
 
 
-def _is_large(records: Records | None) -> bool:
-    return records is not None and len(records) > LARGE_BATCH_BYTES
+def _response(number: int, result: AppendResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(number, 0, result.base_offset, result.log_append_time, result.log_start_offset)
 
 
 def _append_in_turns(
-    broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+    services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> Steps[AppendResult]:
     """Appends a batch that is large, or whose records the topic wants to be looked at, which may take many steps; or
     any other, after the large one that is being written.
@@ -184,7 +207,7 @@ def _append_in_turns(
     log = partition.log
     try:
         while True:
-            partition = _served(broker, partition)
+            partition = _served(services, partition)
             if request.acks == -1:
                 partition.ensure_enough_replicas()
             log, config = partition.log, partition.log.config
@@ -199,27 +222,27 @@ def _append_in_turns(
             else:
                 break
         if batch.is_transactional:
-            _ensure_still_in_transaction(broker, request, context, partition, batch)
-        return broker.replicas.append(partition, batch, required_acks=request.acks)
+            _ensure_still_in_transaction(services, request, context, partition, batch)
+        return services.replicas.append(partition, batch, required_acks=request.acks)
     finally:
         log.forget_ahead(batch)
 
 
-def _served(broker: Broker, partition: Partition) -> Partition:
+def _served(services: Services, partition: Partition) -> Partition:
     """The same, or what has its name by now; KafkaError where nothing has."""
-    return partition if partition.is_served else broker.replicas.find(*partition.log.partition)
+    return partition if partition.is_served else services.replicas.find(*partition.log.partition)
 
 
-def _name_of(broker: Broker, topic_data: TopicProduceData, context: RequestContext) -> str | None:
+def _name_of(services: Services, topic_data: TopicProduceData, context: RequestContext) -> str | None:
     """None for an id that no topic has."""
     if context.api_version < FIRST_VERSION_WITH_IDS:
         return topic_data.name
-    topic = broker.image.topics_by_id.get(topic_data.topic_id)
+    topic = services.image.topics_by_id.get(topic_data.topic_id)
     return topic.name if topic else None
 
 
 def _refused_transactions(
-    broker: Broker, request: ProduceRequest, context: RequestContext
+    services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[TopicPartition, KafkaError]:
     """The partitions to which the request's transaction may not write, and why; the others belong to it now, all of
     them by one record of its coordinator's.
@@ -229,10 +252,10 @@ def _refused_transactions(
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     refused = {}
     for topic_data in request.topic_data:
-        name = _name_of(broker, topic_data, context)
+        name = _name_of(services, topic_data, context)
         for data in topic_data.partition_data:
             try:
-                partition = _find(broker, name, data.index, request.acks, context)
+                partition = _find(services, name, data.index, request.acks, context)
                 batch = read_one_batch(data.records, version)
                 if batch.is_transactional:
                     if client is Knows.IMPLICIT_ADDING:
@@ -246,18 +269,18 @@ def _refused_transactions(
         mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
         return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
     for producer, partitions in written.items():
-        found = refusals(broker, request.transactional_id or "", producer, partitions, client)
+        found = refusals(services, request.transactional_id or "", producer, partitions, client)
         refused |= {partition: _said(error, client) for partition, error in found.items()}
     return refused
 
 
 def _ensure_still_in_transaction(
-    broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+    services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> None:
     """KafkaError where the transaction was ended since it was asked for: no marker would follow what comes now."""
     client = _client(context.api_version)
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-    for error in refusals(broker, request.transactional_id or "", producer, [partition], client).values():
+    for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():
         raise _said(error, client)
 
 
@@ -289,19 +312,19 @@ def _ensure_in_transaction(
 
 
 def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
-    response.error_code, response.base_offset = error_of_unflushed(code), -1
+    response.error_code, response.base_offset = error_of_uncommitted(code), -1
 
 
-def _find(broker: Broker, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
+def _find(services: Services, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
     if acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
-    if broker.is_read_only:
-        broker.ensure_writable()
-    return broker.replicas.find(topic, number)
+    if services.node.is_read_only:
+        services.node.ensure_writable()
+    return services.replicas.find(topic, number)
 
 
 def read_one_batch(records: Records | None, version: int) -> RecordBatch:
@@ -323,8 +346,17 @@ def read_one_batch(records: Records | None, version: int) -> RecordBatch:
     return batch
 
 
+def _read_usual_batch(records: memoryview) -> RecordBatch | None:
+    """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
+    if len(records) > HEADER_SIZE:
+        batch = RecordBatch(records)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(records):
+            return batch
+    return None
+
+
 def failure(
-    broker: Broker, topic: str | None, number: int, error: KafkaError, log_start_offset: int
+    services: Services, topic: str | None, number: int, error: KafkaError, log_start_offset: int
 ) -> PartitionProduceResponse:
     """What a client is told of a batch that is not kept, and of the records in it that are to blame (KIP-467)."""
     response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
@@ -333,6 +365,9 @@ def failure(
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        registration = broker.image.topics[topic].partitions[number]
-        response.current_leader = LeaderIdAndEpoch(broker.node_id, registration.leader_epoch)
+        registration = services.image.topics[topic].partitions[number]
+        response.current_leader = LeaderIdAndEpoch(services.node.node_id, registration.leader_epoch)
     return response
+
+
+SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
-from core.broker.delayed_flush import DelayedFlush, after_flush, unflushed, when_flushed
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.broker.transaction_guard import Knows, refusals
-from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_records import CommittedOffset
 from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from core.records.record_batch import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
 
 _log = logging.getLogger("plog.transactions")
 
@@ -36,14 +34,14 @@ _Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
 
 
 def handle(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | DelayedFlush | Deferred[TxnOffsetCommitResponse]:
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
     offsets: Offsets = {}
     waiting: _Responses = {}
     topics = []
-    now_ms = broker.clock.now_ms()
+    now_ms = services.runtime.clock.now_ms()
     for asked in request.topics:
-        topic = broker.image.topics.get(asked.name)
+        topic = services.image.topics.get(asked.name)
         partitions = []
         for data in asked.partitions:
             response = TxnOffsetCommitResponsePartition(data.partition_index)
@@ -66,57 +64,41 @@ def handle(
         return answer
     refuse = partial(_refuse, waiting)
     try:
-        _join(broker, request, context.api_version)
+        _join(services, request, context.api_version)
     except KafkaError as error:
         refuse(_said(error, context.api_version))
         return answer
-    answered: TxnOffsetCommitResponse | DelayedFlush | Deferred[TxnOffsetCommitResponse] = after_flush(
-        broker,
-        broker.transaction_log.unflushed(request.transactional_id, refuse),
-        lambda: _commit(broker, request, offsets, waiting, answer, context.api_version),
-        _not_available(request),
-    )
-    return answered
+    joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+    commit = partial(_commit, services, request, offsets, waiting, answer, context.api_version)
+    return joined.then(lambda _nothing: commit()) if isinstance(joined, Pending) else commit()
 
 
-def _not_available(request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                topic.name, [TxnOffsetCommitResponsePartition(data.partition_index, code) for data in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _join(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> None:
     """The transaction writes to the group's partition from now on. KafkaError where it may not."""
-    broker.ensure_writable()
+    services.node.ensure_writable()
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     try:
-        broker.group_log.ensure_topic()
+        services.group_log.ensure_topic()
     except OSError as error:
         _log.error("__consumer_offsets could not be made: %s", error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
     client = Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    kept = broker.group_log.partition(request.group_id)
-    refused = refusals(broker, request.transactional_id, producer, [kept], client)
+    kept = services.group_log.partition(request.group_id)
+    refused = refusals(services, request.transactional_id, producer, [kept], client)
     if refused:
         raise refused[kept.log.partition]
 
 
 def _commit(
-    broker: Broker,
+    services: Services,
     request: TxnOffsetCommitRequest,
     offsets: Offsets,
     responses: _Responses,
     answer: TxnOffsetCommitResponse,
     version: int,
-) -> TxnOffsetCommitResponse | DelayedFlush:
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
     """Asks again whether it may: the transaction may have been ended while it waited, and no marker would follow."""
     if any(response.error_code for response in responses.values()):
         return answer  # that it joins could not be kept
@@ -130,19 +112,13 @@ def _commit(
     )
     refuse = partial(_refuse, responses)
     try:
-        _join(broker, request, version)
-        for name, code in broker.groups.commit(commit).items():
+        _join(services, request, version)
+        for name, code in services.groups.commit(commit).items():
             responses[name].error_code = code
     except KafkaError as error:
         refuse(_said(error, version))
         return answer
-    waited: TxnOffsetCommitResponse | DelayedFlush = when_flushed(
-        broker,
-        answer,
-        unflushed(broker.group_log.partition(request.group_id), refuse),
-        broker.config.integer("offsets.commit.timeout.ms"),
-    )
-    return waited
+    return services.group_log.when_committed(request.group_id, answer, refuse)
 
 
 def _said(error: KafkaError, version: int) -> ErrorCode:
@@ -155,3 +131,6 @@ def _said(error: KafkaError, version: int) -> ErrorCode:
 def _refuse(responses: _Responses, code: ErrorCode) -> None:
     for response in responses.values():
         response.error_code = code
+
+
+SERVES = ServedApi(TXN_OFFSET_COMMIT, handle, Needs.NOTHING)

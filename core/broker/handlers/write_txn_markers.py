@@ -5,13 +5,15 @@ transaction that no coordinator knows of any more (KIP-664).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.coordinator.transaction_coordinator import RAISES_EPOCH
 from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -21,13 +23,10 @@ from core.protocol.schema.write_txn_markers import (
 )
 from core.records.control_record import EndTransactionMarker
 
-if TYPE_CHECKING:
-    from core.broker.broker import Broker
-
 _log = logging.getLogger("plog.transactions")
 
 
-def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+def handle(services: Services, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
@@ -36,7 +35,7 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestCont
                     WritableTxnMarkerTopicResult(
                         topic.name,
                         [
-                            WritableTxnMarkerPartitionResult(number, _write(broker, marker, topic.name, number))
+                            WritableTxnMarkerPartitionResult(number, _write(services, marker, topic.name, number))
                             for number in topic.partition_indexes
                         ],
                     )
@@ -48,10 +47,10 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestCont
     )
 
 
-def _write(broker: Broker, marker: WritableTxnMarker, topic: str, number: int) -> ErrorCode:
+def _write(services: Services, marker: WritableTxnMarker, topic: str, number: int) -> ErrorCode:
     try:
-        broker.ensure_writable()
-        partition = broker.replicas.find(topic, number)
+        services.node.ensure_writable()
+        partition = services.replicas.find(topic, number)
         state = partition.log.producers.find(marker.producer_id)
         if (
             marker.transaction_version >= RAISES_EPOCH
@@ -60,7 +59,7 @@ def _write(broker: Broker, marker: WritableTxnMarker, topic: str, number: int) -
         ):  # where each end raises the epoch, one that does not is late (KIP-1228)
             return ErrorCode.INVALID_PRODUCER_EPOCH
         end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
-        broker.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
+        services.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
     except KafkaError as error:
         return error.code
     _log.info(
@@ -71,3 +70,6 @@ def _write(broker: Broker, marker: WritableTxnMarker, topic: str, number: int) -
         number,
     )
     return ErrorCode.NONE
+
+
+SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING)

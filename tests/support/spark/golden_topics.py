@@ -6,12 +6,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.broker.broker import Broker
-from tests.support.broker import add_topic
+from tests.support.broker import SteeredNode, add_topic
 from tests.support.golden import GoldenCase
 
 
-def add_golden_topics(broker: Broker, cases: Iterable[GoldenCase]) -> None:
+def add_golden_topics(broker: SteeredNode, cases: Iterable[GoldenCase]) -> None:
     """Empty ones, by the fixtures' names."""
     for case in cases:
         kind = case.config.get("message.timestamp.type", "CreateTime")

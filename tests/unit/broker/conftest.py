@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.clock import ManualClock
-from tests.support.broker import open_broker
+from tests.support.broker import SteeredNode, open_broker
 from tests.support.logs import NOW
 
 
@@ -17,7 +16,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, clock: ManualClock) -> Iterator[Broker]:
+def broker(tmp_path: Path, clock: ManualClock) -> Iterator[SteeredNode]:
     """Without topics; records of any age are kept."""
     opened = open_broker(tmp_path / "data", clock, log_retention_ms="-1")
     yield opened

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -34,17 +33,17 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from tests.support.broker import add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
 
 # --- metadata
 
 
-def metadata(broker: Broker, *names: str, version: int = 13, **fields: bool) -> list[MetadataResponseTopic]:
+def metadata(broker: SteeredNode, *names: str, version: int = 13, **fields: bool) -> list[MetadataResponseTopic]:
     topics = [MetadataRequestTopic(name=name) for name in names] if names else None
     return ask(broker, METADATA, MetadataRequest(topics=topics, **fields), version).topics
 
 
-def test_a_topic_that_is_asked_for_twice_is_told_once(broker: Broker) -> None:
+def test_a_topic_that_is_asked_for_twice_is_told_once(broker: SteeredNode) -> None:
     add_topic(broker)
     assert [topic.name for topic in metadata(broker, "t", "nope", "t", allow_auto_topic_creation=False)] == [
         "t",
@@ -54,7 +53,7 @@ def test_a_topic_that_is_asked_for_twice_is_told_once(broker: Broker) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 250, ".."])
 @pytest.mark.parametrize("may_create", [True, False])
-def test_a_name_that_no_topic_can_have_is_called_so(broker: Broker, name: str, may_create: bool) -> None:
+def test_a_name_that_no_topic_can_have_is_called_so(broker: SteeredNode, name: str, may_create: bool) -> None:
     """A producer that is told UNKNOWN_TOPIC_OR_PARTITION waits for the topic to come, `max.block.ms` long."""
     (answer,) = metadata(broker, name, allow_auto_topic_creation=may_create)
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -62,25 +61,25 @@ def test_a_name_that_no_topic_can_have_is_called_so(broker: Broker, name: str, m
         assert alter(broker, AlterableConfig("retention.ms", SET, "1"), name=name) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_metadata_of_all_topics(broker: Broker) -> None:
+def test_metadata_of_all_topics(broker: SteeredNode) -> None:
     add_topic(broker, "a", 2)
     add_topic(broker, "b")
-    broker.announce(Endpoint("127.0.0.1", 9999))
+    broker.begin_serving(Endpoint("127.0.0.1", 9999))
     answer = ask(broker, METADATA, MetadataRequest(topics=None))
     assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(1, "127.0.0.1", 9999)]
-    assert (answer.controller_id, answer.cluster_id) == (1, broker.cluster_id)
+    assert (answer.controller_id, answer.cluster_id) == (1, broker.services.node.cluster_id)
     found = {t.name: [(p.partition_index, p.leader_id, p.isr_nodes) for p in t.partitions] for t in answer.topics}
     assert found == {"a": [(0, 1, [1]), (1, 1, [1])], "b": [(0, 1, [1])]}
 
 
-def test_no_topics_are_all_of_them_in_version_0_and_none_later(broker: Broker) -> None:
+def test_no_topics_are_all_of_them_in_version_0_and_none_later(broker: SteeredNode) -> None:
     add_topic(broker)
     request = MetadataRequest(topics=[])
     assert len(ask(broker, METADATA, request, 0).topics) == 1
     assert ask(broker, METADATA, request, 1).topics == []
 
 
-def test_a_topic_is_made_when_asked_for(broker: Broker) -> None:
+def test_a_topic_is_made_when_asked_for(broker: SteeredNode) -> None:
     (refused,) = metadata(broker, "new", allow_auto_topic_creation=False)
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (made,) = metadata(broker, "new")
@@ -97,7 +96,7 @@ def test_no_topic_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_metadata_by_id(broker: Broker) -> None:
+def test_metadata_by_id(broker: SteeredNode) -> None:
     topic_id = add_topic(broker)
     for wanted, expected in ((topic_id, (0, "t")), (b"\1" * 16, (ErrorCode.UNKNOWN_TOPIC_ID, None))):
         request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=wanted, name=None)])
@@ -120,8 +119,8 @@ def test_metadata_by_id(broker: Broker) -> None:
 def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str], reached: str, expected: str) -> None:
     """Never an address that a client can't connect to."""
     broker = open_broker(tmp_path, **settings)
-    broker.announce(Endpoint(listen, 9092))
-    endpoint = broker.advertised_endpoint(reached)
+    broker.begin_serving(Endpoint(listen, 9092))
+    endpoint = broker.services.node.advertised_endpoint(broker.services.config.advertised_listener, reached)
     assert f"{endpoint.host}:{endpoint.port}" == expected
     broker.close()
 
@@ -129,30 +128,30 @@ def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str
 # --- topics
 
 
-def create(broker: Broker, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+def create(broker: SteeredNode, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
     return ask(broker, CREATE_TOPICS, CreateTopicsRequest(list(topics), 1000, validate_only)).topics
 
 
-def test_create(broker: Broker) -> None:
+def test_create(broker: SteeredNode) -> None:
     configs = [CreatableTopicConfig("retention.ms", "5")]
     (made,) = create(broker, CreatableTopic("t", 3, 1, configs=configs))
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
     assert made.error_message is None, "aiokafka takes any text for an error"
     assert {c.name: c.value for c in made.configs or ()}["retention.ms"] == "5"
-    assert broker.image.topics_by_id[made.topic_id].name == "t"
+    assert broker.services.image.topics_by_id[made.topic_id].name == "t"
     assert sorted(p.name for p in broker.directory.glob("t-*")) == ["t-0", "t-1", "t-2"]
 
 
-def test_the_metadatas_own_topic_is_not_made(broker: Broker) -> None:
+def test_the_metadatas_own_topic_is_not_made(broker: SteeredNode) -> None:
     (refused,) = create(broker, CreatableTopic("__cluster_metadata", 1, 1))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert broker.image.topics == {}
+    assert broker.services.image.topics == {}
 
 
-def test_create_only_to_see(broker: Broker) -> None:
+def test_create_only_to_see(broker: SteeredNode) -> None:
     (seen,) = create(broker, CreatableTopic("t", 3, 1), validate_only=True)
     assert (seen.error_code, seen.num_partitions) == (0, 3)
-    assert broker.image.topics == {}
+    assert broker.services.image.topics == {}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_create_only_to_see(broker: Broker) -> None:
         (CreatableTopic("x", 1, 1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_can_not_be_created(broker: Broker, topic: CreatableTopic, code: ErrorCode) -> None:
+def test_what_can_not_be_created(broker: SteeredNode, topic: CreatableTopic, code: ErrorCode) -> None:
     add_topic(broker)
     add_topic(broker, "a_b")
     good = CreatableTopic("good", 1, 1)
@@ -178,36 +177,38 @@ def test_what_can_not_be_created(broker: Broker, topic: CreatableTopic, code: Er
     assert results[topic.name].error_code == code, results[topic.name]
     assert results[topic.name].error_message
     assert results["good"].error_code == 0
-    assert set(broker.image.topics) == {"t", "a_b", "good"}
+    assert set(broker.services.image.topics) == {"t", "a_b", "good"}
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
 @pytest.mark.parametrize("partitions", [[10_001], [4_000, 4_000, 2_001], [9_999, -1, -1]])
-def test_a_request_makes_so_many_partitions_at_most(broker: Broker, partitions: list[int], validate_only: bool) -> None:
+def test_a_request_makes_so_many_partitions_at_most(
+    broker: SteeredNode, partitions: list[int], validate_only: bool
+) -> None:
     """However many topics they are of: so many batches of metadata, and logs, keep everybody waiting."""
     wanted = [CreatableTopic(f"t{number}", count, 1) for number, count in enumerate(partitions)]
     results = create(broker, *wanted, validate_only=validate_only)
     assert {result.error_code for result in results} == {ErrorCode.POLICY_VIOLATION}
     assert "10001 partitions are more than the 10000" in (results[0].error_message or "")
-    assert broker.image.topics == {}
+    assert broker.services.image.topics == {}
 
 
-def test_a_request_adds_so_many_partitions_at_most(broker: Broker) -> None:
+def test_a_request_adds_so_many_partitions_at_most(broker: SteeredNode) -> None:
     for name in "ab":
         add_topic(broker, name)
     wanted = [CreatePartitionsTopic("a", 5_001, None), CreatePartitionsTopic("b", 5_002, None)]
     answer = ask(broker, CREATE_PARTITIONS, CreatePartitionsRequest(wanted, 1000, validate_only=False))
     assert [result.error_code for result in answer.results] == [ErrorCode.INVALID_PARTITIONS] * 2
-    assert len(broker.replicas.partitions) == 2
+    assert len(broker.services.replicas.partitions) == 2
 
 
-def test_the_same_topic_twice_in_a_request(broker: Broker) -> None:
+def test_the_same_topic_twice_in_a_request(broker: SteeredNode) -> None:
     results = create(broker, CreatableTopic("x", 1, 1), CreatableTopic("x", 1, 1))
     assert [(r.name, r.error_code) for r in results] == [("x", ErrorCode.INVALID_REQUEST)]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_delete_in_every_version(broker: Broker, version: int) -> None:
+def test_delete_in_every_version(broker: SteeredNode, version: int) -> None:
     add_topic(broker)
     names = ["t", "nope"]
     states = [DeleteTopicState(name) for name in names] if version >= 6 else []
@@ -220,7 +221,7 @@ def test_delete_in_every_version(broker: Broker, version: int) -> None:
     assert not (broker.directory / "t-0").exists()
 
 
-def test_delete_by_id(broker: Broker) -> None:
+def test_delete_by_id(broker: SteeredNode) -> None:
     topic_id = add_topic(broker)
     states = [
         DeleteTopicState(None, topic_id),
@@ -235,7 +236,7 @@ def test_delete_by_id(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("kind", ["name", "id", "both", "unknown"])
-def test_a_topic_that_is_named_twice_is_not_deleted(broker: Broker, kind: str) -> None:
+def test_a_topic_that_is_named_twice_is_not_deleted(broker: SteeredNode, kind: str) -> None:
     topic_id = add_topic(broker)
     add_topic(broker, "other")
     by_name, by_id = DeleteTopicState("t"), DeleteTopicState(None, topic_id)
@@ -248,7 +249,7 @@ def test_a_topic_that_is_named_twice_is_not_deleted(broker: Broker, kind: str) -
     answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([*twice, DeleteTopicState("other")]))
     refused = [ErrorCode.INVALID_REQUEST] * len({(state.name, state.topic_id) for state in twice})
     assert [r.error_code for r in answer.responses] == [*refused, 0]
-    assert list(broker.image.topics) == ["t"]
+    assert list(broker.services.image.topics) == ["t"]
 
 
 def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
@@ -256,11 +257,11 @@ def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
     add_topic(broker)
     answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState("t")]))
     assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
-    assert "t" in broker.image.topics
+    assert "t" in broker.services.image.topics
     broker.close()
 
 
-def test_topics_grow(broker: Broker) -> None:
+def test_topics_grow(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a")
 
@@ -269,7 +270,7 @@ def test_topics_grow(broker: Broker) -> None:
         return ask(broker, CREATE_PARTITIONS, request).results[0].error_code
 
     assert grow(3, validate_only=True) == 0
-    assert len(broker.image.topics["t"].partitions) == 1
+    assert len(broker.services.image.topics["t"].partitions) == 1
     assert grow(3) == 0
     assert [grow(n) for n in (3, 2, 0)] == [ErrorCode.INVALID_PARTITIONS] * 3
     produce_values(broker, b"b", partition=2)
@@ -280,15 +281,15 @@ def test_topics_and_their_settings_are_there_after_a_restart(tmp_path: Path) -> 
     broker = open_broker(tmp_path)
     topic_id = add_topic(broker, "t", 2, retention_ms="77")
     add_topic(broker, "gone")
-    broker.delete_topic("gone")
+    broker.services.topics.delete("gone")
     produce_values(broker, b"a", partition=1)
-    cluster = broker.cluster_id
+    cluster = broker.services.node.cluster_id
     broker.close()
     broker = open_broker(tmp_path)
-    assert broker.cluster_id == cluster
-    assert {name: t.topic_id for name, t in broker.image.topics.items()} == {"t": topic_id}
-    assert broker.image.topic_configs("t") == {"retention.ms": "77"}
-    assert broker.replicas.find("t", 1).log.config.retention_ms == 77
+    assert broker.services.node.cluster_id == cluster
+    assert {name: t.topic_id for name, t in broker.services.image.topics.items()} == {"t": topic_id}
+    assert broker.services.image.topic_configs("t") == {"retention.ms": "77"}
+    assert broker.services.replicas.find("t", 1).log.config.retention_ms == 77
     assert values_of(fetch(broker, 0, partition=1)) == [b"a"]
     broker.close()
 
@@ -298,7 +299,7 @@ def test_topics_and_their_settings_are_there_after_a_restart(tmp_path: Path) -> 
 TOPIC, BROKER = 2, 4
 
 
-def described(broker: Broker, resource: int, name: str, **fields: bool) -> DescribeConfigsResult:
+def described(broker: SteeredNode, resource: int, name: str, **fields: bool) -> DescribeConfigsResult:
     request = DescribeConfigsRequest([DescribeConfigsResource(resource, name, None)], **fields)
     return ask(broker, DESCRIBE_CONFIGS, request).results[0]
 
@@ -329,7 +330,7 @@ def test_where_a_setting_comes_from(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_configs_that_there_are_not(broker: Broker) -> None:
+def test_configs_that_there_are_not(broker: SteeredNode) -> None:
     add_topic(broker)
     assert described(broker, TOPIC, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert described(broker, TOPIC, "a b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -339,7 +340,7 @@ def test_configs_that_there_are_not(broker: Broker) -> None:
     assert [c.name for c in ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs] == ["retention.ms"]
 
 
-def test_an_empty_list_of_keys_is_all_of_them(broker: Broker) -> None:
+def test_an_empty_list_of_keys_is_all_of_them(broker: SteeredNode) -> None:
     add_topic(broker)
     wanted = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", [])])
     assert ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs == described(broker, TOPIC, "t").configs
@@ -348,28 +349,28 @@ def test_an_empty_list_of_keys_is_all_of_them(broker: Broker) -> None:
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def alter(broker: Broker, *configs: AlterableConfig, resource: int = TOPIC, name: str = "t") -> int:
+def alter(broker: SteeredNode, *configs: AlterableConfig, resource: int = TOPIC, name: str = "t") -> int:
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, list(configs))])
     return ask(broker, INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code
 
 
-def test_settings_change_while_the_log_is_open(broker: Broker) -> None:
+def test_settings_change_while_the_log_is_open(broker: SteeredNode) -> None:
     add_topic(broker)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     assert alter(broker, AlterableConfig("max.message.bytes", SET, "100")) == 0
     assert log.config.max_message_bytes == 100
     assert alter(broker, AlterableConfig("max.message.bytes", DELETE, None)) == 0
     assert log.config.max_message_bytes == 1048588
     assert alter(broker, AlterableConfig("cleanup.policy", APPEND, "compact")) == 0
-    assert broker.image.topic_configs("t") == {"cleanup.policy": "delete,compact"}
+    assert broker.services.image.topic_configs("t") == {"cleanup.policy": "delete,compact"}
     assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "delete")) == 0
-    assert broker.image.topic_configs("t") == {"cleanup.policy": "compact"}
+    assert broker.services.image.topic_configs("t") == {"cleanup.policy": "compact"}
     assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "compact")) == 0
-    assert broker.image.topic_configs("t") == {"cleanup.policy": ""}
+    assert broker.services.image.topic_configs("t") == {"cleanup.policy": ""}
     assert log.config.cleanup_policy == frozenset(), "which keeps everything"
 
 
-def test_a_resource_that_is_named_twice_is_not_altered(broker: Broker) -> None:
+def test_a_resource_that_is_named_twice_is_not_altered(broker: SteeredNode) -> None:
     add_topic(broker)
     add_topic(broker, "other")
     resources = [
@@ -379,11 +380,11 @@ def test_a_resource_that_is_named_twice_is_not_altered(broker: Broker) -> None:
     answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources))
     twice = ErrorCode.INVALID_REQUEST
     assert [response.error_code for response in answer.responses] == [twice, 0, twice]
-    assert not broker.image.topic_configs("t")
-    assert broker.image.topic_configs("other") == {"max.message.bytes": "100"}
+    assert not broker.services.image.topic_configs("t")
+    assert broker.services.image.topic_configs("other") == {"max.message.bytes": "100"}
 
 
-def test_changes_that_are_refused(broker: Broker) -> None:
+def test_changes_that_are_refused(broker: SteeredNode) -> None:
     add_topic(broker)
     set_ = AlterableConfig("retention.ms", SET, "1")
     assert alter(broker, AlterableConfig("nope", SET, "1")) == ErrorCode.INVALID_CONFIG
@@ -393,36 +394,36 @@ def test_changes_that_are_refused(broker: Broker) -> None:
     assert alter(broker, AlterableConfig("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
     assert alter(broker, set_, set_) == ErrorCode.INVALID_REQUEST
     assert alter(broker, set_, name="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.image.topic_configs("t") == {}
+    assert broker.services.image.topic_configs("t") == {}
 
 
 # --- coordinators
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_this_broker_coordinates_every_group(broker: Broker, version: int) -> None:
+def test_this_broker_coordinates_every_group(broker: SteeredNode, version: int) -> None:
     request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
     answer = ask(broker, FIND_COORDINATOR, request, version)
     found = [answer] if version < 4 else answer.coordinators
-    assert [(c.error_code, c.node_id) for c in found] == [(0, broker.node_id)] * (1 if version < 4 else 2)
-    assert len(broker.image.topics["__consumer_offsets"].partitions) == 50
-    assert broker.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
+    assert [(c.error_code, c.node_id) for c in found] == [(0, broker.services.node.node_id)] * (1 if version < 4 else 2)
+    assert len(broker.services.image.topics["__consumer_offsets"].partitions) == 50
+    assert broker.services.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
-def test_the_first_transactional_id_that_is_looked_for_makes_the_topic_of_all(broker: Broker) -> None:
+def test_the_first_transactional_id_that_is_looked_for_makes_the_topic_of_all(broker: SteeredNode) -> None:
     answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
-    assert [(c.error_code, c.node_id) for c in answer.coordinators] == [(0, broker.node_id)]
-    assert len(broker.image.topics["__transaction_state"].partitions) == 50
-    assert broker.image.topic_configs("__transaction_state")["cleanup.policy"] == "compact"
+    assert [(c.error_code, c.node_id) for c in answer.coordinators] == [(0, broker.services.node.node_id)]
+    assert len(broker.services.image.topics["__transaction_state"].partitions) == 50
+    assert broker.services.image.topic_configs("__transaction_state")["cleanup.policy"] == "compact"
 
 
-def test_nobody_coordinates_share_groups(broker: Broker) -> None:
+def test_nobody_coordinates_share_groups(broker: SteeredNode) -> None:
     answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]))
     assert [c.error_code for c in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert broker.image.topics == {}
+    assert broker.services.image.topics == {}
 
 
-def test_a_coordinator_of_an_unknown_kind(broker: Broker) -> None:
+def test_a_coordinator_of_an_unknown_kind(broker: SteeredNode) -> None:
     request = FindCoordinatorRequest(key_type=9, coordinator_keys=["g"])
     answer = ask(broker, FIND_COORDINATOR, request)
     assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.clock import ManualClock
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.log.checkpoint_file import read_offset_checkpoint
@@ -18,6 +18,7 @@ from core.log.meta_properties import read_meta_properties
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     Background,
+    SteeredNode,
     add_topic,
     ask,
     fetch,
@@ -32,12 +33,12 @@ from tests.support.logs import NOW, make_batch
 DAY_MS = 86_400_000
 
 
-def crash(broker: Broker) -> None:
+def crash(broker: SteeredNode) -> None:
     """As a killed process leaves it: nothing closed, the lock gone."""
     broker._lock.release()
 
 
-def values(broker: Broker, topic: str = "t") -> list[bytes | None]:
+def values(broker: SteeredNode, topic: str = "t") -> list[bytes | None]:
     return values_of(fetch(broker, 0, topic))
 
 
@@ -53,8 +54,8 @@ def test_records_are_there_after_a_restart(tmp_path: Path, is_clean: bool) -> No
     assert (tmp_path / ".kafka_cleanshutdown").exists() == is_clean
     second = open_broker(tmp_path)
     assert values(second) == [b"a", b"b", b"c"]
-    assert second.image.topics["t"].topic_id == topic_id
-    assert second.cluster_id == first.cluster_id
+    assert second.services.image.topics["t"].topic_id == topic_id
+    assert second.services.node.cluster_id == first.services.node.cluster_id
     assert not (tmp_path / ".kafka_cleanshutdown").exists(), "a crash from now on is known as one"
     second.close()
 
@@ -66,12 +67,12 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     produce_values(first, b"old")
     saved = tmp_path / "saved"
     shutil.copytree(tmp_path / "t-0", saved)
-    first.delete_topic("t")
+    first.services.topics.delete("t")
     crash(first)
     shutil.move(saved, tmp_path / "t-0")
     second = open_broker(tmp_path)
-    second.delete_leftovers()
-    assert "t" not in second.image.topics
+    second.begin_serving(Endpoint("127.0.0.1", 1))
+    assert "t" not in second.services.image.topics
     add_topic(second)
     produce_values(second, b"new")
     assert values(second) == [b"new"]
@@ -102,7 +103,7 @@ def test_another_nodes_directory(tmp_path: Path, settings: dict[str, str]) -> No
     with pytest.raises(AccessError, match=r"belongs to node 4, node\.id is 9"):
         open_broker(tmp_path, **settings)
     again = open_broker(tmp_path)
-    assert again.node_id == 4
+    assert again.services.node.node_id == 4
     again.close()
     meta = read_meta_properties(tmp_path)
     assert meta is not None
@@ -121,7 +122,7 @@ def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     given: set[int] = set()
     for is_clean in (True, False, True):
         broker = open_broker(tmp_path)
-        ids = [broker.next_producer_id() for _ in range(1500)]
+        ids = [broker.services.transaction_log.next_producer_id() for _ in range(1500)]
         assert not given & set(ids)
         assert len(set(ids)) == len(ids)
         given.update(ids)
@@ -136,7 +137,7 @@ def test_producer_ids_of_logs_from_elsewhere_are_not_given(tmp_path: Path) -> No
     add_topic(broker)
     batch = make_batch(b"x", producer_id=5000, producer_epoch=0, base_sequence=0)
     assert produce(broker, batch).error_code == 0
-    assert broker.next_producer_id() > 5000
+    assert broker.services.transaction_log.next_producer_id() > 5000
     broker.close()
 
 
@@ -144,17 +145,17 @@ def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     broker = open_broker(tmp_path, clock)
     add_topic(broker)
-    broker.housekeep()
+    broker.housekeeping.step()
     produce_values(broker, b"a", b"b")
     high_watermarks = tmp_path / "replication-offset-checkpoint"
     clock.advance(4_999)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert not high_watermarks.exists()
     clock.advance(1)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert list(read_offset_checkpoint(high_watermarks).values()) == [2]
     clock.advance(60_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [0]
     broker.close()
 
@@ -165,11 +166,12 @@ def test_what_was_recovered_need_not_be_recovered_again(tmp_path: Path) -> None:
     produce_values(first, b"a", b"b")
     crash(first)
     second = open_broker(tmp_path)
-    second.run_flush = flushing = Background()
-    second.flush_recovered()
-    assert second.replicas.find("t", 0).log.recovery_point == 0, "in the background"
+    flushing = Background()
+    second.runtime.use(run_flush=flushing)
+    second.begin_serving(Endpoint("127.0.0.1", 1))
+    assert second.services.replicas.find("t", 0).log.recovery_point == 0, "in the background"
     flushing.run()
-    assert second.replicas.find("t", 0).log.recovery_point == 2
+    assert second.services.replicas.find("t", 0).log.recovery_point == 2
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [2]
     second.close()
 
@@ -179,18 +181,19 @@ def test_what_was_recovered_behind_a_roll_is_flushed_once(tmp_path: Path) -> Non
     first = open_broker(tmp_path)
     add_topic(first, retention_ms="-1", internal_segment_bytes="100")
     produce_values(first, b"a", b"b", b"c")
-    log = first.replicas.find("t", 0).log
+    log = first.services.replicas.find("t", 0).log
     assert log.recovery_point == log.segments.active.base_offset == 2, "rolling flushed the others"
-    first.log_manager.checkpoint_recovery_points()
+    first.services.log_manager.checkpoint_recovery_points()
     crash(first)
     second = open_broker(tmp_path)
-    second.run_flush = flushing = Background()
-    second.flush_recovered()
+    flushing = Background()
+    second.runtime.use(run_flush=flushing)
+    second.begin_serving(Endpoint("127.0.0.1", 1))
     for _ in range(3):
         if flushing.waiting:
             flushing.run()
     assert flushing.waiting == []
-    assert second.replicas.find("t", 0).log.recovery_point == 3
+    assert second.services.replicas.find("t", 0).log.recovery_point == 3
     second.close()
 
 
@@ -209,8 +212,8 @@ def test_what_was_recovered_where_the_disk_refuses(tmp_path: Path, monkeypatch: 
         sync(segment, syncs_folder=syncs_folder)
 
     monkeypatch.setattr(LogSegment, "sync", refuse)
-    second.flush_recovered()
-    assert second.replicas.find("other", 0).log.recovery_point == 1
+    second.begin_serving(Endpoint("127.0.0.1", 1))
+    assert second.services.replicas.find("other", 0).log.recovery_point == 1
     assert fetch(second, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     second.close()
 
@@ -220,15 +223,15 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     broker = open_broker(tmp_path, clock, producer_id_expiration_ms=str(DAY_MS))
     add_topic(broker, retention_ms="-1")
     assert produce(broker, make_batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)).error_code == 0
-    producers = broker.replicas.find("t", 0).log.producers
+    producers = broker.services.replicas.find("t", 0).log.producers
     clock.set_wall_by(2 * DAY_MS)
     clock.advance(600_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     clock.advance(DAY_MS - 1)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert producers.find(7) is not None
     clock.advance(600_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert producers.find(7) is None
     broker.close()
 
@@ -251,7 +254,7 @@ def test_damage_in_a_log_is_an_answer_not_the_end_of_the_connection(
     add_topic(broker, retention_ms="-1")
     produce_values(broker, b"a", b"b", b"c")
     assert produce(broker, make_batch(b"d", timestamp=NOW + 1)).error_code == 0
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     third = log.segments.active.translate_offset(2)
     assert third is not None
     path = log.segments.active.records.path
@@ -278,9 +281,9 @@ def test_housekeeping_goes_on_when_the_clock_is_set(tmp_path: Path, step_ms: int
     produce_values(broker, b"a")
     checkpoint = tmp_path / "replication-offset-checkpoint"
     clock.set_wall_by(step_ms)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert not checkpoint.exists(), "no time went by"
     clock.advance(5000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert "t 0 1" in checkpoint.read_text()
     broker.close()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -30,14 +29,14 @@ from core.protocol.schema.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.broker import add_topic, ask, open_broker, produce, produce_values
+from tests.support.broker import SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 
 TOPIC, BROKER = 2, 4
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
+def broker(tmp_path: Path) -> SteeredNode:
     """With topics `t` of three partitions and `u` of one."""
     broker = open_broker(tmp_path / "data")
     add_topic(broker, "t", partitions=3)
@@ -45,14 +44,18 @@ def broker(tmp_path: Path) -> Broker:
     return broker
 
 
-def offline(broker: Broker, topic: str) -> None:
-    broker.replicas.on_flush_failed(broker.replicas.find(topic, 0).log, OSError(5, "Input/output error"))
+def offline(broker: SteeredNode, topic: str) -> None:
+    broker.services.replicas.on_flush_failed(
+        broker.services.replicas.find(topic, 0).log, OSError(5, "Input/output error")
+    )
 
 
 # --- OffsetForLeaderEpoch
 
 
-def epoch_end(broker: Broker, epoch: int, version: int = 4, current: int = -1, number: int = 0) -> tuple[int, int, int]:
+def epoch_end(
+    broker: SteeredNode, epoch: int, version: int = 4, current: int = -1, number: int = 0
+) -> tuple[int, int, int]:
     """Error, epoch, offset."""
     partition = OffsetForLeaderPartition(number, current, epoch)
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic("t", [partition])])
@@ -61,11 +64,11 @@ def epoch_end(broker: Broker, epoch: int, version: int = 4, current: int = -1, n
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_where_epochs_ended(broker: Broker, version: int) -> None:
+def test_where_epochs_ended(broker: SteeredNode, version: int) -> None:
     produce_values(broker, b"a", b"b")
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     log.leader_epochs.assign(5, 2)
-    broker.replicas.find("t", 0).leader_epoch = 5
+    broker.services.replicas.find("t", 0).leader_epoch = 5
     produce_values(broker, b"c")
     assert epoch_end(broker, 0, version) == (0, 0, 2)
     assert epoch_end(broker, 3, version) == (0, 0, 2), "no record was written in it: the one before"
@@ -80,7 +83,7 @@ def test_where_epochs_ended(broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_all_settings_are_replaced(broker: Broker, version: int) -> None:
+def test_all_settings_are_replaced(broker: SteeredNode, version: int) -> None:
     def alter(type_: int, *configs: tuple[str, str | None], name: str = "t", validate_only: bool = False) -> int:
         resource = AlterConfigsResource(type_, name, [AlterableConfig(*config) for config in configs])
         return (
@@ -89,27 +92,27 @@ def test_all_settings_are_replaced(broker: Broker, version: int) -> None:
 
     assert alter(TOPIC, ("retention.ms", "1000"), ("segment.bytes", "2000000")) == 0
     assert alter(TOPIC, ("retention.ms", "5"), validate_only=True) == 0
-    assert broker.image.topic_configs("t") == {"retention.ms": "1000", "segment.bytes": "2000000"}
+    assert broker.services.image.topic_configs("t") == {"retention.ms": "1000", "segment.bytes": "2000000"}
     assert alter(TOPIC, ("retention.ms", "2000")) == 0
-    assert broker.image.topic_configs("t") == {"retention.ms": "2000"}
+    assert broker.services.image.topic_configs("t") == {"retention.ms": "2000"}
     assert alter(TOPIC, ("retention.ms", "x")) == ErrorCode.INVALID_CONFIG
     assert alter(TOPIC, ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
     assert alter(TOPIC, ("retention.ms", "1"), ("retention.ms", "2")) == ErrorCode.INVALID_REQUEST
     assert alter(TOPIC, name="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.image.topic_configs("t") == {"retention.ms": "2000"}
+    assert broker.services.image.topic_configs("t") == {"retention.ms": "2000"}
 
 
 # --- the cluster
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_the_data_directory(broker: Broker, version: int) -> None:
+def test_the_data_directory(broker: SteeredNode, version: int) -> None:
     produce_values(broker, b"a" * 1000)
     (found,) = ask(broker, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), version).results
     assert found.log_dir == str(broker.directory)
     assert [(t.name, len(t.partitions)) for t in found.topics] == [("t", 3), ("u", 1)]
     sizes = [p.partition_size for p in found.topics[0].partitions]
-    assert sizes[0] == broker.replicas.find("t", 0).log.size_bytes > 1000
+    assert sizes[0] == broker.services.replicas.find("t", 0).log.size_bytes > 1000
     assert sizes[1:] == [0, 0]
     if version >= 4:
         assert found.total_bytes >= found.usable_bytes > 0
@@ -118,23 +121,23 @@ def test_the_data_directory(broker: Broker, version: int) -> None:
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in found.topics] == [("t", [1])]
 
 
-def test_a_data_directory_that_is_gone(broker: Broker) -> None:
+def test_a_data_directory_that_is_gone(broker: SteeredNode) -> None:
     shutil.rmtree(broker.directory)
     (found,) = ask(broker, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None)).results
     assert (found.error_code, found.log_dir) == (ErrorCode.KAFKA_STORAGE_ERROR, str(broker.directory))
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_cluster(broker: Broker, version: int) -> None:
+def test_the_cluster(broker: SteeredNode, version: int) -> None:
     described = ask(
         broker, DESCRIBE_CLUSTER, DescribeClusterRequest(include_cluster_authorized_operations=True), version
     )
     assert (described.error_code, described.cluster_id, described.controller_id) == (
         0,
-        broker.cluster_id,
-        broker.node_id,
+        broker.services.node.cluster_id,
+        broker.services.node.node_id,
     )
-    assert [b.broker_id for b in described.brokers] == [broker.node_id]
+    assert [b.broker_id for b in described.brokers] == [broker.services.node.node_id]
     assert described.cluster_authorized_operations > 0
     if version >= 1:
         for type_, code in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
@@ -143,23 +146,27 @@ def test_the_cluster(broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_quorum(broker: Broker, version: int) -> None:
+def test_the_quorum(broker: SteeredNode, version: int) -> None:
     partitions = [PartitionData(0), PartitionData(1)]
     answer = ask(broker, DESCRIBE_QUORUM, DescribeQuorumRequest([TopicData("__cluster_metadata", partitions)]), version)
     first, other = answer.topics[0].partitions
-    assert (first.error_code, first.leader_id, first.leader_epoch) == (0, broker.node_id, broker.controller.epoch)
+    assert (first.error_code, first.leader_id, first.leader_epoch) == (
+        0,
+        broker.services.node.node_id,
+        broker.services.controller.epoch,
+    )
     (voter,) = first.current_voters
-    assert (voter.replica_id, voter.log_end_offset) == (broker.node_id, first.high_watermark)
-    assert first.high_watermark == broker.controller.end_offset > 3
+    assert (voter.replica_id, voter.log_end_offset) == (broker.services.node.node_id, first.high_watermark)
+    assert first.high_watermark == broker.services.controller.end_offset > 3
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [n.node_id for n in answer.nodes] == ([broker.node_id] if version >= 2 else [])
+    assert [n.node_id for n in answer.nodes] == ([broker.services.node.node_id] if version >= 2 else [])
 
 
 # --- partitions
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_elections(broker: Broker, version: int) -> None:
+def test_elections(broker: SteeredNode, version: int) -> None:
     offline(broker, "u")
 
     def elect(asked: list[TopicPartitions] | None, type_: int = 0) -> dict[str, dict[int, int]]:
@@ -177,9 +184,9 @@ def test_elections(broker: Broker, version: int) -> None:
         assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_reassignments(broker: Broker) -> None:
+def test_reassignments(broker: SteeredNode) -> None:
     assert ask(broker, LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest()).topics == []
-    partitions = broker.image.topics["t"].partitions  # as of a directory in the middle of one
+    partitions = broker.services.image.topics["t"].partitions  # as of a directory in the middle of one
     partitions[1] = PartitionRegistration((1, 2), (1,), 1, 0, 0, (), (2,), ())
     for topics in (
         None,
@@ -191,7 +198,7 @@ def test_reassignments(broker: Broker) -> None:
         assert (topic.name, found.partition_index, found.replicas, found.adding_replicas) == ("t", 1, [1, 2], [2])
 
 
-def test_producers_of_a_partition(broker: Broker) -> None:
+def test_producers_of_a_partition(broker: SteeredNode) -> None:
     produce(broker, make_batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=0))
     produce(broker, make_batch(b"c"))
     request = DescribeProducersRequest([TopicRequest("t", [0, 1, 9])])
@@ -205,7 +212,7 @@ def test_producers_of_a_partition(broker: Broker) -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_what_may_be_configured(broker: Broker) -> None:
+def test_what_may_be_configured(broker: SteeredNode) -> None:
     def listed(types: list[int], version: int = 1) -> tuple[int, list[tuple[int, str]]]:
         answer = ask(broker, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(types), version)
         return answer.error_code, [(r.resource_type, r.resource_name) for r in answer.config_resources]
@@ -216,7 +223,7 @@ def test_what_may_be_configured(broker: Broker) -> None:
     assert listed([99]) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
-def test_topics_page_by_page(broker: Broker) -> None:
+def test_topics_page_by_page(broker: SteeredNode) -> None:
     offline(broker, "u")
     request = DescribeTopicPartitionsRequest(response_partition_limit=2)
     pages = []
@@ -233,4 +240,4 @@ def test_topics_page_by_page(broker: Broker) -> None:
     named = DescribeTopicPartitionsRequest([DescribedTopicRequest("u"), DescribedTopicRequest("nope")])
     missing, found = ask(broker, DESCRIBE_TOPIC_PARTITIONS, named).topics
     assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nope")
-    assert found.topic_id == broker.image.topics["u"].topic_id
+    assert found.topic_id == broker.services.image.topics["u"].topic_id

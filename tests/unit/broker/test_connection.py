@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.broker import connection, event_loop, socket_server, turns
-from core.broker.broker import Broker
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.connection_memory import ConnectionMemory
+from core.broker.loop_runtime import LoopRuntime
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns
@@ -34,6 +34,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     AnyApi,
+    SteeredNode,
     add_topic,
     fetch_request,
     open_broker,
@@ -48,15 +49,21 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MANY_BYTES = 4_000_000
 
 
+def run_as_a_server(main: Coroutine[Any, Any, None]) -> None:
+    with event_loop.new_runner() as runner:
+        runner.run(main)
+
+
 def serving(
-    broker: Broker,
+    broker: SteeredNode,
     talk: Callable[[SocketServer], Awaitable[None]],
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> None:
     """Runs `talk` beside a server of the broker; nothing of it may take longer than 20 s."""
 
     async def run() -> None:
-        server = SocketServer(broker, Endpoint("127.0.0.1", 0))
+        runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+        server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
         await server.start()
         serve = asyncio.create_task(server.run())
         try:
@@ -117,7 +124,7 @@ async def read_correlation_ids(reader: asyncio.StreamReader, count: int) -> list
     return [int.from_bytes((await read_frame(reader))[:4], "big") for _ in range(count)]
 
 
-def test_a_long_answer_goes_out_in_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_answer_goes_out_in_turns(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads a log from its start takes all that the loop can send, and others want to be served too."""
     monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
     add_topic(broker)
@@ -145,7 +152,7 @@ def test_a_long_answer_goes_out_in_turns(broker: Broker, monkeypatch: pytest.Mon
     assert waits >= 50
 
 
-def test_what_waits_for_its_turn_is_held(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_its_turn_is_held(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to the second request is in memory until the first one's file is sent."""
     monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
     memory = ConnectionMemory(1 << 30)
@@ -173,7 +180,7 @@ def test_what_waits_for_its_turn_is_held(broker: Broker, monkeypatch: pytest.Mon
 
 
 def test_a_client_that_goes_on_sending_gets_no_turn_out_of_turn(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
     add_topic(broker)
@@ -212,7 +219,7 @@ async def is_silent(reader: asyncio.StreamReader) -> bool:
     return False
 
 
-def test_a_long_poll_holds_back_the_answers_behind_it(broker: Broker) -> None:
+def test_a_long_poll_holds_back_the_answers_behind_it(broker: SteeredNode) -> None:
     add_topic(broker)
 
     async def talk(server: SocketServer) -> None:
@@ -233,7 +240,7 @@ def test_a_long_poll_holds_back_the_answers_behind_it(broker: Broker) -> None:
     serving(broker, talk)
 
 
-def test_a_long_poll_ends_when_its_time_is_up(broker: Broker) -> None:
+def test_a_long_poll_ends_when_its_time_is_up(broker: SteeredNode) -> None:
     add_topic(broker)
 
     async def talk(server: SocketServer) -> None:
@@ -244,7 +251,7 @@ def test_a_long_poll_ends_when_its_time_is_up(broker: Broker) -> None:
     serving(broker, talk)
 
 
-def test_a_client_that_leaves_waits_no_longer(broker: Broker) -> None:
+def test_a_client_that_leaves_waits_no_longer(broker: SteeredNode) -> None:
     add_topic(broker)
 
     async def talk(server: SocketServer) -> None:
@@ -262,8 +269,8 @@ def test_a_client_that_leaves_waits_no_longer(broker: Broker) -> None:
 
 @given(cuts=st.lists(st.integers(1, 700), max_size=12), sizes=st.lists(st.integers(0, 300), min_size=1, max_size=6))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_frames_cut_anywhere(broker: Broker, cuts: list[int], sizes: list[int]) -> None:
-    if "t" not in broker.image.topics:
+def test_frames_cut_anywhere(broker: SteeredNode, cuts: list[int], sizes: list[int]) -> None:
+    if "t" not in broker.services.image.topics:
         add_topic(broker)
     stream = b"".join(produce_frame(n, b"v" * size) for n, size in enumerate(sizes))
 
@@ -277,12 +284,12 @@ def test_frames_cut_anywhere(broker: Broker, cuts: list[int], sizes: list[int]) 
         writer.write(stream[start:])
         assert await read_correlation_ids(reader, len(sizes)) == list(range(len(sizes)))
 
-    before = broker.replicas.find("t", 0).log.log_end_offset
+    before = broker.services.replicas.find("t", 0).log.log_end_offset
     serving(broker, talk)
-    assert broker.replicas.find("t", 0).log.log_end_offset == before + len(sizes)
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == before + len(sizes)
 
 
-def test_frames_larger_than_every_buffer(broker: Broker) -> None:
+def test_frames_larger_than_every_buffer(broker: SteeredNode) -> None:
     add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
     values = [bytes([n]) * size for n, size in enumerate((10, 100_000, 300_000, 1_200_000, MANY_BYTES, 10))]
 
@@ -298,7 +305,7 @@ def test_frames_larger_than_every_buffer(broker: Broker) -> None:
     serving(broker, talk)
 
 
-def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
+def test_a_client_that_does_not_read_is_not_read_from(broker: SteeredNode) -> None:
     """Answers of 80 MB are asked for: they wait as requests at the client, not as answers in the broker."""
     add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
     produce_values(broker, b"x" * 800_000)
@@ -318,7 +325,7 @@ def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
     serving(broker, talk)
 
 
-def test_thousands_of_small_requests_at_once(broker: Broker) -> None:
+def test_thousands_of_small_requests_at_once(broker: SteeredNode) -> None:
     async def talk(server: SocketServer) -> None:
         reader, writer = await connect(server)
         writer.write(b"".join(map(versions_frame, range(20_000))))
@@ -336,7 +343,7 @@ def test_thousands_of_small_requests_at_once(broker: Broker) -> None:
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="another protocol"),
     ],
 )
-def test_what_is_no_request_ends_the_connection_only(broker: Broker, sent: bytes) -> None:
+def test_what_is_no_request_ends_the_connection_only(broker: SteeredNode, sent: bytes) -> None:
     async def talk(server: SocketServer) -> None:
         other_reader, other_writer = await connect(server)
         reader, writer = await connect(server)
@@ -349,7 +356,7 @@ def test_what_is_no_request_ends_the_connection_only(broker: Broker, sent: bytes
     serving(broker, talk)
 
 
-def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker) -> None:
+def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: SteeredNode) -> None:
     add_topic(broker)
 
     async def talk(server: SocketServer) -> None:
@@ -362,7 +369,7 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Brok
         assert await reader.read() == b""
 
     serving(broker, talk)
-    assert broker.replicas.find("t", 0).log.log_end_offset == 1
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 1
 
 
 def test_no_more_connections_from_one_address_than_allowed(tmp_path: Path) -> None:
@@ -412,7 +419,7 @@ def test_more_connections_are_allowed_while_it_runs(tmp_path: Path) -> None:
         writer.write(versions_frame(1))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(read_correlation_ids(reader, 1), 0.2)
-        broker.set_configs(ConfigResourceType.BROKER, "", {"max.connections": "2"})
+        broker.services.configs.set(ConfigResourceType.BROKER, "", {"max.connections": "2"})
         assert await read_correlation_ids(reader, 1) == [1]
 
     try:
@@ -436,7 +443,7 @@ def test_idle_connections_are_closed(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_an_unknown_topic_is_an_answer(broker: Broker) -> None:
+def test_an_unknown_topic_is_an_answer(broker: SteeredNode) -> None:
     async def talk(server: SocketServer) -> None:
         reader, writer = await connect(server)
         writer.write(fetch_frame(1, 0, topic="none", max_wait_ms=15_000))
@@ -448,7 +455,7 @@ def test_an_unknown_topic_is_an_answer(broker: Broker) -> None:
 
 @pytest.mark.parametrize("first_bytes", [2, 10, 1_400, 70_000])
 def test_a_request_of_a_usual_size_is_moved_once(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, first_bytes: int
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, first_bytes: int
 ) -> None:
     """However little of it came first: there is room for all of it then, where its size is known."""
     grown: list[int] = []
@@ -474,7 +481,7 @@ def test_a_request_of_a_usual_size_is_moved_once(
     assert bool(grown) == (first_bytes < 4), "its size comes first"
 
 
-def test_many_begin_a_request_before_one_ends(broker: Broker) -> None:
+def test_many_begin_a_request_before_one_ends(broker: SteeredNode) -> None:
     """Each beginning stays where it was received, and nobody receives there but its own client."""
     add_topic(broker)
     sizes = [130_000, 60_000, 250_000, 20_000, 900_000, 130_001]
@@ -497,7 +504,7 @@ def test_many_begin_a_request_before_one_ends(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_long_requests_cut_anywhere(broker: Broker, seed: int) -> None:
+def test_long_requests_cut_anywhere(broker: SteeredNode, seed: int) -> None:
     add_topic(broker)
     random = Random(seed)
     count = 20
@@ -524,7 +531,7 @@ def test_long_requests_cut_anywhere(broker: Broker, seed: int) -> None:
     serving(broker, talk)
 
 
-def test_the_beginning_of_a_long_request_is_not_moved(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_beginning_of_a_long_request_is_not_moved(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[memoryview] = []
     keep = ReceiveBuffers.keep
 
@@ -630,14 +637,14 @@ def test_a_disk_that_refuses_in_the_background_is_one_line(
 
     async def talk(_server: SocketServer) -> None:
         produce_values(broker, b"a")
-        broker.log_manager.checkpoint_high_watermarks(broker.run_in_background)
+        broker.services.log_manager.checkpoint_high_watermarks(broker.runtime.run_in_background)
         done = asyncio.Event()
-        broker.run_in_background(lambda: None, done.set)
+        broker.runtime.run_in_background(lambda: None, done.set)
         await done.wait()
         [line] = [record for record in caplog.records if record.levelname == "ERROR"]
         assert line.getMessage() == f"could not write to {checkpoint}: no space left on device"
         assert line.exc_info is None
-        broker.log_manager.checkpoint_high_watermarks(broker.run_in_background)
+        broker.services.log_manager.checkpoint_high_watermarks(broker.runtime.run_in_background)
 
     serving(broker, talk)
     broker.close()
@@ -656,7 +663,7 @@ def test_a_large_buffer_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("sent_last", [b"", b"\xff\xff\xff\xff"], ids=["its end", "what is no request"])
-def test_who_sends_nothing_more_gets_what_he_asked_for(broker: Broker, sent_last: bytes) -> None:
+def test_who_sends_nothing_more_gets_what_he_asked_for(broker: SteeredNode, sent_last: bytes) -> None:
     """As a shell does, that pipes requests in: he reads slowly, and the answers are more than a socket takes."""
     add_topic(broker)
     produce_values(broker, bytes(800_000))
@@ -673,7 +680,7 @@ def test_who_sends_nothing_more_gets_what_he_asked_for(broker: Broker, sent_last
     serving(broker, talk)
 
 
-def test_who_is_gone_before_his_answer_holds_no_memory(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_gone_before_his_answer_holds_no_memory(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginning of a further request came with the one that can't be answered any more."""
 
     async def talk(server: SocketServer) -> None:
@@ -698,7 +705,7 @@ def test_who_is_gone_before_his_answer_holds_no_memory(broker: Broker, monkeypat
     "sent", [produce_frame(1, b"x")[:30], b"\0", produce_frame(1, b"x", acks=0)], ids=["half", "a byte", "no answer"]
 )
 def test_who_is_gone_with_his_last_bytes_holds_no_connection(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """The loop of a server tells of the bytes and of the reset at once, and of nothing after that."""
     monkeypatch.setattr(socket_server, "_HOUSEKEEPING_SECONDS", 0.01)
@@ -712,10 +719,10 @@ def test_who_is_gone_with_his_last_bytes_holds_no_connection(
         while server.accepted_connections < 3 or server.open_connections:
             await asyncio.sleep(0)
 
-    serving(broker, talk, event_loop.run)
+    serving(broker, talk, run_as_a_server)
 
 
-def test_a_server_that_stops_is_not_asked(broker: Broker) -> None:
+def test_a_server_that_stops_is_not_asked(broker: SteeredNode) -> None:
     """It has the directory for a while yet, and others wait for that."""
 
     async def talk(server: SocketServer) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -16,14 +15,24 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.support.broker import Background, Timers, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.broker import (
+    Background,
+    SteeredNode,
+    Timers,
+    add_topic,
+    ask,
+    fetch,
+    open_broker,
+    produce_values,
+    values_of,
+)
 from tests.support.logs import NOW, make_batch
 
 DAY_MS = 86_400_000
 
 
 def delete_records(
-    broker: Broker, offset: int, topic: str = "t", partition: int = 0, version: int | None = None
+    broker: SteeredNode, offset: int, topic: str = "t", partition: int = 0, version: int | None = None
 ) -> tuple[int, int]:
     """The error code and the low watermark."""
     wanted = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])]
@@ -33,7 +42,7 @@ def delete_records(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_records_are_gone_at_once(broker: Broker, version: int) -> None:
+def test_records_are_gone_at_once(broker: SteeredNode, version: int) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b", b"c")
     assert delete_records(broker, 2, version=version) == (0, 2)
@@ -54,7 +63,7 @@ def test_records_are_gone_at_once(broker: Broker, version: int) -> None:
         (0, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_is_refused(broker: Broker, offset: int, topic: str, code: ErrorCode) -> None:
+def test_what_is_refused(broker: SteeredNode, offset: int, topic: str, code: ErrorCode) -> None:
     add_topic(broker)
     add_topic(broker, "compacted", cleanup_policy="compact")
     produce_values(broker, b"a", b"b", b"c")
@@ -62,11 +71,11 @@ def test_what_is_refused(broker: Broker, offset: int, topic: str, code: ErrorCod
     assert values_of(fetch(broker, 0)) == [b"a", b"b", b"c"]
 
 
-def test_what_consumers_may_not_see_yet_is_not_deleted(broker: Broker) -> None:
+def test_what_consumers_may_not_see_yet_is_not_deleted(broker: SteeredNode) -> None:
     """The records are in the log, and not flushed."""
-    broker.run_flush = Background()
+    broker.runtime.use(run_flush=Background())
     add_topic(broker, plog_visible_after_flush="true")
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(make_batch(value), 0)
     log.update_high_watermark(2)
@@ -95,12 +104,12 @@ def test_deleted_records_stay_deleted(tmp_path: Path, is_clean: bool) -> None:
 def test_retention_is_applied_when_its_time_comes(tmp_path: Path) -> None:
     clock, timers = ManualClock(NOW), Timers()
     broker = open_broker(tmp_path, clock)
-    broker.schedule = timers
+    broker.runtime.use(schedule=timers)
     add_topic(broker, retention_ms=str(DAY_MS), file_delete_delay_ms="1234", internal_segment_bytes="100")
     produce_values(broker, b"a", b"b")
-    broker.housekeep()
+    broker.housekeeping.step()
     clock.advance(2 * DAY_MS)
-    broker.housekeep()
+    broker.housekeeping.step()
     data = fetch(broker, 2)
     assert (data.error_code, data.log_start_offset, values_of(data)) == (0, 2, [])
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -119,9 +128,9 @@ def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
     add_topic(broker, retention_ms="-1", internal_segment_bytes="100")
     produce_values(broker, b"a", b"b")
     clock.advance(99 * DAY_MS)
-    broker.apply_retention()
+    broker.housekeeping.apply_retention()
     assert values_of(fetch(broker, 0)) == [b"a"]
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
-    broker.apply_retention()
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
+    broker.housekeeping.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.filesystem import FileSystem
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
@@ -18,7 +17,7 @@ from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from core.protocol.schema.fetch import FETCH
-from tests.support.broker import add_topic, fetch, fetch_request, open_broker, produce, send
+from tests.support.broker import SteeredNode, add_topic, fetch, fetch_request, open_broker, produce, send
 from tests.support.logs import NOW, make_batch, read_all
 
 SEGMENTS = 20
@@ -39,11 +38,11 @@ def opened_below(directory: Path) -> list[str]:
     return sorted(path.name for path in paths if directory in path.parents)
 
 
-def log_of(broker: Broker, topic: str = "t") -> PartitionLog:
-    return broker.replicas.find(topic, 0).log
+def log_of(broker: SteeredNode, topic: str = "t") -> PartitionLog:
+    return broker.services.replicas.find(topic, 0).log
 
 
-def filled(broker: Broker, topic: str = "t", **configs: str) -> PartitionLog:
+def filled(broker: SteeredNode, topic: str = "t", **configs: str) -> PartitionLog:
     """Segments of a batch each, all flushed, and read."""
     add_topic(broker, topic, internal_segment_bytes="100", **configs)
     for number in range(SEGMENTS):
@@ -59,7 +58,7 @@ def filled(broker: Broker, topic: str = "t", **configs: str) -> PartitionLog:
 def test_after_retention(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     log = filled(broker, retention_bytes="100", file_delete_delay_ms="0")
-    broker.apply_retention()
+    broker.housekeeping.apply_retention()
     assert len(log.segments) < 3
     assert len(opened_below(log.directory)) <= 3 * len(log.segments)
     broker.close()
@@ -71,7 +70,7 @@ def test_an_answer_under_way_keeps_its_file(tmp_path: Path) -> None:
     pieces = send(broker, FETCH, fetch_request(0), 12)
     regions = [piece for piece in pieces if isinstance(piece, FileRegion)]
     before = [region.read() for region in regions]
-    broker.apply_retention()
+    broker.housekeeping.apply_retention()
     assert before
     assert [region.read() for region in regions] == before
     assert "00000000000000000000.log.deleted" in opened_below(log.directory)
@@ -113,8 +112,8 @@ def test_after_a_topic_is_deleted(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     log = filled(broker, file_delete_delay_ms="0")
     before = len(opened_below(tmp_path))
-    held = broker.replicas.find("t", 0)
-    broker.delete_topic("t")
+    held = broker.services.replicas.find("t", 0)
+    broker.services.topics.delete("t")
     assert len(opened_below(tmp_path)) <= before - SEGMENTS
     assert not [name for name in opened_below(tmp_path) if "(deleted)" in name]
     assert held.log is log
@@ -132,10 +131,10 @@ def test_after_a_flush_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patched:
         patched.setattr(LogSegment, "sync", refuse)
-        broker.replicas.flush_as_configured(log)
+        broker.services.replicas.flush_as_configured(log)
         for _ in range(2):
             produce(broker, make_batch(b"rolls"))  # which asks for a flush
-    assert not broker.replicas.partitions
+    assert not broker.services.replicas.partitions
     del log
     assert opened_below(directory) == []
     broker.close()

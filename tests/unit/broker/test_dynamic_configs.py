@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -28,7 +27,7 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
-from tests.support.broker import Timers, add_topic, ask, open_broker
+from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -37,19 +36,19 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
 Change = tuple[str, int, str | None]
 
 
-def alter(broker: Broker, type_: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, str]:
+def alter(broker: SteeredNode, type_: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, str]:
     resource = AlterConfigsResource(type_, name, [AlterableConfig(*change) for change in changes])
     answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource], validate_only))
     return answer.responses[0].error_code, answer.responses[0].error_message or ""
 
 
-def replace(broker: Broker, type_: int, name: str, **settings: str) -> int:
+def replace(broker: SteeredNode, type_: int, name: str, **settings: str) -> int:
     configs = [alter_configs.AlterableConfig(key.replace("_", "."), value) for key, value in settings.items()]
     resource = alter_configs.AlterConfigsResource(type_, name, configs)
     return ask(broker, ALTER_CONFIGS, alter_configs.AlterConfigsRequest([resource])).responses[0].error_code
 
 
-def describe(broker: Broker, type_: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
+def describe(broker: SteeredNode, type_: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
     request = DescribeConfigsRequest([DescribeConfigsResource(type_, name, None)], include_synonyms=True)
     (result,) = ask(broker, DESCRIBE_CONFIGS, request).results
     assert result.error_code == 0, result.error_message
@@ -126,17 +125,17 @@ REFUSED: list[tuple[int, str, list[Change], int, str]] = [
 
 @pytest.mark.parametrize(("type_", "name", "changes", "code", "message"), REFUSED)
 def test_what_kafka_refuses_in_kafkas_words(
-    broker: Broker, type_: int, name: str, changes: list[Change], code: int, message: str
+    broker: SteeredNode, type_: int, name: str, changes: list[Change], code: int, message: str
 ) -> None:
-    before = dict(broker.image.configs)
+    before = dict(broker.services.image.configs)
     assert alter(broker, type_, name, *changes) == (code, message)
-    assert broker.image.configs == before
+    assert broker.services.image.configs == before
 
 
 # --- groups
 
 
-def test_settings_of_share_and_streams_groups_are_kept(broker: Broker) -> None:
+def test_settings_of_share_and_streams_groups_are_kept(broker: SteeredNode) -> None:
     changes = [
         ("share.auto.offset.reset", SET, "by_duration:PT1H30M"),
         ("share.isolation.level", SET, "read_committed"),
@@ -152,7 +151,7 @@ def test_settings_of_share_and_streams_groups_are_kept(broker: Broker) -> None:
 # --- brokers
 
 
-def test_thread_counts_change_by_half_or_to_the_double(broker: Broker) -> None:
+def test_thread_counts_change_by_half_or_to_the_double(broker: SteeredNode) -> None:
     assert alter(broker, BROKER, "1", ("num.io.threads", SET, "16")) == (0, "")
     assert alter(broker, BROKER, "1", ("num.io.threads", SET, "32")) == (0, "")
     assert alter(broker, BROKER, "1", ("num.io.threads", SET, "15"))[0] == INVALID_REQUEST
@@ -161,7 +160,7 @@ def test_thread_counts_change_by_half_or_to_the_double(broker: Broker) -> None:
 def test_a_broker_says_what_it_runs_with(tmp_path: Path) -> None:
     """The command line and the data directory say it, where no server.properties does."""
     broker = open_broker(tmp_path)
-    broker.announce(Endpoint("127.0.0.1", 9999))
+    broker.begin_serving(Endpoint("127.0.0.1", 9999))
     configs = describe(broker, BROKER, "1")
     expected = {
         "broker.id": "1",
@@ -184,9 +183,9 @@ def test_what_the_properties_say_of_listeners_stays(tmp_path: Path) -> None:
         "controller.listener.names": "CONTROLLER",
     }
     broker = open_broker(tmp_path, **{name.replace(".", "_"): value for name, value in said.items()})
-    broker.announce(Endpoint("127.0.0.1", 9999))
+    broker.begin_serving(Endpoint("127.0.0.1", 9999))
     assert {name: describe(broker, BROKER, "1")[name].value for name in said} == said
-    broker.announce(Endpoint("127.0.0.1", 7777))  # by --listen
+    broker.begin_serving(Endpoint("127.0.0.1", 7777))  # by --listen
     assert describe(broker, BROKER, "1")["listeners"].value == "EXTERNAL://127.0.0.1:7777"
     broker.close()
 
@@ -195,13 +194,13 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     broker = open_broker(tmp_path, log_retention_ms="5000")
     add_topic(broker)
     add_topic(broker, "own", retention_ms="77")
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     assert log.config.retention_ms == 5000
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "2000")) == (0, "")
     assert log.config.retention_ms == 2000
     assert alter(broker, BROKER, "1", ("log.retention.ms", SET, "1000"), ("max.connections", SET, "9")) == (0, "")
-    assert (log.config.retention_ms, broker.config.integer("max.connections")) == (1000, 9)
-    assert broker.replicas.find("own", 0).log.config.retention_ms == 77
+    assert (log.config.retention_ms, broker.services.config.integer("max.connections")) == (1000, 9)
+    assert broker.services.replicas.find("own", 0).log.config.retention_ms == 77
     own = describe(broker, BROKER, "1")["log.retention.ms"]
     assert (own.value, own.config_source, own.read_only) == ("1000", 2, False)
     assert found(own) == [
@@ -216,8 +215,8 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     ]
     broker.close()
     broker = open_broker(tmp_path, log_retention_ms="5000")
-    log = broker.replicas.find("t", 0).log
-    assert (log.config.retention_ms, broker.config.integer("max.connections")) == (1000, 9)
+    log = broker.services.replicas.find("t", 0).log
+    assert (log.config.retention_ms, broker.services.config.integer("max.connections")) == (1000, 9)
     assert alter(broker, BROKER, "1", ("log.retention.ms", DELETE, None)) == (0, "")
     assert log.config.retention_ms == 2000
     assert replace(broker, BROKER, "") == 0
@@ -226,47 +225,49 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_a_list_of_the_broker_grows_and_shrinks(broker: Broker) -> None:
+def test_a_list_of_the_broker_grows_and_shrinks(broker: SteeredNode) -> None:
     assert alter(broker, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == (0, "")
     assert describe(broker, BROKER, "1")["log.cleanup.policy"].value == "delete,compact"
     assert alter(broker, BROKER, "1", ("log.cleanup.policy", SUBTRACT, "delete")) == (0, "")
     assert describe(broker, BROKER, "1")["log.cleanup.policy"].value == "compact"
 
 
-def test_what_is_only_tried_changes_nothing(broker: Broker) -> None:
+def test_what_is_only_tried_changes_nothing(broker: SteeredNode) -> None:
     assert alter(broker, BROKER, "1", ("max.connections", SET, "9"), validate_only=True) == (0, "")
     assert describe(broker, BROKER, "1")["max.connections"].config_source == 5
 
 
-def test_keys_that_plog_does_not_know_are_kept_and_not_shown(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_that_plog_does_not_know_are_kept_and_not_shown(
+    broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
     """As Kafka, which takes them for a plugin's, and what they hold for a secret."""
     assert alter(broker, BROKER, "1", ("num.io.threads", SET, "7")) == (0, "")
     assert "num.io.threads is not known to plog" in caplog.text
     kept = describe(broker, BROKER, "1")["num.io.threads"]
     assert (kept.value, kept.is_sensitive, kept.config_source) == (None, True, 2)
-    assert broker.image.configs[ConfigResourceType.BROKER, "1"] == {"num.io.threads": "7"}
+    assert broker.services.image.configs[ConfigResourceType.BROKER, "1"] == {"num.io.threads": "7"}
 
 
 def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     written = {"min.insync.replicas": "2", "listeners": "SSL://x:1", "log.retention.ms": "soon", "nope": "1"}
-    broker.controller.set_configs(ConfigResourceType.BROKER, "", written)
+    broker.services.controller.set_configs(ConfigResourceType.BROKER, "", written)
     broker.close()
     broker = open_broker(tmp_path)
     add_topic(broker)
-    config = broker.replicas.find("t", 0).log.config
+    config = broker.services.replicas.find("t", 0).log.config
     assert (config.min_insync_replicas, config.retention_ms) == (2, 7 * 24 * 3600 * 1000)
-    assert broker.config.listener is None
+    assert broker.services.config.listener is None
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "5")) == (0, "")
-    assert broker.replicas.find("t", 0).log.config.retention_ms == 5
+    assert broker.services.replicas.find("t", 0).log.config.retention_ms == 5
     broker.close()
 
 
 # --- groups
 
 
-def test_a_group_has_settings_of_its_own(broker: Broker) -> None:
-    broker.schedule = Timers()
+def test_a_group_has_settings_of_its_own(broker: SteeredNode) -> None:
+    broker.runtime.use(schedule=Timers())
     assert alter(broker, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == (0, "")
     add_topic(broker)
 
@@ -284,22 +285,22 @@ def test_a_group_has_settings_of_its_own(broker: Broker) -> None:
     ]
     assert configs["consumer.session.timeout.ms"].value == "45000"
     assert replace(broker, GROUP, "g", consumer_session_timeout_ms="50000") == 0
-    assert broker.group_log.session_timeout_ms("g") == 50000
+    assert broker.services.group_log.session_timeout_ms("g") == 50000
     assert heartbeat("g") == 5000
 
 
-def test_settings_of_groups_that_another_kafka_wrote_are_left_alone(broker: Broker) -> None:
+def test_settings_of_groups_that_another_kafka_wrote_are_left_alone(broker: SteeredNode) -> None:
     written = {"share.session.timeout.ms": "50000", "consumer.session.timeout.ms": "1"}
-    broker.set_configs(GROUP, "g", written)
+    broker.services.configs.set(GROUP, "g", written)
     assert alter(broker, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == (0, "")
-    assert broker.image.configs[GROUP, "g"] == {**written, "consumer.heartbeat.interval.ms": "6000"}
+    assert broker.services.image.configs[GROUP, "g"] == {**written, "consumer.heartbeat.interval.ms": "6000"}
     assert alter(broker, GROUP, "g", ("share.session.timeout.ms", SET, "1"))[0] == INVALID_CONFIG
 
 
 # --- client metrics
 
 
-def test_subscriptions_of_client_metrics_are_kept(broker: Broker) -> None:
+def test_subscriptions_of_client_metrics_are_kept(broker: SteeredNode) -> None:
     changes: list[Change] = [("interval.ms", SET, "1000"), ("match", SET, "client_id=a.*"), ("metrics", SET, "org.")]
     assert alter(broker, METRICS, "m", *changes) == (0, "")
     assert {c.name: (c.value, c.config_source) for c in describe(broker, METRICS, "m").values()} == {
@@ -327,7 +328,7 @@ def levels() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("levels")
-def test_levels_of_loggers(broker: Broker) -> None:
+def test_levels_of_loggers(broker: SteeredNode) -> None:
     logger = logging.getLogger("plog.connection")
     assert alter(broker, LOGGER, "1", ("root", SET, "warn"), ("plog.connection", SET, "DEBUG")) == (0, "")
     assert (logging.getLogger().level, logger.level) == (logging.WARNING, logging.DEBUG)
@@ -346,10 +347,10 @@ def test_levels_of_loggers(broker: Broker) -> None:
 # --- all
 
 
-def test_what_has_settings_is_listed(broker: Broker) -> None:
+def test_what_has_settings_is_listed(broker: SteeredNode) -> None:
     add_topic(broker)
-    broker.set_configs(ConfigResourceType.GROUP, "g", {"consumer.session.timeout.ms": "50000"})
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"})
+    broker.services.configs.set(ConfigResourceType.GROUP, "g", {"consumer.session.timeout.ms": "50000"})
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"})
     alter(broker, METRICS, "m", ("interval.ms", SET, "1000"))
 
     def listed(*types: int, version: int = 1) -> list[tuple[int, str]]:

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker import Broker
-from core.broker.pending_answer import PendingAnswer
 from core.common.error_code import ErrorCode
+from core.common.pending import Pending
 from core.log.file_records import FileRegion
 from core.log.partition_log import PartitionLog, ReadResult
 from core.protocol.schema.delete_records import (
@@ -20,6 +19,7 @@ from core.protocol.schema.fetch import FETCH, FetchPartition, FetchTopic
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
+    SteeredNode,
     Timers,
     add_topic,
     ask,
@@ -35,7 +35,7 @@ from tests.support.logs import NOW, make_batch
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_reads(broker: Broker, version: int) -> None:
+def test_every_version_reads(broker: SteeredNode, version: int) -> None:
     topic_id = add_topic(broker)
     produce_values(broker, b"a", b"b")
     request = fetch_request(1)
@@ -46,7 +46,7 @@ def test_every_version_reads(broker: Broker, version: int) -> None:
     assert values_of(data) == [b"b"]
 
 
-def test_records_leave_as_regions_of_the_file(broker: Broker) -> None:
+def test_records_leave_as_regions_of_the_file(broker: SteeredNode) -> None:
     """So that they go out by sendfile."""
     add_topic(broker)
     produce_values(broker, b"a")
@@ -57,13 +57,13 @@ def test_records_leave_as_regions_of_the_file(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("offset", "code"), [(-1, ErrorCode.OFFSET_OUT_OF_RANGE), (3, ErrorCode.OFFSET_OUT_OF_RANGE), (2, 0), (0, 0)]
 )
-def test_range(broker: Broker, offset: int, code: int) -> None:
+def test_range(broker: SteeredNode, offset: int, code: int) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")
     assert fetch(broker, offset).error_code == code
 
 
-def test_unknown_partitions_and_topics(broker: Broker) -> None:
+def test_unknown_partitions_and_topics(broker: SteeredNode) -> None:
     add_topic(broker)
     assert fetch(broker, 0, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetch(broker, 0, partition=5).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -71,7 +71,7 @@ def test_unknown_partitions_and_topics(broker: Broker) -> None:
     assert by_id.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_leader_epochs(broker: Broker) -> None:
+def test_leader_epochs(broker: SteeredNode) -> None:
     add_topic(broker)
     for epoch, code in ((0, 0), (-1, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
         request = fetch_request(0)
@@ -80,7 +80,7 @@ def test_leader_epochs(broker: Broker) -> None:
         assert data.error_code == code
 
 
-def test_where_logs_part_ways(broker: Broker) -> None:
+def test_where_logs_part_ways(broker: SteeredNode) -> None:
     """A fetcher whose last epoch ended earlier here is told where (KIP-595)."""
     add_topic(broker)
     produce_values(broker, b"a")
@@ -90,7 +90,7 @@ def test_where_logs_part_ways(broker: Broker) -> None:
     assert (data.error_code, data.diverging_epoch.epoch) == (0, -1)
 
 
-def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broker: Broker) -> None:
+def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broker: SteeredNode) -> None:
     """As Kafka 4.3.1 answers: divergence goes before range, but for what is below the log's start."""
     add_topic(broker)
     produce_values(broker, *[b"a"] * 10)
@@ -104,7 +104,7 @@ def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broke
         data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
         assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == expected
         assert not data.records
-    partition = broker.replicas.find("t", 0)
+    partition = broker.services.replicas.find("t", 0)
     partition.log.increment_log_start_offset(10)
     request = fetch_request(5)
     request.topics[0].partitions[0].last_fetched_epoch = 0
@@ -115,14 +115,14 @@ def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broke
 # --- how much
 
 
-def test_the_first_batch_comes_whole_however_small_the_limits(broker: Broker) -> None:
+def test_the_first_batch_comes_whole_however_small_the_limits(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a" * 1000, b"b" * 1000)
     assert values_of(fetch(broker, 0, partition_max_bytes=1)) == [b"a" * 1000]
     assert values_of(fetch(broker, 0, max_bytes=1)) == [b"a" * 1000]
 
 
-def test_later_partitions_obey_the_limit_of_all(broker: Broker) -> None:
+def test_later_partitions_obey_the_limit_of_all(broker: SteeredNode) -> None:
     add_topic(broker, partitions=3)
     for partition in range(3):
         produce_values(broker, b"x" * 1000, partition=partition)
@@ -136,7 +136,7 @@ def test_later_partitions_obey_the_limit_of_all(broker: Broker) -> None:
     assert [d.high_watermark for d in data] == [1, 1, 1]
 
 
-def test_a_later_partitions_first_batch_comes_whole_or_not_at_all(broker: Broker) -> None:
+def test_a_later_partitions_first_batch_comes_whole_or_not_at_all(broker: SteeredNode) -> None:
     """A consumer that got a part of it gave up ("Failed to make progress reading messages"). One batch is 1071 bytes,
     every partition holds three, and the sizes follow `ReplicaManager.readFromLog`.
     """
@@ -172,19 +172,19 @@ def test_a_later_partitions_first_batch_comes_whole_or_not_at_all(broker: Broker
 # --- waiting
 
 
-def waiting(broker: Broker, **fields: int) -> PendingAnswer:
+def waiting(broker: SteeredNode, **fields: int) -> Pending:
     answer = send(broker, FETCH, fetch_request(0, **{"max_wait_ms": 500, **fields}), PRODUCE_BY_NAME)
-    assert isinstance(answer, PendingAnswer)
+    assert isinstance(answer, Pending)
     return answer
 
 
-def test_a_fetch_waits_until_records_come(broker: Broker) -> None:
+def test_a_fetch_waits_until_records_come(broker: SteeredNode) -> None:
     timers = Timers()
-    broker.schedule = timers
+    broker.runtime.use(schedule=timers)
     add_topic(broker)
     answers: list[list[bytes | None]] = []
     pending = waiting(broker)
-    pending.on_ready = lambda pieces: answers.append(
+    pending.on_value = lambda pieces: answers.append(
         values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
     )
     assert timers.delays == [500]
@@ -196,26 +196,28 @@ def test_a_fetch_waits_until_records_come(broker: Broker) -> None:
     assert answers == [[b"a"]], "answered once"
 
 
-def test_a_fetch_waits_for_min_bytes(broker: Broker) -> None:
+def test_a_fetch_waits_for_min_bytes(broker: SteeredNode) -> None:
     add_topic(broker)
     answers: list[int] = []
     pending = waiting(broker, min_bytes=300)
-    pending.on_ready = lambda pieces: answers.append(len(pieces))
+    pending.on_value = lambda pieces: answers.append(len(pieces))
     for value in (b"a", b"b", b"c"):
         assert answers == []
         produce_values(broker, value * 60)
     assert len(answers) == 1
 
 
-def test_an_append_makes_a_fetch_look_at_its_partition_alone(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_makes_a_fetch_look_at_its_partition_alone(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_topic(broker, partitions=50)
     partitions = [FetchPartition(number, fetch_offset=0, partition_max_bytes=1 << 20) for number in range(50)]
     request = fetch_request(0, min_bytes=250, max_wait_ms=500)
     request.topics = [FetchTopic("t", partitions=partitions)]
     waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
-    assert isinstance(waiting, PendingAnswer)
+    assert isinstance(waiting, Pending)
     answers: list[int] = []
-    waiting.on_ready = lambda pieces: answers.append(len(pieces))
+    waiting.on_value = lambda pieces: answers.append(len(pieces))
     looked_at = 0
     read = PartitionLog.read
 
@@ -232,18 +234,18 @@ def test_an_append_makes_a_fetch_look_at_its_partition_alone(broker: Broker, mon
     assert len(answers) == 1
 
 
-def test_a_fetch_waits_for_no_more_than_it_may_get(broker: Broker) -> None:
+def test_a_fetch_waits_for_no_more_than_it_may_get(broker: SteeredNode) -> None:
     """As Kafka: `min_bytes` above `max_bytes` would never be there."""
     add_topic(broker)
     answers: list[int] = []
-    waiting(broker, min_bytes=10_000, max_bytes=200).on_ready = lambda pieces: answers.append(len(pieces))
+    waiting(broker, min_bytes=10_000, max_bytes=200).on_value = lambda pieces: answers.append(len(pieces))
     produce_values(broker, b"x" * 50)
     assert answers == []
     produce_values(broker, b"x" * 50, b"x" * 50)
     assert len(answers) == 1
 
 
-def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: Broker) -> None:
+def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: SteeredNode) -> None:
     """The partition behind it had nothing to give, and has now."""
     add_topic(broker, partitions=3)
     for partition, size in ((1, 400), (2, 300)):
@@ -251,18 +253,18 @@ def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: Broker)
     request = fetch_request(0, max_wait_ms=500, min_bytes=560, max_bytes=600)
     request.topics[0].partitions = [FetchPartition(n, partition_max_bytes=1 if n == 1 else 1 << 20) for n in range(3)]
     waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
-    assert isinstance(waiting, PendingAnswer)
+    assert isinstance(waiting, Pending)
     answers: list[int] = []
-    waiting.on_ready = lambda pieces: answers.append(len(pieces))
+    waiting.on_value = lambda pieces: answers.append(len(pieces))
     assert produce(broker, make_batch(bytes(150)), partition=0).error_code == 0
     assert len(answers) == 1
 
 
-def test_records_that_go_under_a_waiting_fetch(broker: Broker) -> None:
+def test_records_that_go_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")
     codes: list[int] = []
-    waiting(broker, min_bytes=1000).on_ready = lambda pieces: codes.append(
+    waiting(broker, min_bytes=1000).on_value = lambda pieces: codes.append(
         decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
     )
     deleted = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])])
@@ -270,63 +272,63 @@ def test_records_that_go_under_a_waiting_fetch(broker: Broker) -> None:
     assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-def test_a_fetch_ends_with_its_time(broker: Broker) -> None:
+def test_a_fetch_ends_with_its_time(broker: SteeredNode) -> None:
     timers = Timers()
-    broker.schedule = timers
+    broker.runtime.use(schedule=timers)
     add_topic(broker)
     answers: list[list[bytes | None]] = []
-    waiting(broker).on_ready = lambda pieces: answers.append(
+    waiting(broker).on_value = lambda pieces: answers.append(
         values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
     )
     timers.fire()
     assert answers == [[]]
 
 
-def test_a_topic_that_is_deleted_under_a_waiting_fetch(broker: Broker) -> None:
+def test_a_topic_that_is_deleted_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
     codes: list[int] = []
-    waiting(broker).on_ready = lambda pieces: codes.append(
+    waiting(broker).on_value = lambda pieces: codes.append(
         decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
     )
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_client_that_is_gone_is_forgotten(broker: Broker) -> None:
+def test_a_client_that_is_gone_is_forgotten(broker: SteeredNode) -> None:
     add_topic(broker)
     pending = waiting(broker)
-    pending.on_ready = lambda pieces: pytest.fail("answered")
+    pending.on_value = lambda pieces: pytest.fail("answered")
     pending.cancel()
-    assert broker.replicas._waiting == {}
+    assert broker.services.replicas._waiting == {}
     produce_values(broker, b"a")
 
 
-def test_errors_do_not_wait(broker: Broker) -> None:
+def test_errors_do_not_wait(broker: SteeredNode) -> None:
     add_topic(broker)
     for request in (fetch_request(9, max_wait_ms=500), fetch_request(0, "nope", max_wait_ms=500)):
         assert isinstance(send(broker, FETCH, request, PRODUCE_BY_NAME), list)
 
 
-def test_a_segment_that_is_deleted_under_an_answer(broker: Broker, tmp_path: Path) -> None:
+def test_a_segment_that_is_deleted_under_an_answer(broker: SteeredNode, tmp_path: Path) -> None:
     """The answer was made before; its bytes still go out."""
     add_topic(broker)
     produce_values(broker, b"a")
     pieces = send(broker, FETCH, fetch_request(0), PRODUCE_BY_NAME)
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     assert values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0]) == [b"a"]
 
 
 # --- offsets by time
 
 
-def offset_at(broker: Broker, timestamp: int, version: int = 11, isolation: int = 0) -> tuple[int, int, int]:
+def offset_at(broker: SteeredNode, timestamp: int, version: int = 11, isolation: int = 0) -> tuple[int, int, int]:
     """(error code, offset, timestamp)."""
     wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])]
     answer = ask(broker, LIST_OFFSETS, ListOffsetsRequest(-1, isolation, wanted), version).topics[0].partitions[0]
     return answer.error_code, answer.offset, answer.timestamp
 
 
-def test_list_offsets(broker: Broker) -> None:
+def test_list_offsets(broker: SteeredNode) -> None:
     add_topic(broker)
     for n in range(5):
         assert produce(broker, make_batch(b"a", b"b", timestamp=NOW + 100 * n)).error_code == 0
@@ -341,7 +343,7 @@ def test_list_offsets(broker: Broker) -> None:
     assert offset_at(broker, NOW + 1000) == (0, -1, -1)
 
 
-def test_list_offsets_of_special_times_needs_its_version(broker: Broker) -> None:
+def test_list_offsets_of_special_times_needs_its_version(broker: SteeredNode) -> None:
     add_topic(broker)
     for timestamp, first in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
         assert offset_at(broker, timestamp, first - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
@@ -350,13 +352,13 @@ def test_list_offsets_of_special_times_needs_its_version(broker: Broker) -> None
 
 @pytest.mark.parametrize(("timestamp", "isolation"), [(-7, 0), (-99, 0), (-1, 2), (-1, -1), (5, 7)])
 def test_list_offsets_of_times_and_isolation_levels_that_do_not_exist(
-    broker: Broker, timestamp: int, isolation: int
+    broker: SteeredNode, timestamp: int, isolation: int
 ) -> None:
     add_topic(broker)
     assert offset_at(broker, timestamp, isolation=isolation) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
-def test_list_offsets_of_one_partition_twice(broker: Broker) -> None:
+def test_list_offsets_of_one_partition_twice(broker: SteeredNode) -> None:
     add_topic(broker)
     wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)])]
     answers = ask(broker, LIST_OFFSETS, ListOffsetsRequest(-1, 0, wanted)).topics[0].partitions

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from core.broker import fetch_session
-from core.broker.broker import Broker
-from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
+    SteeredNode,
     Timers,
     add_topic,
     ask,
@@ -33,7 +33,7 @@ Wanted = Mapping[tuple[str, int], int]  # (topic, partition) -> offset
 class Client:
     """What a consumer keeps of its session, as KIP-227 tells it to."""
 
-    def __init__(self, broker: Broker, *, max_bytes: int = 1 << 20) -> None:
+    def __init__(self, broker: SteeredNode, *, max_bytes: int = 1 << 20) -> None:
         self.broker = broker
         self.max_bytes = max_bytes
         self.session_id = 0
@@ -75,7 +75,7 @@ def told(response: FetchResponse) -> list[tuple[str, int, int, list[bytes | None
     ]
 
 
-def test_only_what_changed_is_told(broker: Broker) -> None:
+def test_only_what_changed_is_told(broker: SteeredNode) -> None:
     add_topic(broker, partitions=3)
     produce_values(broker, b"a", partition=1)
     client = Client(broker)
@@ -89,7 +89,7 @@ def test_only_what_changed_is_told(broker: Broker) -> None:
     assert told(client.fetch({("t", 2): 1})) == []
 
 
-def test_partitions_come_and_go(broker: Broker) -> None:
+def test_partitions_come_and_go(broker: SteeredNode) -> None:
     add_topic(broker, partitions=2)
     client = Client(broker)
     client.fetch({("t", 0): 0})
@@ -97,38 +97,38 @@ def test_partitions_come_and_go(broker: Broker) -> None:
     assert told(client.fetch({("t", 1): 0}, forgotten=[("t", 0)])) == [("t", 1, 1, [b"a"])]
     produce_values(broker, b"b", partition=0)
     assert told(client.fetch({("t", 1): 1})) == []
-    assert broker.fetch_sessions.cached_partitions == 1
+    assert broker.services.fetch_sessions.cached_partitions == 1
 
 
-def test_without_partitions_the_session_ends(broker: Broker) -> None:
+def test_without_partitions_the_session_ends(broker: SteeredNode) -> None:
     add_topic(broker)
     client = Client(broker)
     client.fetch({("t", 0): 0})
     assert client.fetch({}, forgotten=[("t", 0)]).session_id == 0
-    assert len(broker.fetch_sessions) == 0
+    assert len(broker.services.fetch_sessions) == 0
 
 
-def test_the_final_epoch_ends_the_session(broker: Broker) -> None:
+def test_the_final_epoch_ends_the_session(broker: SteeredNode) -> None:
     add_topic(broker)
     client = Client(broker)
     client.fetch({("t", 0): 0})
     client.epoch = -1
     assert told(client.fetch({})) == []
-    assert len(broker.fetch_sessions) == 0
+    assert len(broker.services.fetch_sessions) == 0
     client.epoch = 1
     assert client.fetch({}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_client_may_begin_anew(broker: Broker) -> None:
+def test_a_client_may_begin_anew(broker: SteeredNode) -> None:
     add_topic(broker)
     client = Client(broker)
     first = client.fetch({("t", 0): 0}).session_id
     client.epoch = 0
     assert client.fetch({("t", 0): 0}).session_id not in (0, first)
-    assert len(broker.fetch_sessions) == 1
+    assert len(broker.services.fetch_sessions) == 1
 
 
-def test_requests_that_do_not_fit_the_session(broker: Broker) -> None:
+def test_requests_that_do_not_fit_the_session(broker: SteeredNode) -> None:
     topic_id = add_topic(broker)
     client = Client(broker)
     client.fetch({("t", 0): 0})
@@ -143,7 +143,7 @@ def test_requests_that_do_not_fit_the_session(broker: Broker) -> None:
     assert client.fetch({}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_by_topic_id(broker: Broker) -> None:
+def test_by_topic_id(broker: SteeredNode) -> None:
     topic_id = add_topic(broker)
     request = Client(broker).request({})
     request.topics = [FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0, partition_max_bytes=100)])]
@@ -151,12 +151,12 @@ def test_by_topic_id(broker: Broker) -> None:
     produce_values(broker, b"a")
     second = ask(broker, FETCH, FetchRequest(min_bytes=1, session_id=first.session_id, session_epoch=1))
     assert [(t.topic_id, [values_of(p) for p in t.partitions]) for t in second.responses] == [(topic_id, [[b"a"]])]
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     third = ask(broker, FETCH, FetchRequest(min_bytes=1, session_id=first.session_id, session_epoch=2))
     assert [p.error_code for t in third.responses for p in t.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_an_error_is_told_each_time_and_its_end_too(broker: Broker) -> None:
+def test_an_error_is_told_each_time_and_its_end_too(broker: SteeredNode) -> None:
     add_topic(broker)
     client = Client(broker)
     client.fetch({("t", 0): 0, ("later", 0): 0})
@@ -168,7 +168,7 @@ def test_an_error_is_told_each_time_and_its_end_too(broker: Broker) -> None:
     assert told(client.fetch({})) == []
 
 
-def test_everyone_has_a_turn(broker: Broker) -> None:
+def test_everyone_has_a_turn(broker: SteeredNode) -> None:
     """Where an answer has room for one partition, it is another one each time."""
     add_topic(broker, partitions=3)
     for partition in range(3):
@@ -179,8 +179,9 @@ def test_everyone_has_a_turn(broker: Broker) -> None:
     assert served == [[0], [1], [2], [0]]
 
 
-def test_a_request_of_a_session_waits(broker: Broker) -> None:
-    broker.schedule = timers = Timers()
+def test_a_request_of_a_session_waits(broker: SteeredNode) -> None:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
     add_topic(broker, partitions=2)
     client = Client(broker)
     client.fetch({("t", 0): 0, ("t", 1): 0})
@@ -188,8 +189,8 @@ def test_a_request_of_a_session_waits(broker: Broker) -> None:
 
     def wait() -> None:
         pending = send(broker, FETCH, client.request({}, wait_ms=500), PRODUCE_BY_NAME)
-        assert isinstance(pending, PendingAnswer)
-        pending.on_ready = lambda pieces: answers.append(client.took(decode(FETCH, pieces, PRODUCE_BY_NAME)))
+        assert isinstance(pending, Pending)
+        pending.on_value = lambda pieces: answers.append(client.took(decode(FETCH, pieces, PRODUCE_BY_NAME)))
 
     wait()
     produce_values(broker, b"a", partition=1)
@@ -200,14 +201,14 @@ def test_a_request_of_a_session_waits(broker: Broker) -> None:
     assert told(answers[1]) == []
 
 
-def test_a_session_that_went_on_elsewhere(broker: Broker) -> None:
-    broker.schedule = Timers()
+def test_a_session_that_went_on_elsewhere(broker: SteeredNode) -> None:
+    broker.runtime.use(schedule=Timers())
     add_topic(broker)
     client = Client(broker)
     client.fetch({("t", 0): 0})
     pending = send(broker, FETCH, client.request({}, wait_ms=500), PRODUCE_BY_NAME)
     answers: list[FetchResponse] = []
-    pending.on_ready = lambda pieces: answers.append(decode(FETCH, pieces, PRODUCE_BY_NAME))
+    pending.on_value = lambda pieces: answers.append(decode(FETCH, pieces, PRODUCE_BY_NAME))
     client.epoch += 1
     client.fetch({}, forgotten=[("t", 0)])
     produce_values(broker, b"a")
@@ -215,21 +216,21 @@ def test_a_session_that_went_on_elsewhere(broker: Broker) -> None:
 
 
 @pytest.fixture
-def two_slots(tmp_path: Path, clock: ManualClock) -> Broker:
+def two_slots(tmp_path: Path, clock: ManualClock) -> SteeredNode:
     settings = {"max_incremental_fetch_session_cache_slots": "2"}
     broker = open_broker(tmp_path / "small", clock, **settings)
     add_topic(broker, partitions=3)
     return broker
 
 
-def small(broker: Broker, partitions: int = 1) -> Client:
+def small(broker: SteeredNode, partitions: int = 1) -> Client:
     client = Client(broker)
     client.fetch({("t", p): 0 for p in range(partitions)})
     return client
 
 
 @pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
-def test_slots(two_slots: Broker, clock: ManualClock, step_ms: int) -> None:
+def test_slots(two_slots: SteeredNode, clock: ManualClock, step_ms: int) -> None:
     first, second = small(two_slots), small(two_slots)
     clock.set_wall_by(step_ms)
     assert small(two_slots, 3).session_id == 0  # nobody is pushed aside who has just come
@@ -242,7 +243,7 @@ def test_slots(two_slots: Broker, clock: ManualClock, step_ms: int) -> None:
     assert small(two_slots).session_id == 0  # the second is in use, and is worth as much
     assert small(two_slots, 2).session_id != 0
     assert second.fetch({}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert two_slots.fetch_sessions.evictions == 2
+    assert two_slots.services.fetch_sessions.evictions == 2
 
 
 def test_without_slots(tmp_path: Path, clock: ManualClock) -> None:
@@ -251,18 +252,18 @@ def test_without_slots(tmp_path: Path, clock: ManualClock) -> None:
     assert small(broker).session_id == 0
 
 
-def test_what_sessions_hold_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_sessions_hold_is_bounded(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_session, "MAX_PARTITIONS", 3)
     add_topic(broker, partitions=4)
     client = small(broker, 2)
     assert small(broker, 2).session_id == 0
     assert client.fetch({("t", 2): 0, ("t", 3): 0}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert broker.fetch_sessions.cached_partitions == 0
+    assert broker.services.fetch_sessions.cached_partitions == 0
     assert small(broker, 3).session_id != 0
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_session_tells_as_much_as_whole_requests(broker: Broker, seed: int) -> None:
+def test_a_session_tells_as_much_as_whole_requests(broker: SteeredNode, seed: int) -> None:
     """What a client knows from its session's answers is what a whole request would tell it, whatever happens."""
     rng = random.Random(seed)
     add_topic(broker, "a", partitions=4)
@@ -293,6 +294,6 @@ def test_a_session_tells_as_much_as_whole_requests(broker: Broker, seed: int) ->
             read[tp] = written[tp][: wanted[tp]] + values
             assert read[tp] == written[tp][: len(read[tp])]
         for tp in wanted:
-            log = broker.replicas.partitions[TopicPartition(*tp)].log
+            log = broker.services.replicas.partitions[TopicPartition(*tp)].log
             assert known[tp] == (log.high_watermark, log.log_start_offset)
     assert any(read.values())

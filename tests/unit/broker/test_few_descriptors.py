@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.replica_manager import ReplicaManager
 from core.common.descriptors import LEAST_DESCRIPTORS
 from core.log.log_segment import LogSegment
@@ -19,7 +18,7 @@ from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.produce import PRODUCE
-from tests.support.broker import PRODUCE_BY_NAME, Timers, add_topic, open_broker, produce, produce_request
+from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, Timers, add_topic, open_broker, produce, produce_request
 from tests.support.logs import make_batch
 from tests.support.server import PLOG, Server, call_plog
 
@@ -131,8 +130,9 @@ def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk was not asked: the partition stays online, and an acknowledgement waits for the next try."""
-    broker: Broker = open_broker(tmp_path)
-    timers = broker.schedule = Timers()
+    broker: SteeredNode = open_broker(tmp_path)
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
     add_topic(broker, flush_messages="1")
 
     def refuse(_self: LogSegment, *, is_sealed: bool, is_log_synced: bool) -> None:
@@ -140,11 +140,11 @@ def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(LogSegment, "_sync_files", refuse)
-        log = broker.replicas.find("t", 0).log
+        log = broker.services.replicas.find("t", 0).log
         log.append_as_leader(make_batch(b"a"), 0)
-        broker.replicas.flush_as_configured(log)
-    assert isinstance(broker.replicas, ReplicaManager)
-    assert broker.replicas.find("t", 0).log is log
+        broker.services.replicas.flush_as_configured(log)
+    assert isinstance(broker.services.replicas, ReplicaManager)
+    assert broker.services.replicas.find("t", 0).log is log
     assert log.recovery_point == 0
     timers.fire()
     assert log.recovery_point == 1

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
+from core.common.pending import Pending
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -21,6 +20,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
+    SteeredNode,
     Timers,
     add_topic,
     ask,
@@ -50,21 +50,21 @@ class Disk(Background):
 
 
 @pytest.fixture
-def flusher(broker: Broker, clock: ManualClock) -> Disk:
+def flusher(broker: SteeredNode, clock: ManualClock) -> Disk:
     disk = Disk(clock)
-    broker.run_flush = disk
+    broker.runtime.use(run_flush=disk)
     return disk
 
 
 @pytest.fixture
-def timers(broker: Broker) -> Timers:
+def timers(broker: SteeredNode) -> Timers:
     timers = Timers()
-    broker.schedule = timers
+    broker.runtime.use(schedule=timers)
     return timers
 
 
-def log_of(broker: Broker, topic: str = "t") -> PartitionLog:
-    return broker.replicas.find(topic, 0).log
+def log_of(broker: SteeredNode, topic: str = "t") -> PartitionLog:
+    return broker.services.replicas.find(topic, 0).log
 
 
 def during_a_sync(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
@@ -82,11 +82,11 @@ def during_a_sync(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
 class Waiting:
     """A produce request whose answer waits; the error code and the base offset once it is there."""
 
-    def __init__(self, broker: Broker, *values: bytes, topic: str = "t") -> None:
+    def __init__(self, broker: SteeredNode, *values: bytes, topic: str = "t") -> None:
         self.answer: tuple[int, int] | None = None
         pending = send(broker, PRODUCE, produce_request(make_batch(*values), topic), PRODUCE_BY_NAME)
-        assert isinstance(pending, PendingAnswer)
-        pending.on_ready = self._keep
+        assert isinstance(pending, Pending)
+        pending.on_value = self._keep
         self.on_answer: Callable[[], object] = lambda: None
 
     def _keep(self, pieces: list[object]) -> None:
@@ -95,7 +95,7 @@ class Waiting:
         self.on_answer()
 
 
-def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Disk) -> None:
+def test_an_acknowledgement_waits_for_the_flush(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a", b"b")
     assert waiting.answer is None
@@ -107,7 +107,7 @@ def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Disk) -
 
 
 def test_what_waits_while_a_flush_runs_shares_the_next_one(
-    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
@@ -124,7 +124,7 @@ def test_what_waits_while_a_flush_runs_shares_the_next_one(
     assert not flusher.waiting
 
 
-def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flusher: Disk) -> None:
+def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
     assert len(flusher.waiting) == 1
@@ -135,7 +135,7 @@ def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flu
 
 
 def test_what_is_appended_to_a_new_segment_meanwhile_is_not_flushed(
-    broker: Broker, flusher: Disk, timers: Timers
+    broker: SteeredNode, flusher: Disk, timers: Timers
 ) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b")]
@@ -151,7 +151,7 @@ def test_what_is_appended_to_a_new_segment_meanwhile_is_not_flushed(
 
 
 def test_a_flush_waits_for_seven_of_eight(
-    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last ones come while the thread wakes, and are answered with the others, and waited for again."""
     add_topic(broker, flush_messages="1")
@@ -179,7 +179,7 @@ def test_a_flush_waits_for_seven_of_eight(
 
 
 def test_a_quick_disk_works_while_the_broker_does(
-    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a flush takes as long as four requests, it begins with four of sixteen; the next one begins before
     those are answered that waited for this one.
@@ -207,7 +207,7 @@ def test_a_quick_disk_works_while_the_broker_does(
 
 
 def test_a_flush_waits_for_whom_the_last_one_answered(
-    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a")]
@@ -226,7 +226,7 @@ def test_a_flush_waits_for_whom_the_last_one_answered(
 
 
 def test_nobody_waits_long_for_others_to_share_a_flush(
-    broker: Broker, clock: ManualClock, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, clock: ManualClock, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the last one took: the disk hung."""
     add_topic(broker, flush_messages="1")
@@ -238,7 +238,7 @@ def test_nobody_waits_long_for_others_to_share_a_flush(
 
 
 def test_a_flush_after_some_messages(
-    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="3")
     produce_values(broker, b"a", b"b")
@@ -254,14 +254,14 @@ def test_a_flush_after_some_messages(
     assert fourth.answer == (0, 3)
 
 
-def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: Disk) -> None:
+def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     answers: list[tuple[int, int]] = []
     for _ in range(2):
         batch = make_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
         pending = send(broker, PRODUCE, produce_request(batch), PRODUCE_BY_NAME)
-        assert isinstance(pending, PendingAnswer)
-        pending.on_ready = lambda pieces: answers.append(
+        assert isinstance(pending, Pending)
+        pending.on_value = lambda pieces: answers.append(
             (
                 (r := decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses[0].partition_responses[0]).error_code,
                 r.base_offset,
@@ -275,13 +275,13 @@ def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: D
     assert log_of(broker).log_end_offset == 1
 
 
-def test_nobody_waits_with_acks_0(broker: Broker, flusher: Disk) -> None:
+def test_nobody_waits_with_acks_0(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     assert send(broker, PRODUCE, produce_request(make_batch(b"a"), acks=0), PRODUCE_BY_NAME) is None
     assert len(flusher.waiting) == 1
 
 
-def test_a_flush_that_takes_too_long(broker: Broker, flusher: Disk, timers: Timers) -> None:
+def test_a_flush_that_takes_too_long(broker: SteeredNode, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a")
     assert timers.delays == [1000], "the request's timeout"
@@ -291,15 +291,15 @@ def test_a_flush_that_takes_too_long(broker: Broker, flusher: Disk, timers: Time
     assert log_of(broker).recovery_point == 1
 
 
-def test_a_topic_deleted_under_a_waiting_producer(broker: Broker, flusher: Disk) -> None:
+def test_a_topic_deleted_under_a_waiting_producer(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a")
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     assert waiting.answer == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     flusher.run()
 
 
-def test_flush_ms(broker: Broker, flusher: Disk, timers: Timers) -> None:
+def test_flush_ms(broker: SteeredNode, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_ms="1000")
     produce_values(broker, b"a", b"b")
     assert timers.delays == [1000]
@@ -313,7 +313,7 @@ def test_flush_ms(broker: Broker, flusher: Disk, timers: Timers) -> None:
 
 
 @pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
-def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock, step_ms: int) -> None:
+def test_flush_ms_where_no_timers_run(broker: SteeredNode, clock: ManualClock, step_ms: int) -> None:
     add_topic(broker, flush_ms="1000")
     produce_values(broker, b"a")
     clock.set_wall_by(step_ms)
@@ -325,24 +325,26 @@ def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock, step_m
     assert log_of(broker).recovery_point == 3
 
 
-def test_a_setting_that_changes_is_obeyed_at_once(broker: Broker) -> None:
+def test_a_setting_that_changes_is_obeyed_at_once(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a")
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"flush.messages": "1"})
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"flush.messages": "1"})
     assert log_of(broker).recovery_point == 1
 
 
 # --- visible after flush
 
 
-def end_offset(broker: Broker) -> int:
+def end_offset(broker: SteeredNode) -> int:
     """As a consumer is told it."""
     wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
     return ask(broker, LIST_OFFSETS, ListOffsetsRequest(topics=wanted)).topics[0].partitions[0].offset
 
 
 @pytest.mark.parametrize("interval", [{}, {"flush_messages": "2"}, {"flush_ms": "500"}])
-def test_consumers_see_what_is_flushed(broker: Broker, flusher: Disk, timers: Timers, interval: dict[str, str]) -> None:
+def test_consumers_see_what_is_flushed(
+    broker: SteeredNode, flusher: Disk, timers: Timers, interval: dict[str, str]
+) -> None:
     add_topic(broker, **{"plog_visible_after_flush": "true", **interval})
     assert produce(broker, make_batch(b"a")).error_code == 0
     send(broker, PRODUCE, produce_request(make_batch(b"b")), PRODUCE_BY_NAME)
@@ -359,12 +361,12 @@ def test_consumers_see_what_is_flushed(broker: Broker, flusher: Disk, timers: Ti
     assert end_offset(broker) == 2
 
 
-def test_a_waiting_consumer_is_told_of_a_flush(broker: Broker, flusher: Disk) -> None:
+def test_a_waiting_consumer_is_told_of_a_flush(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, plog_visible_after_flush="true")
     pending = send(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     answers: list[list[bytes | None]] = []
-    pending.on_ready = lambda pieces: answers.append(
+    pending.on_value = lambda pieces: answers.append(
         values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
     )
     produce_values(broker, b"a")
@@ -395,7 +397,7 @@ class FailingSync(FileSystem):
         return UnsyncedFile(path, fd)
 
 
-def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Disk, timers: Timers) -> None:
+def test_a_segment_that_retention_takes_away_meanwhile(broker: SteeredNode, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="3", internal_segment_bytes="100", retention_ms="1000")
     log = log_of(broker)
     produce_values(broker, b"a")
@@ -410,7 +412,7 @@ def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: 
     assert log.recovery_point == 3
     assert waiting.answer == (0, 2)
     assert not first.offset_index.path.exists()
-    assert broker.replicas.find("t", 0).log is log, "online"
+    assert broker.services.replicas.find("t", 0).log is log, "online"
 
 
 def test_a_log_that_could_not_be_flushed_is_never_taken_for_flushed(
@@ -435,10 +437,10 @@ def test_a_log_that_could_not_be_flushed_is_never_taken_for_flushed(
     assert log.recovery_point == 0
 
 
-def test_the_short_way_of_produce_says_perhaps_kept_too(broker: Broker, flusher: Disk, timers: Timers) -> None:
+def test_the_short_way_of_produce_says_perhaps_kept_too(broker: SteeredNode, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
-    broker.replicas.on_flush_failed(log_of(broker), OSError(5, "Input/output error"))
+    broker.services.replicas.on_flush_failed(log_of(broker), OSError(5, "Input/output error"))
     assert [w.answer for w in waiting] == [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)] * 3
     assert produce(broker, make_batch(b"d")).error_code == ErrorCode.KAFKA_STORAGE_ERROR, "not kept"
 
@@ -447,7 +449,7 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = FailingSync()
-    broker = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
     produce_values(broker, b"kept")
@@ -460,6 +462,6 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     disk.failing = ""
     assert produce(broker, make_batch(b"y")).error_code == ErrorCode.KAFKA_STORAGE_ERROR, "until the next start"
     broker.close()
-    again = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW))
+    again = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW))
     assert values_of(fetch(again, 0))[:1] == [b"kept"]
     again.close()

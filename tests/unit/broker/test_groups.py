@@ -9,12 +9,11 @@ from random import Random
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.coordinator_log import ReadRecord, java_hash, newest_records, partition_of
-from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -47,14 +46,14 @@ from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
-from tests.support.broker import Background, Timers, add_topic, ask, decode, open_broker, produce, send
+from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, decode, open_broker, produce, send
 from tests.support.logs import NOW, make_batch, make_marker
 
 ID = bytes(16)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
+def broker(tmp_path: Path) -> SteeredNode:
     """With a topic `t` of two partitions."""
     broker = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
     add_topic(broker, partitions=2)
@@ -62,20 +61,20 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def commit_request(
-    broker: Broker, version: int, group: str = "g", offset: int = 5, partition: int = 0
+    broker: SteeredNode, version: int, group: str = "g", offset: int = 5, partition: int = 0
 ) -> OffsetCommitRequest:
     data = OffsetCommitRequestPartition(partition, offset, 1 if version >= 6 else -1, "said")
-    topic_id = broker.image.topics["t"].topic_id if version >= 10 else ID
+    topic_id = broker.services.image.topics["t"].topic_id if version >= 10 else ID
     topic = OffsetCommitRequestTopic("t" if version < 10 else "", topic_id, [data])
     return OffsetCommitRequest(group, topics=[topic])
 
 
-def commit(broker: Broker, group: str = "g", offset: int = 5, partition: int = 0, version: int = 9) -> int:
+def commit(broker: SteeredNode, group: str = "g", offset: int = 5, partition: int = 0, version: int = 9) -> int:
     answer = ask(broker, OFFSET_COMMIT, commit_request(broker, version, group, offset, partition), version)
     return answer.topics[0].partitions[0].error_code
 
 
-def committed(broker: Broker, group: str = "g", partition: int = 0) -> tuple[int, int]:
+def committed(broker: SteeredNode, group: str = "g", partition: int = 0) -> tuple[int, int]:
     """Error and offset."""
     topics = [OffsetFetchRequestTopics("t", partition_indexes=[partition])]
     answer = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)]), 9)
@@ -83,7 +82,7 @@ def committed(broker: Broker, group: str = "g", partition: int = 0) -> tuple[int
     return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
 
 
-def join(broker: Broker, timers: Timers, version: int, group: str = "g") -> JoinGroupResponse:
+def join(broker: SteeredNode, timers: Timers, version: int, group: str = "g") -> JoinGroupResponse:
     """The place of a group's only member."""
     request = JoinGroupRequest(group, 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"m")])
     if version >= 4:
@@ -91,16 +90,17 @@ def join(broker: Broker, timers: Timers, version: int, group: str = "g") -> Join
         assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
         request.member_id = required.member_id
     pending = send(broker, JOIN_GROUP, request, version)
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     answers: list[JoinGroupResponse] = []
-    pending.on_ready = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, version))
+    pending.on_value = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, version))
     timers.fire(within_ms=3000)
     return answers[0]
 
 
 @pytest.fixture
-def timers(broker: Broker) -> Timers:
-    broker.schedule = timers = Timers()
+def timers(broker: SteeredNode) -> Timers:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
     return timers
 
 
@@ -108,7 +108,7 @@ def timers(broker: Broker) -> Timers:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_member_through_its_life(broker: Broker, timers: Timers, version: int) -> None:
+def test_a_member_through_its_life(broker: SteeredNode, timers: Timers, version: int) -> None:
     """JoinGroup, SyncGroup, Heartbeat, DescribeGroups, ListGroups and LeaveGroup, each in its own versions."""
     joined = join(broker, timers, version)
     assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
@@ -133,16 +133,16 @@ def test_a_member_through_its_life(broker: Broker, timers: Timers, version: int)
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_commit(broker: Broker, version: int) -> None:
+def test_commit(broker: SteeredNode, version: int) -> None:
     assert commit(broker, version=version) == 0
     assert committed(broker) == (0, 5)
-    assert broker.groups.offsets("g")[TopicPartition("t", 0)].leader_epoch == (1 if version >= 6 else -1)
+    assert broker.services.groups.offsets("g")[TopicPartition("t", 0)].leader_epoch == (1 if version >= 6 else -1)
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_fetch(broker: Broker, version: int) -> None:
+def test_fetch(broker: SteeredNode, version: int) -> None:
     commit(broker)
-    topic_id = broker.image.topics["t"].topic_id
+    topic_id = broker.services.image.topics["t"].topic_id
     if version < 8:
         request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0, 1])])
         topic = ask(broker, OFFSET_FETCH, request, version).topics[0]
@@ -157,7 +157,7 @@ def test_fetch(broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_fetch_all_that_was_committed(broker: Broker, version: int) -> None:
+def test_fetch_all_that_was_committed(broker: SteeredNode, version: int) -> None:
     commit(broker, partition=1)
     if version < 8:
         topics = ask(broker, OFFSET_FETCH, OffsetFetchRequest("g", None), version).topics
@@ -166,18 +166,18 @@ def test_fetch_all_that_was_committed(broker: Broker, version: int) -> None:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
         (topic,) = ask(broker, OFFSET_FETCH, request, version).groups[0].topics
         assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(1, 5)]
-        assert topic.topic_id == (broker.image.topics["t"].topic_id if version >= 10 else ID)
+        assert topic.topic_id == (broker.services.image.topics["t"].topic_id if version >= 10 else ID)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete(broker: Broker, version: int) -> None:
+def test_delete(broker: SteeredNode, version: int) -> None:
     commit(broker)
     results = ask(broker, DELETE_GROUPS, DeleteGroupsRequest(["g", "other"]), version).results
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
     assert committed(broker) == (0, -1)
 
 
-def test_delete_offsets(broker: Broker) -> None:
+def test_delete_offsets(broker: SteeredNode) -> None:
     commit(broker)
     partitions = [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(9)]
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", partitions)])
@@ -192,7 +192,7 @@ def test_delete_offsets(broker: Broker) -> None:
 # --- what is not there
 
 
-def test_topics_that_are_not_there(broker: Broker) -> None:
+def test_topics_that_are_not_there(broker: SteeredNode) -> None:
     request = commit_request(broker, 9)
     request.topics[0].name = "nope"
     answer = ask(broker, OFFSET_COMMIT, request, 9)
@@ -208,7 +208,7 @@ def test_topics_that_are_not_there(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_group_that_is_not_there(broker: Broker, version: int) -> None:
+def test_a_group_that_is_not_there(broker: SteeredNode, version: int) -> None:
     described = ask(broker, DESCRIBE_GROUPS, DescribeGroupsRequest(["nope"]), version).groups[0]
     if version < 6:
         assert (described.error_code, described.group_state) == (0, "Dead")
@@ -217,7 +217,7 @@ def test_a_group_that_is_not_there(broker: Broker, version: int) -> None:
         assert described.error_message == "Group nope not found."
 
 
-def test_groups_are_listed_by_state_and_type(broker: Broker, timers: Timers) -> None:
+def test_groups_are_listed_by_state_and_type(broker: SteeredNode, timers: Timers) -> None:
     commit(broker, "idle")
     join(broker, timers, 5)
 
@@ -242,7 +242,7 @@ def test_the_hash_is_javas(text: str, expected: int) -> None:
     assert partition_of(text, 50) == (0 if expected == -(1 << 31) else abs(expected) % 50)
 
 
-def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: Broker, timers: Timers) -> None:
+def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: SteeredNode, timers: Timers) -> None:
     joined = join(broker, timers, 5)
     ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     for number in range(20):
@@ -254,12 +254,13 @@ def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: Broker, tim
     again.close()
 
 
-def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: Broker) -> None:
+def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: SteeredNode) -> None:
     commit(broker)
     broker.close()
     again = open_broker(tmp_path / "data", ManualClock(NOW))
-    again.run_in_background = reading = Background()
-    again.group_log.load_all()
+    reading = Background()
+    again.runtime.use(run_in_background=reading)
+    again.services.group_log.load_all()
     assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert commit(again) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -280,19 +281,19 @@ class Steps:
         self.work.append(steps)
 
 
-def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, broker: Broker) -> None:
+def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, broker: SteeredNode) -> None:
     for number in range(20):
         commit(broker, f"group {number}", offset=number)
     broker.close()
     again = open_broker(tmp_path / "data", ManualClock(NOW))
-    again.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
-    again.group_log.load_all()
+    again.runtime.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
+    again.services.group_log.load_all()
     steps = 0
     while turns.work:
         assert len(turns.work) == 1, "what the next partition holds lies in no memory yet"
-        assert again.groups.groups == {} or steps > 0
+        assert again.services.groups.groups == {} or steps > 0
         assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        again.groups.expire()  # of what is known in part nothing may be said, and no tombstone written
+        again.services.groups.expire()  # of what is known in part nothing may be said, and no tombstone written
         for work in list(turns.work):
             if next(work, turns) is turns:
                 turns.work.remove(work)
@@ -302,7 +303,7 @@ def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, brok
     again.close()
 
 
-def test_a_group_without_offsets_is_there_after_a_restart(tmp_path: Path, broker: Broker) -> None:
+def test_a_group_without_offsets_is_there_after_a_restart(tmp_path: Path, broker: SteeredNode) -> None:
     """As an administrator who deleted its offsets goes on to delete it."""
     commit(broker)
     topics = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]
@@ -312,23 +313,23 @@ def test_a_group_without_offsets_is_there_after_a_restart(tmp_path: Path, broker
     assert [r.error_code for r in ask(again, DELETE_GROUPS, DeleteGroupsRequest(["g"])).results] == [0]
     again.close()
     last = open_broker(tmp_path / "data", ManualClock(NOW))
-    last.group_log.load_all()
-    assert last.groups.groups == {}
+    last.services.group_log.load_all()
+    assert last.services.groups.groups == {}
     last.close()
 
 
-def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, broker: Broker) -> None:
+def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, broker: SteeredNode) -> None:
     for number in range(6):
         commit(broker, f"group {number}", offset=number)
     broker.close()
     again = open_broker(tmp_path / "data", ManualClock(NOW))
-    again.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
-    again.group_log.load_all()
+    again.runtime.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
+    again.services.group_log.load_all()
     next(turns.work[0])
-    again.delete_topic("__consumer_offsets")
+    again.services.topics.delete("__consumer_offsets")
     for work in turns.work:
         assert len(list(work)) < 2, "it notices at its next step"
-    assert again.groups.groups == {}
+    assert again.services.groups.groups == {}
     again.close()
 
 
@@ -371,7 +372,9 @@ def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) ->
     assert not any(map(gc.is_tracked, found)), "a million of them would hold the loop whenever cycles are looked for"
 
 
-def test_what_can_be_read_is_read_past_damage(tmp_path: Path, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_can_be_read_is_read_past_damage(
+    tmp_path: Path, broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
     for offset in (1, 2, 3):
         commit(broker, offset=offset, partition=0)
         commit(broker, offset=offset, partition=1)
@@ -387,7 +390,7 @@ def test_what_can_be_read_is_read_past_damage(tmp_path: Path, broker: Broker, ca
 
 
 def test_a_disk_that_refuses_while_groups_are_read(
-    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(broker)
     broker.close()
@@ -404,7 +407,7 @@ def test_a_disk_that_refuses_while_groups_are_read(
     again.close()
 
 
-def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: Broker, timers: Timers) -> None:
+def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: SteeredNode, timers: Timers) -> None:
     """Where there is no loop, its request reads the partition."""
     joined = join(broker, timers, 5)
     ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
@@ -420,32 +423,32 @@ def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: B
         again.close()
 
 
-def test_a_partition_that_was_never_read_says_nothing(tmp_path: Path, broker: Broker) -> None:
+def test_a_partition_that_was_never_read_says_nothing(tmp_path: Path, broker: SteeredNode) -> None:
     """What may be in it must not be taken for nothing: a consumer would begin anew."""
     commit(broker)
     broker.close()
     again = open_broker(tmp_path / "data", ManualClock(NOW))
-    for partition in list(again.replicas.partitions.values()):
+    for partition in list(again.services.replicas.partitions.values()):
         if partition.log.partition.topic == "__consumer_offsets":
-            again.replicas.on_flush_failed(partition.log, OSError(5, "Input/output error"))
+            again.services.replicas.on_flush_failed(partition.log, OSError(5, "Input/output error"))
     assert committed(again)[0] == commit(again) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     again.close()
 
 
-def test_members_that_were_there_before_the_topic_stay(broker: Broker, timers: Timers) -> None:
+def test_members_that_were_there_before_the_topic_stay(broker: SteeredNode, timers: Timers) -> None:
     """Nobody looked for the coordinator: the first write makes the topic, and what it holds then is known."""
     joined = join(broker, timers, 5)
-    member = next(iter(broker.groups.describe("g").members.values()))
+    member = next(iter(broker.services.groups.describe("g").members.values()))
     ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     assert ask(broker, HEARTBEAT, HeartbeatRequest("g", 1, joined.member_id)).error_code == 0
-    assert broker.groups.describe("g").members[joined.member_id] is member
+    assert broker.services.groups.describe("g").members[joined.member_id] is member
 
 
-def test_a_partition_that_is_offline(broker: Broker) -> None:
+def test_a_partition_that_is_offline(broker: SteeredNode) -> None:
     commit(broker)
-    kept = broker.group_log.partition("g")
-    broker.replicas.on_flush_failed(kept.log, OSError(5, "Input/output error"))
+    kept = broker.services.group_log.partition("g")
+    broker.services.replicas.on_flush_failed(kept.log, OSError(5, "Input/output error"))
     assert commit(broker) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert committed(broker) == (0, 5), "what is known is told"
 
@@ -453,11 +456,12 @@ def test_a_partition_that_is_offline(broker: Broker) -> None:
 def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", ManualClock(NOW), log_flush_interval_messages="1")
     add_topic(broker, flush_messages="100")
-    broker.run_flush = flushing = Background()
+    flushing = Background()
+    broker.runtime.use(run_flush=flushing)
     pending = send(broker, OFFSET_COMMIT, commit_request(broker, 9), 9)
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     answers: list[int] = []
-    pending.on_ready = lambda pieces: answers.append(
+    pending.on_value = lambda pieces: answers.append(
         decode(OFFSET_COMMIT, pieces, 9).topics[0].partitions[0].error_code
     )
     assert answers == []
@@ -466,10 +470,10 @@ def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> No
     broker.close()
 
 
-def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker: Broker) -> None:
+def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker: SteeredNode) -> None:
     commit(broker, "before", offset=7)
     broker.close()
-    reader = Broker(tmp_path / "data", broker.config, clock=ManualClock(NOW), is_read_only=True)
+    reader = SteeredNode(tmp_path / "data", broker.services.config, clock=ManualClock(NOW), is_read_only=True)
     assert committed(reader, "before") == (0, 7)
     assert commit(reader, offset=9) == 0
     assert committed(reader) == (0, 9)
@@ -481,70 +485,70 @@ def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker:
     again.close()
 
 
-def test_reading_only_forgets_nothing(tmp_path: Path, broker: Broker) -> None:
+def test_reading_only_forgets_nothing(tmp_path: Path, broker: SteeredNode) -> None:
     commit(broker)
     broker.close()
     clock = ManualClock(NOW + 10 * 10080 * 60_000)
-    reader = Broker(tmp_path / "data", broker.config, clock=clock, is_read_only=True)
+    reader = SteeredNode(tmp_path / "data", broker.services.config, clock=clock, is_read_only=True)
     assert committed(reader) == (0, 5)
     clock.advance(600_000)
-    reader.housekeep()
+    reader.housekeeping.step()
     assert committed(reader) == (0, 5)
     reader.close()
 
 
-def test_groups_go_with_the_topic_that_keeps_them(broker: Broker, timers: Timers) -> None:
+def test_groups_go_with_the_topic_that_keeps_them(broker: SteeredNode, timers: Timers) -> None:
     join(broker, timers, 5)
     commit(broker, "other")
-    broker.delete_topic("__consumer_offsets")
-    assert broker.groups.groups == {}
+    broker.services.topics.delete("__consumer_offsets")
+    assert broker.services.groups.groups == {}
     assert committed(broker, "other") == (0, -1)
     assert commit(broker, "other", offset=9) == 0
     assert committed(broker, "other") == (0, 9)
 
 
-def test_offsets_of_a_deleted_topic_go(broker: Broker) -> None:
+def test_offsets_of_a_deleted_topic_go(broker: SteeredNode) -> None:
     commit(broker)
-    broker.delete_topic("t")
-    assert broker.groups.offsets("g") == {}
+    broker.services.topics.delete("t")
+    assert broker.services.groups.offsets("g") == {}
 
 
-def test_a_topic_made_again_begins_anew(broker: Broker) -> None:
+def test_a_topic_made_again_begins_anew(broker: SteeredNode) -> None:
     """By the id of the topic, where only the name is the same."""
     commit(broker)
-    old = broker.groups.offsets("g")[TopicPartition("t", 0)]
-    broker.delete_topic("t")
+    old = broker.services.groups.offsets("g")[TopicPartition("t", 0)]
+    broker.services.topics.delete("t")
     add_topic(broker, partitions=2)
-    broker.groups._take_up("g", TopicPartition("t", 0), old)
-    topics = [OffsetFetchRequestTopics("", broker.image.topics["t"].topic_id, [0])]
+    broker.services.groups._take_up("g", TopicPartition("t", 0), old)
+    topics = [OffsetFetchRequestTopics("", broker.services.image.topics["t"].topic_id, [0])]
     fetched = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 10)
     assert fetched.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
-def test_clients_may_not_produce_to_it(broker: Broker) -> None:
+def test_clients_may_not_produce_to_it(broker: SteeredNode) -> None:
     commit(broker)
     assert produce(broker, make_batch(b"x"), "__consumer_offsets").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_offsets_expire(broker: Broker) -> None:
+def test_offsets_expire(broker: SteeredNode) -> None:
     commit(broker)
-    clock = broker.clock
+    clock = broker.runtime.clock
     assert isinstance(clock, ManualClock)
     clock.advance(10080 * 60_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert committed(broker) == (0, -1)
-    assert broker.groups.groups == {}
+    assert broker.services.groups.groups == {}
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: Broker, version: int) -> None:
+def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: SteeredNode, version: int) -> None:
     request = commit_request(broker, version)
     request.retention_time_ms = (1 << 63) - 1
     assert ask(broker, OFFSET_COMMIT, request, version).topics[0].partitions[0].error_code == 0
-    clock = broker.clock
+    clock = broker.runtime.clock
     assert isinstance(clock, ManualClock)
     clock.advance(10080 * 60_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert committed(broker) == (0, 5)
     broker.close()
     again = open_broker(tmp_path / "data", clock)
@@ -560,15 +564,15 @@ def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
     for offset in range(300):
         for group in ("a", "b"):
             assert commit(broker, group, offset) == ErrorCode.NONE
-    log = broker.replicas.find("__consumer_offsets", 0).log
+    log = broker.services.replicas.find("__consumer_offsets", 0).log
     log.roll()
     size = log.size_bytes
     clock.advance(1000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert log.size_bytes < size / 50
     assert committed(broker, "a") == committed(broker, "b") == (0, 299)
     broker.close()
     again = open_broker(tmp_path / "data", clock, **settings)
-    again.group_log.load_all()
+    again.services.group_log.load_all()
     assert committed(again, "a") == committed(again, "b") == (0, 299)
     again.close()

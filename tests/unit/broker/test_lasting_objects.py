@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.lasting_objects import LastingObjects, without_collector
 from core.common.errors import AccessError
-from tests.support.broker import add_topic, produce
+from tests.support.broker import SteeredNode, add_topic, produce
 from tests.support.logs import make_batch
 
 
@@ -25,21 +24,21 @@ def collector() -> Iterator[None]:
     gc.enable()
 
 
-def test_partitions_are_set_aside_when_they_came(broker: Broker) -> None:
-    lasting = LastingObjects(broker.replicas)
+def test_partitions_are_set_aside_when_they_came(broker: SteeredNode) -> None:
+    lasting = LastingObjects(broker.services.replicas)
     lasting.step()
     before = gc.get_freeze_count()
     assert before
     add_topic(broker)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     assert any(found is log for found in gc.get_objects())
     lasting.step()
     assert gc.get_freeze_count() > before
     assert not any(found is log for found in gc.get_objects()), "the collector does not look at it any more"
 
 
-def test_what_comes_when_nothing_lasting_came_is_not(broker: Broker) -> None:
-    lasting = LastingObjects(broker.replicas)
+def test_what_comes_when_nothing_lasting_came_is_not(broker: SteeredNode) -> None:
+    lasting = LastingObjects(broker.services.replicas)
     add_topic(broker)
     lasting.step()
     made: list[list[int]] = [[]]
@@ -47,12 +46,12 @@ def test_what_comes_when_nothing_lasting_came_is_not(broker: Broker) -> None:
     assert any(found is made for found in gc.get_objects())
 
 
-def test_what_was_set_aside_goes_with_its_topic(broker: Broker) -> None:
+def test_what_was_set_aside_goes_with_its_topic(broker: SteeredNode) -> None:
     add_topic(broker)
     assert produce(broker, make_batch(b"v")).error_code == 0
-    LastingObjects(broker.replicas).step()
-    log = weakref.ref(broker.replicas.find("t", 0).log)
-    broker.delete_topic("t")
+    LastingObjects(broker.services.replicas).step()
+    log = weakref.ref(broker.services.replicas.find("t", 0).log)
+    broker.services.topics.delete("t")
     add_topic(broker, "u")
     assert produce(broker, make_batch(b"v"), "u").error_code == 0  # the short way knows the last topics until then
     assert log() is None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
@@ -15,13 +14,13 @@ from core.protocol.schema.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tests.support.broker import Background, add_topic, ask, open_broker, produce_values
+from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce_values
 from tests.support.logs import NOW
 
 TOPIC = 2
 
 
-def told_of(broker: Broker, *keys: str) -> dict[str, str | None]:
+def told_of(broker: SteeredNode, *keys: str) -> dict[str, str | None]:
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", list(keys))])
     return {config.name: config.value for config in ask(broker, DESCRIBE_CONFIGS, request).results[0].configs}
 
@@ -33,15 +32,16 @@ def test_who_asks_for_what_is_missing_has_the_segments_checked_first(tmp_path: P
     add_topic(broker, cleanup_policy=policy, internal_segment_bytes="200", retention_ms="-1")
     for number in range(9):
         produce_values(broker, b"%d" % number)
-    log = broker.log_manager.logs[next(iter(broker.log_manager.logs))]
+    log = broker.services.log_manager.logs[next(iter(broker.services.log_manager.logs))]
     lost = list(log.segments)[1]
     start, end = lost.base_offset, lost.next_offset()
     broker.close()
     for path in (tmp_path / "t-0").glob(f"{start:020d}.*"):
         path.unlink()
-    broker = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW), loads_late=True)
-    broker.run_in_background = background = Background()
-    assert any(segment.is_unchecked for segment in broker.log_manager.logs[log.partition].segments)
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW), loads_late=True)
+    background = Background()
+    broker.runtime.use(run_in_background=background)
+    assert any(segment.is_unchecked for segment in broker.services.log_manager.logs[log.partition].segments)
     assert UNEXPLAINED_OFFSETS not in told_of(broker)
     missing = {} if policy == "compact" else {UNEXPLAINED_OFFSETS: f"0:{start}-{end - 1}"}
     assert told_of(broker, UNEXPLAINED_OFFSETS) == missing

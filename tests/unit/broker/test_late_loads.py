@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.late_loads import MOST_WAIT_MS
-from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
@@ -42,6 +41,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
+    SteeredNode,
     Timers,
     add_topic,
     ask,
@@ -89,19 +89,19 @@ class Served:
     """A broker that reads late, with a thread that works when it is told to."""
 
     def __init__(self, directory: Path, *, is_read_only: bool = True) -> None:
-        self.broker = Broker(
+        self.broker = SteeredNode(
             directory, BrokerConfig(), clock=ManualClock(NOW), is_read_only=is_read_only, loads_late=True
         )
         self.thread, self.timers = Background(), Timers()
-        self.broker.run_loading = self.thread
-        self.broker.schedule = self.timers
+        self.broker.runtime.use(run_loading=self.thread)
+        self.broker.runtime.use(schedule=self.timers)
         self.answers: list[list[Piece]] = []
 
-    def ask_later(self, api: Any, request: Any, version: int) -> PendingAnswer:
+    def ask_later(self, api: Any, request: Any, version: int) -> Pending:
         """Its answer, which must wait, comes to `answers`."""
         answer = send(self.broker, api, request, version)
-        assert isinstance(answer, PendingAnswer)
-        answer.on_ready = self.answers.append
+        assert isinstance(answer, Pending)
+        answer.on_value = self.answers.append
         return answer
 
     def fetched(self) -> dict[int, PartitionData]:
@@ -111,7 +111,7 @@ class Served:
 
     @property
     def unloaded(self) -> list[int]:
-        return sorted(name.partition for name in self.broker.log_manager.unloaded if name.topic == "t")
+        return sorted(name.partition for name in self.broker.services.log_manager.unloaded if name.topic == "t")
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def fetch_of(*partitions: int, max_wait_ms: int = 0) -> FetchRequest:
 def test_a_start_reads_nothing_and_says_what_there_is(served: Served, directory: Path) -> None:
     assert served.unloaded == [0, 1, 2]
     (topic,) = [topic for topic in ask(served.broker, METADATA, MetadataRequest(None)).topics if topic.name == "t"]
-    assert [(p.error_code, p.leader_id) for p in topic.partitions] == [(0, served.broker.node_id)] * 3
+    assert [(p.error_code, p.leader_id) for p in topic.partitions] == [(0, served.broker.services.node.node_id)] * 3
     (logs,) = ask(served.broker, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None)).results
     sizes = {
         p.partition_index: p.partition_size for found in logs.topics if found.name == "t" for p in found.partitions
@@ -143,7 +143,7 @@ def test_what_is_small_is_read_at_once(directory: Path, monkeypatch: pytest.Monk
     """Groups' partitions before all others."""
     monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 3 * 256 * 1024 + 1000)
     served = Served(directory)
-    assert list(served.broker.log_manager.unloaded) == [TopicPartition("t", 2)]
+    assert list(served.broker.services.log_manager.unloaded) == [TopicPartition("t", 2)]
     response = decode(FETCH, send(served.broker, FETCH, fetch_of(1), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
     assert values_of(response.responses[0].partitions[0]) == VALUES[1]
     served.broker.close()
@@ -170,7 +170,7 @@ def test_the_smallest_comes_first_and_others_are_served_meanwhile(served: Served
     served.thread.run()
     assert list(served.fetched()) == [0]
     answer = send(served.broker, FETCH, fetch_of(0), PRODUCE_BY_NAME)
-    assert not isinstance(answer, PendingAnswer)
+    assert not isinstance(answer, Pending)
     served.thread.run()
     assert list(served.fetched()) == [1]
     assert not served.thread.waiting
@@ -189,7 +189,7 @@ def test_who_has_waited_long_is_told_to_ask_again(served: Served) -> None:
 
 
 def test_a_fetch_gets_what_is_there_and_is_told_to_ask_again_for_the_rest(served: Served) -> None:
-    served.broker.late_loads.ask(TopicPartition("t", 0))
+    served.broker.services.late_loads.ask(TopicPartition("t", 0))
     served.thread.run()
     response = decode(FETCH, send(served.broker, FETCH, fetch_of(0, 1), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
     first, second = response.responses[0].partitions
@@ -200,7 +200,7 @@ def test_a_fetch_gets_what_is_there_and_is_told_to_ask_again_for_the_rest(served
 
 
 def test_a_fetch_that_waits_for_records_gets_those_of_a_log_that_was_read_meanwhile(served: Served) -> None:
-    served.broker.late_loads.ask(TopicPartition("t", 0))
+    served.broker.services.late_loads.ask(TopicPartition("t", 0))
     served.thread.run()
     wanted = [FetchPartition(0, fetch_offset=1, partition_max_bytes=99), FetchPartition(1, partition_max_bytes=1 << 20)]
     request = FetchRequest(topics=[FetchTopic("t", partitions=wanted)], max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
@@ -240,7 +240,9 @@ def test_a_log_that_can_not_be_opened_is_offline(
         served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
         served.thread.run()
     assert served.fetched()[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert str(error).rpartition("] ")[2].lower() in str(served.broker.log_manager.offline[TopicPartition("t", 1)])
+    assert str(error).rpartition("] ")[2].lower() in str(
+        served.broker.services.log_manager.offline[TopicPartition("t", 1)]
+    )
     served.ask_later(FETCH, fetch_of(0), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == VALUES[0]
@@ -272,9 +274,9 @@ def test_a_group_is_known_when_its_partition_was_read(served: Served) -> None:
 def test_nothing_is_written_to_the_directory(directory: Path) -> None:
     before = fingerprint(directory)
     served = Served(directory)
-    served.broker.late_loads.ask(TopicPartition("t", 1))
+    served.broker.services.late_loads.ask(TopicPartition("t", 1))
     served.thread.run()
-    served.broker.housekeep()
+    served.broker.housekeeping.step()
     served.broker.close()
     assert fingerprint(directory) == before
 
@@ -289,7 +291,7 @@ def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) 
     served.ask_later(FETCH, fetch_request(3), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == [b"d"]
-    assert served.broker.replicas.unexplained == {}
+    assert served.broker.services.replicas.unexplained == {}
     assert first.exists()
     served.broker.close()
     live.close()
@@ -301,11 +303,11 @@ def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) 
 def begun(directory: Path) -> Served:
     """An owner that reads on whether or not somebody asks."""
     served = Served(directory, is_read_only=False)
-    served.broker.late_loads.begin()
+    served.broker.services.late_loads.begin()
     return served
 
 
-def crashed(broker: Broker) -> None:
+def crashed(broker: SteeredNode) -> None:
     """What is on the disk stays, and nothing is told of the end."""
     broker._lock.release()
 
@@ -314,7 +316,7 @@ def all_values(directory: Path) -> dict[int, list[bytes | None]]:
     """Of the topic, as somebody reads it who reads all at once."""
     broker = open_broker(directory)
     found = {}
-    for number in broker.image.topics["t"].partitions:
+    for number in broker.services.image.topics["t"].partitions:
         data = decode(FETCH, send(broker, FETCH, fetch_of(number), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
         found[number] = values_of(data.responses[0].partitions[0])
     broker.close()
@@ -323,7 +325,7 @@ def all_values(directory: Path) -> dict[int, list[bytes | None]]:
 
 def test_an_owner_reads_what_nobody_asks_for_when_it_has_time(directory: Path) -> None:
     served = begun(directory)
-    served.broker.late_loads.ask(TopicPartition("t", 2))
+    served.broker.services.late_loads.ask(TopicPartition("t", 2))
     left = []
     while served.thread.waiting:
         served.thread.run()
@@ -343,9 +345,9 @@ def test_records_that_come_meanwhile_are_appended_when_the_log_was_read(director
     served = begun(directory)
     frame = bytearray(encode_request(PRODUCE, PRODUCE_BY_NAME, 77, "test", produce_request(make_batch(b"new"), "t", 1)))
     answer = served.broker.dispatcher.handle(memoryview(frame)[4:])
-    assert isinstance(answer, PendingAnswer)
+    assert isinstance(answer, Pending)
     assert answer.is_at_work
-    answer.on_ready = served.answers.append
+    answer.on_value = served.answers.append
     frame[:] = bytes(len(frame))
     while served.thread.waiting:
         served.thread.run()
@@ -373,13 +375,13 @@ def test_a_torn_end_is_cut_and_the_leader_epoch_rises(directory: Path) -> None:
     (path,) = (directory / "t-1").glob("*.log")
     path.write_bytes(path.read_bytes() + b"half a batch")
     served = begun(directory)
-    before = served.broker.image.topics["t"].partitions[1].leader_epoch
+    before = served.broker.services.image.topics["t"].partitions[1].leader_epoch
     served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
     while not served.answers:
         served.thread.run()
     assert values_of(served.fetched()[1]) == VALUES[1]
-    assert served.broker.image.topics["t"].partitions[1].leader_epoch > before
-    assert served.broker.replicas.find("t", 1).leader_epoch > before
+    assert served.broker.services.image.topics["t"].partitions[1].leader_epoch > before
+    assert served.broker.services.replicas.find("t", 1).leader_epoch > before
     assert list((directory / "t-1").glob("*.cut-at-*"))
     served.broker.close()
 
@@ -394,10 +396,10 @@ def test_a_stop_before_all_was_read_is_no_clean_one(directory: Path, count: int,
     for _ in range(count):
         served.thread.run()
     loaded = set(VALUES) - set(served.unloaded)
-    served.broker.housekeep()
-    served.broker.log_manager.checkpoint_recovery_points()
+    served.broker.housekeeping.step()
+    served.broker.services.log_manager.checkpoint_recovery_points()
     if is_clean:
-        served.broker.late_loads.stop()
+        served.broker.services.late_loads.stop()
         served.broker.close()
     else:
         crashed(served.broker)
@@ -412,7 +414,7 @@ def test_a_stop_before_all_was_read_is_no_clean_one(directory: Path, count: int,
 
 def test_a_stop_ends_what_is_being_read(directory: Path) -> None:
     served = begun(directory)
-    served.broker.late_loads.stop()
+    served.broker.services.late_loads.stop()
     before = fingerprint(directory / "t-0")
     while served.thread.waiting:
         served.thread.run()
@@ -440,7 +442,7 @@ def test_a_topic_that_waits_to_be_read_may_be_deleted_and_made_again(directory: 
     assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
     add_topic(served.broker, partitions=1)
     produce_values(served.broker, b"other")
-    served.broker.late_loads.begin()
+    served.broker.services.late_loads.begin()
     assert not served.thread.waiting
     served.broker.close()
     assert all_values(directory) == {0: [b"other"]}
@@ -451,11 +453,11 @@ def test_producer_ids_wait_for_logs_that_may_hold_some(directory: Path) -> None:
     shutil.rmtree(directory / "__cluster_metadata-0")
     served = begun(directory)
     with pytest.raises(KafkaError) as refused:
-        served.broker.next_producer_id()
+        served.broker.services.transaction_log.next_producer_id()
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     while served.thread.waiting:
         served.thread.run()
-    assert served.broker.next_producer_id() >= 0
+    assert served.broker.services.transaction_log.next_producer_id() >= 0
     served.broker.close()
 
 
@@ -466,9 +468,9 @@ def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_pa
     produce_values(broker, *(b"%d" % number for number in range(20)))
     crashed(broker)
     served = begun(tmp_path)
-    shared = served.broker.log_manager._settings.open_files
+    shared = served.broker.services.log_manager._settings.open_files
     served.thread.run()
-    log = served.broker.replicas.find("t", 0).log
+    log = served.broker.services.replicas.find("t", 0).log
     assert all(segment._open_files is shared for segment in log.segments)
     assert len(shared) >= 20, "they were recovered, and are not synced"
     log.flush()
@@ -477,7 +479,7 @@ def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_pa
     served.broker.close()
     assert len(shared) == 0
     again = open_broker(tmp_path)
-    assert again.replicas.find("t", 0).log.log_end_offset == 22
+    assert again.services.replicas.find("t", 0).log.log_end_offset == 22
     again.close()
 
 
@@ -493,7 +495,7 @@ def test_what_has_to_be_read_is_told_by_recovery_points_and_snapshots(tmp_path: 
         write_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT, {name: recovery_point}, FileSystem())
         served = Served(tmp_path, is_read_only=False)
         crashed(served.broker)
-        return served.broker.log_manager.unloaded[name].bytes_to_read
+        return served.broker.services.log_manager.unloaded[name].bytes_to_read
 
     assert [to_read(point) // size for point in (0, 1, 3, 4, UNKNOWN_RECOVERY_POINT)] == [4, 3, 1, 1, 1]
     (folder / f"{3:020d}.snapshot").unlink()

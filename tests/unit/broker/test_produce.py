@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.produce import UnacknowledgedError
 from core.common.clock import ManualClock
@@ -15,6 +14,7 @@ from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceR
 from core.records.compression import CompressionType
 from tests.support.broker import (
     PRODUCE_BY_NAME,
+    SteeredNode,
     add_topic,
     ask,
     fetch,
@@ -28,7 +28,7 @@ from tests.support.broker import (
 from tests.support.logs import NOW, FullDisk, make_batch
 
 
-def test_offsets_follow_one_another(broker: Broker) -> None:
+def test_offsets_follow_one_another(broker: SteeredNode) -> None:
     add_topic(broker)
     answers = [produce(broker, make_batch(b"a", b"b")), produce(broker, make_batch(b"c"))]
     assert [(a.error_code, a.base_offset, a.log_append_time_ms, a.log_start_offset) for a in answers] == [
@@ -39,7 +39,7 @@ def test_offsets_follow_one_another(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_appends(broker: Broker, version: int) -> None:
+def test_every_version_appends(broker: SteeredNode, version: int) -> None:
     """By name, or from version 13 by id."""
     topic_id = add_topic(broker)
     request = produce_request(make_batch(b"a"))
@@ -50,7 +50,7 @@ def test_every_version_appends(broker: Broker, version: int) -> None:
     assert values_of(fetch(broker, 0)) == [b"a"]
 
 
-def test_an_error_of_one_partition_leaves_the_others_alone(broker: Broker) -> None:
+def test_an_error_of_one_partition_leaves_the_others_alone(broker: SteeredNode) -> None:
     add_topic(broker, partitions=2)
     good = bytes(make_batch(b"a").buffer)
     request = ProduceRequest(
@@ -67,7 +67,7 @@ def test_an_error_of_one_partition_leaves_the_others_alone(broker: Broker) -> No
     assert values_of(fetch(broker, 0, partition=1)) == [b"a"]
 
 
-def test_an_unknown_topic_id(broker: Broker) -> None:
+def test_an_unknown_topic_id(broker: SteeredNode) -> None:
     answer = ask(broker, PRODUCE, produce_request(make_batch(b"a")), 13)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -87,7 +87,7 @@ def flipped(data: bytes) -> bytes:
     ],
     ids=["empty", "words", "cut", "flipped", "two batches"],
 )
-def test_records_that_are_no_batch(broker: Broker, data: bytes, code: ErrorCode) -> None:
+def test_records_that_are_no_batch(broker: SteeredNode, data: bytes, code: ErrorCode) -> None:
     add_topic(broker)
     answer = produce(broker, data)
     assert answer.error_code == code
@@ -97,7 +97,7 @@ def test_records_that_are_no_batch(broker: Broker, data: bytes, code: ErrorCode)
 
 
 @pytest.mark.parametrize("version", [6, 12])
-def test_a_codec_that_there_is_not(broker: Broker, version: int) -> None:
+def test_a_codec_that_there_is_not(broker: SteeredNode, version: int) -> None:
     add_topic(broker)
     data = bytearray(make_batch(b"a").buffer)
     data[22] |= 7
@@ -105,7 +105,7 @@ def test_a_codec_that_there_is_not(broker: Broker, version: int) -> None:
     assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_no_records(broker: Broker) -> None:
+def test_no_records(broker: SteeredNode) -> None:
     add_topic(broker)
     request = produce_request(b"")
     request.topic_data[0].partition_data[0].records = None
@@ -113,14 +113,14 @@ def test_no_records(broker: Broker) -> None:
     assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
-def test_zstd_before_version_7(broker: Broker) -> None:
+def test_zstd_before_version_7(broker: SteeredNode) -> None:
     add_topic(broker)
     request = produce_request(make_batch(b"a" * 100, compression=CompressionType.ZSTD))
     codes = [ask(broker, PRODUCE, request, v).responses[0].partition_responses[0].error_code for v in (6, 7)]
     assert codes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0]
 
 
-def test_acks(broker: Broker) -> None:
+def test_acks(broker: SteeredNode) -> None:
     add_topic(broker)
     for acks in (1, -1):
         assert produce(broker, make_batch(b"%d" % acks), acks=acks).error_code == 0
@@ -129,26 +129,26 @@ def test_acks(broker: Broker) -> None:
     assert values_of(fetch(broker, 0)) == [b"1", b"-1", b"0"]
 
 
-def test_an_unacknowledged_failure_closes_the_connection(broker: Broker) -> None:
+def test_an_unacknowledged_failure_closes_the_connection(broker: SteeredNode) -> None:
     """There is no answer that could tell the client."""
     with pytest.raises(UnacknowledgedError):
         send(broker, PRODUCE, produce_request(make_batch(b"0"), acks=0), PRODUCE_BY_NAME)
 
 
-def test_min_insync_replicas(broker: Broker) -> None:
+def test_min_insync_replicas(broker: SteeredNode) -> None:
     add_topic(broker, min_insync_replicas="2")
     assert produce(broker, make_batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert produce(broker, make_batch(b"a"), acks=1).error_code == 0
 
 
-def test_too_large(broker: Broker) -> None:
+def test_too_large(broker: SteeredNode) -> None:
     add_topic(broker, max_message_bytes="100")
     answer = produce(broker, make_batch(b"x" * 100))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert "max.message.bytes is 100" in (answer.error_message or "")
 
 
-def test_log_append_time(broker: Broker, clock: ManualClock) -> None:
+def test_log_append_time(broker: SteeredNode, clock: ManualClock) -> None:
     add_topic(broker, message_timestamp_type="LogAppendTime")
     clock.advance(5)
     assert produce(broker, make_batch(b"a", b"b")).log_append_time_ms == NOW + 5
@@ -158,13 +158,13 @@ def test_log_append_time(broker: Broker, clock: ManualClock) -> None:
 # --- idempotent producers
 
 
-def new_producer(broker: Broker) -> int:
+def new_producer(broker: SteeredNode) -> int:
     answer = ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     return answer.producer_id
 
 
-def test_a_retry_is_answered_with_its_offset_and_written_once(broker: Broker) -> None:
+def test_a_retry_is_answered_with_its_offset_and_written_once(broker: SteeredNode) -> None:
     add_topic(broker)
     producer = new_producer(broker)
     batches = [
@@ -177,7 +177,7 @@ def test_a_retry_is_answered_with_its_offset_and_written_once(broker: Broker) ->
     assert len(records_of(fetch(broker, 0))) == 10
 
 
-def test_a_gap_and_an_old_epoch(broker: Broker) -> None:
+def test_a_gap_and_an_old_epoch(broker: SteeredNode) -> None:
     add_topic(broker)
     producer = new_producer(broker)
     fields = {"producer_id": producer, "producer_epoch": 1}
@@ -209,7 +209,7 @@ def test_a_retry_after_a_restart(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_bad_requests_for_a_producer_id(broker: Broker) -> None:
+def test_bad_requests_for_a_producer_id(broker: SteeredNode) -> None:
     for request in (
         InitProducerIdRequest(transactional_id=""),
         InitProducerIdRequest(transactional_id=None, producer_id=5),
@@ -223,7 +223,7 @@ def test_bad_requests_for_a_producer_id(broker: Broker) -> None:
 
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     disk = FullDisk()
-    broker = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
     add_topic(broker)
     assert produce(broker, make_batch(b"a")).error_code == 0
     disk.is_full = True

@@ -9,7 +9,6 @@ from unittest import mock
 
 import pytest
 
-from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
@@ -26,7 +25,7 @@ from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
+from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce, produce_values, values_of
 from tests.support.logs import NOW, fingerprint, make_batch
 
 DAY_MS = 86_400_000
@@ -44,13 +43,13 @@ def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 BY_THE_START = pytest.mark.parametrize("when", ["at once"], indirect=True)
 
 
-def open_read_only(directory: Path, clock: ManualClock | None = None) -> Broker:
-    return Broker(directory, BrokerConfig(), clock=clock or ManualClock(NOW), is_read_only=True, loads_late=True)
+def open_read_only(directory: Path, clock: ManualClock | None = None) -> SteeredNode:
+    return SteeredNode(directory, BrokerConfig(), clock=clock or ManualClock(NOW), is_read_only=True, loads_late=True)
 
 
-def all_values(broker: Broker, topic: str = "t") -> list[bytes | None]:
+def all_values(broker: SteeredNode, topic: str = "t") -> list[bytes | None]:
     values: list[bytes | None] = []
-    log = broker.replicas.find(topic, 0).log
+    log = broker.services.replicas.find(topic, 0).log
     offset = log.log_start_offset
     while offset < log.high_watermark:
         found = values_of(fetch(broker, offset, topic))
@@ -66,7 +65,7 @@ def directory(tmp_path: Path) -> Path:
     broker = open_broker(tmp_path / "data")
     add_topic(broker, internal_segment_bytes="200", retention_ms="-1")
     produce_values(broker, *(b"value %d" % number for number in range(7)))
-    broker.log_manager.checkpoint_recovery_points()
+    broker.services.log_manager.checkpoint_recovery_points()
     broker._lock.release()
     last = max((tmp_path / "data" / "t-0").glob("*.log"))
     last.write_bytes(last.read_bytes() + b"half a batch")
@@ -81,8 +80,8 @@ def test_it_serves_and_changes_nothing(directory: Path, caplog: pytest.LogCaptur
     assert "position 76: garbage: 12 bytes are too few for a batch: no batch, 12 bytes to the end" in caplog.text
     clock.advance(99 * DAY_MS)
     for _ in range(3):
-        broker.housekeep()
-    broker.apply_retention()
+        broker.housekeeping.step()
+    broker.housekeeping.apply_retention()
     assert len(all_values(broker)) == 7
     broker.close()
     assert fingerprint(directory) == before
@@ -114,16 +113,18 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     assert refused.error_code == ErrorCode.POLICY_VIOLATION
     assert refused.error_message == f"this broker was started with --read-only: {directory} is not written to"
     for change in (
-        lambda: broker.create_topic(NewTopic("new", 1)),
-        lambda: broker.delete_topic("t"),
-        lambda: finish(broker.create_partitions("t", 4, None, validate_only=False)),
-        lambda: broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"}),
+        lambda: broker.services.topics.create(NewTopic("new", 1)),
+        lambda: broker.services.topics.delete("t"),
+        lambda: finish(broker.services.topics.create_partitions("t", 4, None, validate_only=False)),
+        lambda: broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"}),
     ):
         with pytest.raises(KafkaError, match="--read-only"):
             change()
     asked = MetadataRequest([MetadataRequestTopic(name="nobody")], allow_auto_topic_creation=True)
     assert ask(broker, METADATA, asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.next_producer_id() >= 0, "an idempotent producer is told no when it produces, with the reason"
+    assert broker.services.transaction_log.next_producer_id() >= 0, (
+        "an idempotent producer is told no when it produces, with the reason"
+    )
     broker.close()
 
 
@@ -136,7 +137,7 @@ def test_a_start_reads_the_checkpoints_as_often_with_many_partitions(
     counts = []
     for partitions in (2, 12):
         live = open_broker(tmp_path / str(partitions))
-        finish(live.create_topics([NewTopic("many", partitions)]))
+        finish(live.services.topics.create_all([NewTopic("many", partitions)]))
         live.close()
         read.reset_mock()
         open_read_only(tmp_path / str(partitions)).close()
@@ -168,7 +169,7 @@ def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytes
         link_tree(*args, **options)
         first.unlink()
 
-    monkeypatch.setattr("core.broker.broker.link_tree", link_and_delete)
+    monkeypatch.setattr("core.broker.node.link_tree", link_and_delete)
     beside = open_read_only(tmp_path)
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
     beside.close()
@@ -186,7 +187,7 @@ def test_a_live_broker_that_starts_while_the_logs_are_loaded(
     produce_values(before, *(b"value %d" % number for number in range(7)))
     before.close()
     first, second = sorted((tmp_path / "t-0").glob("*.log"))[:2]
-    load, asked, live = LogManager._load, list[TopicPartition](), list[Broker]()
+    load, asked, live = LogManager._load, list[TopicPartition](), list[SteeredNode]()
 
     def start_before_the_second(self: LogManager, partition: TopicPartition, *arguments: Any) -> object:
         asked.append(partition)
@@ -221,7 +222,7 @@ def test_damage_is_not_noted_in_the_directory(directory: Path) -> None:
     broker = open_read_only(directory, clock)
     clock.advance(DAY_MS)
     for _ in range(9):
-        broker.housekeep()
+        broker.housekeeping.step()
     assert fetch(broker, 0).error_code == ErrorCode.CORRUPT_MESSAGE
     broker.close()
     assert fingerprint(directory) == before
@@ -240,7 +241,7 @@ def folders(tmp_path: Path) -> Path:
     for number in range(3):
         produce_values(broker, b"p%d" % number, partition=number)
     produce_values(broker, b"x", topic="other")
-    broker.controller.start_new_leader_epochs([broker.replicas.find("t", 2).log.partition] * 5)
+    broker.services.controller.start_new_leader_epochs([broker.services.replicas.find("t", 2).log.partition] * 5)
     broker.close()
     again = open_broker(tmp_path / "original", clock)
     produce_values(again, b"later", partition=2)
@@ -256,7 +257,7 @@ def test_they_are_served_as_they_are(folders: Path, caplog: pytest.LogCaptureFix
     topic_id = read_partition_metadata(folders / "t-0")
     for _ in range(2):
         broker = open_broker(folders)
-        assert broker.image.topics["t"].topic_id == topic_id
+        assert broker.services.image.topics["t"].topic_id == topic_id
         assert values_of(fetch(broker, 0, partition=0)) == [b"p0"]
         assert values_of(fetch(broker, 0, partition=2)) == [b"p2", b"later"]
         assert values_of(fetch(broker, 0, "other")) == [b"x"]
@@ -271,11 +272,11 @@ def test_they_are_served_as_they_are(folders: Path, caplog: pytest.LogCaptureFix
 def test_nothing_is_deleted_until_somebody_says_so(folders: Path) -> None:
     clock = ManualClock(NOW + 999 * DAY_MS)
     broker = open_broker(folders, clock, log_retention_ms="1000", log_retention_bytes="1")
-    broker.apply_retention()
+    broker.housekeeping.apply_retention()
     assert values_of(fetch(broker, 0)) == [b"p0"]
-    assert not broker.replicas.find("t", 0).log.config.is_compacted
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
-    broker.apply_retention()
+    assert not broker.services.replicas.find("t", 0).log.config.is_compacted
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
+    broker.housekeeping.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()
 
@@ -286,12 +287,12 @@ def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
     latest = int(checkpoint[-2].split()[0])
     assert latest > 0
     broker = open_broker(folders)
-    assert broker.replicas.find("t", 2).leader_epoch > latest
+    assert broker.services.replicas.find("t", 2).leader_epoch > latest
     broker.close()
     (folders / "t-2" / "leader-epoch-checkpoint").unlink()
     shutil.rmtree(folders / "__cluster_metadata-0")
     again = open_broker(folders)
-    assert again.replicas.find("t", 2).leader_epoch > latest
+    assert again.services.replicas.find("t", 2).leader_epoch > latest
     again.close()
 
 
@@ -315,7 +316,7 @@ def test_nothing_is_missing_where_nobody_knows_how_far_a_log_was_safe(folders: P
     path = folders / "t-2" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes() + b"no batch at all, and no crash leaves that")
     broker = open_read_only(folders)
-    log = broker.replicas.find("t", 2).log
+    log = broker.services.replicas.find("t", 2).log
     assert (log.log_end_offset, log.gaps) == (2, [])
     broker.close()
 
@@ -335,7 +336,7 @@ def test_a_copy_without_meta_properties_is_the_nodes_that_wrote_it(tmp_path: Pat
     broker.close()
     (tmp_path / "meta.properties").unlink()
     again = open_broker(tmp_path)
-    assert again.node_id == 7
+    assert again.services.node.node_id == 7
     assert values_of(fetch(again, 0)) == [b"a"]
     again.close()
 
@@ -343,7 +344,7 @@ def test_a_copy_without_meta_properties_is_the_nodes_that_wrote_it(tmp_path: Pat
 def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a b-0").mkdir()
     broker = open_broker(tmp_path)
-    assert not broker.image.topics
+    assert not broker.services.image.topics
     assert "the folders of a b are left alone" in caplog.text
     broker.close()
     assert (tmp_path / "a b-0").is_dir()
@@ -387,7 +388,7 @@ def test_who_only_reads_says_of_damaged_metadata_that_it_is_passed_over(
     assert "kept aside" not in caplog.text  # nothing is cut off a directory that nobody writes to
 
 
-def last_batch_before(broker: Broker) -> int:
+def last_batch_before(broker: SteeredNode) -> int:
     """Where the next batch of metadata goes."""
     return (broker.directory / "__cluster_metadata-0" / f"{0:020d}.log").stat().st_size
 

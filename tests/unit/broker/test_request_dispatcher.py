@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.broker import Broker
-from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
 from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
-from tests.support.broker import AnyApi, ask, decode, send
+from tests.support.broker import AnyApi, SteeredNode, ask, decode, send
 
 EVERY_VERSION = [
     pytest.param(api, version, id=f"{api.name}-{version}")
@@ -21,18 +20,18 @@ EVERY_VERSION = [
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
-def test_every_advertised_version_is_answered(broker: Broker, api: AnyApi, version: int) -> None:
+def test_every_advertised_version_is_answered(broker: SteeredNode, api: AnyApi, version: int) -> None:
     """An empty request: the answer decodes in that version, under its correlation id."""
     request = api.request(acks=-1) if api is PRODUCE else api.request()
     if api is API_VERSIONS:
         request.client_software_name = request.client_software_version = "x"
     answer = send(broker, api, request, version)
-    if isinstance(answer, PendingAnswer):  # a fetch of nothing
+    if isinstance(answer, Pending):  # a fetch of nothing
         pytest.fail("an empty request waits")
     assert isinstance(decode(api, answer, version), api.response)
 
 
-def test_what_is_advertised_is_what_is_served(broker: Broker) -> None:
+def test_what_is_advertised_is_what_is_served(broker: SteeredNode) -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     for version in range(5):
         answer = ask(broker, API_VERSIONS, request, version)
@@ -42,7 +41,7 @@ def test_what_is_advertised_is_what_is_served(broker: Broker) -> None:
         assert advertised == served | {PRODUCE.key: (0, 13)}, "Produce from 0, for librdkafka's sake"
 
 
-def test_an_api_versions_request_of_the_future_is_answered_in_version_0(broker: Broker) -> None:
+def test_an_api_versions_request_of_the_future_is_answered_in_version_0(broker: SteeredNode) -> None:
     frame = encode_request(API_VERSIONS, 4, 77, "test", ApiVersionsRequest("x", "1"))
     future = bytearray(frame[4:])
     future[2:4] = (99).to_bytes(2, "big")
@@ -53,7 +52,7 @@ def test_an_api_versions_request_of_the_future_is_answered_in_version_0(broker: 
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(18, 0, 4)]
 
 
-def test_a_client_that_does_not_name_its_software(broker: Broker) -> None:
+def test_a_client_that_does_not_name_its_software(broker: SteeredNode) -> None:
     for name, version in (("", "1"), ("x", ""), ("-x", "1"), ("x y", "1")):
         request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
         assert ask(broker, API_VERSIONS, request, 3).error_code == ErrorCode.INVALID_REQUEST
@@ -69,13 +68,13 @@ def test_a_client_that_does_not_name_its_software(broker: Broker) -> None:
         (3, -1, "Metadata version -1"),
     ],
 )
-def test_what_is_not_served_is_malformed(broker: Broker, key: int, version: int, message: str) -> None:
+def test_what_is_not_served_is_malformed(broker: SteeredNode, key: int, version: int, message: str) -> None:
     frame = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(8)
     with pytest.raises(MalformedMessageError, match=message):
         broker.dispatcher.handle(memoryview(bytearray(frame)))
 
 
-def test_a_large_request_that_is_no_produce_request_is_refused_unread(broker: Broker) -> None:
+def test_a_large_request_that_is_no_produce_request_is_refused_unread(broker: SteeredNode) -> None:
     frame = encode_request(METADATA, 12, 77, "test", MetadataRequest())[4:] + bytes(MAX_SMALL_REQUEST_BYTES)
     with pytest.raises(MalformedMessageError, match=r"request of \d+ bytes to API 3"):
         broker.dispatcher.handle(memoryview(bytearray(frame)))

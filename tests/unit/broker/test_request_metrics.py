@@ -34,7 +34,7 @@ def test_times_fall_into_buckets() -> None:
 def test_requests_by_version() -> None:
     metrics = RequestMetrics()
     for version in (3, 4, 4):
-        metrics.add("Heartbeat", version, HeartbeatResponse(error_code=25), 1.0)
+        metrics.add("Heartbeat", version, error_codes(HeartbeatResponse(error_code=25)), 1.0)
     assert metrics.requests == {("Heartbeat", 3): 1, ("Heartbeat", 4): 2}
     assert metrics.errors == {("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 3}
     assert sum(metrics.times["Heartbeat"].counts) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
+from core.common.background import run_now
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
@@ -18,7 +18,7 @@ from core.log.abort_follower import AbortFollower
 from core.log.file_names import find_offset_files
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.records.batches import iter_whole_batches
-from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.broker import Background, SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.golden import GOLDEN, directories
 from tests.support.logs import NOW
 
@@ -36,13 +36,13 @@ def damage(directory: Path, number: int, where: int = 70, topic: str = "t") -> N
         file.write(bytes([byte ^ 0x40]))
 
 
-def damaged_offsets(broker: Broker) -> str | None:
+def damaged_offsets(broker: SteeredNode) -> str | None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)])
     configs = {c.name: c.value for c in ask(broker, DESCRIBE_CONFIGS, request).results[0].configs}
     return configs.get("plog.damaged.offsets")
 
 
-def six_batches(directory: Path, clock: ManualClock, **settings: str) -> Broker:
+def six_batches(directory: Path, clock: ManualClock, **settings: str) -> SteeredNode:
     broker = open_broker(directory, clock, log_retention_ms="-1", **settings)
     add_topic(broker)
     produce_values(broker, *(b"value %d" % number for number in range(6)))
@@ -53,11 +53,11 @@ def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixt
     clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
     damage(tmp_path, 3)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert len(values_of(fetch(broker, 0))) == 6, "nobody looked yet"
     clock.advance(DAY_MS)
-    broker.housekeep()
-    broker.housekeep()
+    broker.housekeeping.step()
+    broker.housekeeping.step()
     assert caplog.text.count("t-0: offset 3 is damaged") == 1
     assert damaged_offsets(broker) == "0:3-3"
     assert values_of(fetch(broker, 0)) == [b"value 0", b"value 1", b"value 2"]
@@ -75,10 +75,10 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, ste
     broker = six_batches(tmp_path, clock)
     damage(tmp_path, 3)
     clock.set_wall_by(step_ms)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     clock.advance(DAY_MS)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:3-3"
     broker.close()
 
@@ -89,10 +89,10 @@ def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
     damage(tmp_path, 5)
     clock.advance(DAY_MS)
     for _ in range(2):
-        broker.housekeep()
+        broker.housekeeping.step()
         assert damaged_offsets(broker) is None
     for _ in range(4):
-        broker.housekeep()
+        broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:5-5"
     broker.close()
 
@@ -103,7 +103,7 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
     damage(tmp_path, 5)
     for _ in range(5):
         clock.advance(DAY_MS)
-        broker.housekeep()
+        broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     broker.close()
 
@@ -112,14 +112,15 @@ def test_it_waits_for_its_reading(tmp_path: Path) -> None:
     """A slow disk does not pile up work."""
     clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
-    broker.run_in_background = background = Background()
+    background = Background()
+    broker.runtime.use(run_in_background=background)
     clock.advance(DAY_MS)
     for _ in range(3):
-        broker.housekeep()
+        broker.housekeeping.step()
     assert sum("_scrub" in repr(work) or "Scrubber" in repr(work) for work, _ in background.waiting) == 1
     while background.waiting:
         background.run()
-    broker.run_in_background = lambda work, then=None: (work(), then() if then else None)  # type: ignore[assignment,func-returns-value]
+    broker.runtime.use(run_in_background=run_now)
     broker.close()
 
 
@@ -127,33 +128,34 @@ def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
     """The segment grows between the turn that asks for a read and the thread that does it."""
     clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
-    now, broker.run_in_background = broker.run_in_background, Background()
-    background = broker.run_in_background
+    background = Background()
+    broker.runtime.use(run_in_background=background)
     clock.advance(DAY_MS)
-    broker.housekeep()
+    broker.housekeeping.step()
     produce_values(broker, b"later")
     while background.waiting:
         background.run()
-        broker.housekeep()
+        broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     assert values_of(fetch(broker, 5)) == [b"value 5", b"later"]
-    broker.run_in_background = now
+    broker.runtime.use(run_in_background=run_now)
     broker.close()
 
 
 def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> None:
     broker = six_batches(tmp_path, ManualClock(NOW))
     damage(tmp_path, 5, where=16)
-    now, broker.run_in_background = broker.run_in_background, Background()
-    log = broker.replicas.find("t", 0).log
+    background = Background()
+    broker.runtime.use(run_in_background=background)
+    log = broker.services.replicas.find("t", 0).log
     active = log.segments.active
     active._last_batch = active._last_batch._replace(position=0)  # as of a log that was just opened
     assert fetch(broker, 5).error_code == ErrorCode.CORRUPT_MESSAGE
     produce_values(broker, b"later")
-    broker.run_in_background.run()
+    background.run()
     assert damaged_offsets(broker) == "0:5-5"
     assert values_of(fetch(broker, 6)) == [b"later"]
-    broker.run_in_background = now
+    broker.runtime.use(run_in_background=run_now)
     broker.close()
 
 
@@ -164,7 +166,7 @@ def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
         damage(tmp_path, number)
         clock.advance(DAY_MS)
         for _ in range(8):
-            broker.housekeep()
+            broker.housekeeping.step()
         assert damaged_offsets(broker) == known
     broker.close()
 
@@ -182,11 +184,11 @@ def test_a_disk_that_refuses_does_not_end_it(
     clock.advance(DAY_MS)
     with monkeypatch.context() as patch:
         patch.setattr(File, "read_at", refuse)
-        broker.housekeep()
+        broker.housekeeping.step()
     assert "could not read" in caplog.text
     clock.advance(DAY_MS)
     for _ in range(3):
-        broker.housekeep()
+        broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:3-3"
     broker.close()
 
@@ -209,7 +211,7 @@ SEALED = "00000000000000000000.txnindex"
 """Of the first of two segments: its transactions, aborted and committed, are written by real Kafka."""
 
 
-def with_transactions(directory: Path, edit: Callable[[bytes], bytes | None]) -> Broker:
+def with_transactions(directory: Path, edit: Callable[[bytes], bytes | None]) -> SteeredNode:
     """Kafka's own log with its first segment's transaction index edited, or taken away; scrubbed once."""
     shutil.copytree(GOLDEN / "txn_multisegment", directory / "txn_multisegment-0")
     (directory / "txn_multisegment-0" / "partition.metadata").unlink()
@@ -225,7 +227,7 @@ def with_transactions(directory: Path, edit: Callable[[bytes], bytes | None]) ->
     broker = open_broker(directory, clock)
     clock.advance(DAY_MS)
     for _ in range(4):
-        broker.housekeep()
+        broker.housekeeping.step()
     return broker
 
 

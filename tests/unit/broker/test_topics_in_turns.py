@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.broker import stepped_answer, turns
-from core.broker.broker import Broker
 from core.broker.handlers import metadata
-from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.log import log_manager
 from core.log.partition_metadata_file import read_partition_metadata
@@ -37,7 +37,7 @@ from core.protocol.schema.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.broker import Background, add_topic, ask, open_broker, produce, produce_values
+from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
 from tests.unit.broker.test_work_in_turns import Asked, Loop
@@ -53,9 +53,9 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def loop(broker: Broker) -> Loop:
+def loop(broker: SteeredNode) -> Loop:
     loop = Loop()
-    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     return loop
 
 
@@ -72,7 +72,7 @@ def grow(name: str, partitions: int) -> CreatePartitionsRequest:
     return CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)])
 
 
-def folders(broker: Broker, name: str = "t") -> list[str]:
+def folders(broker: SteeredNode, name: str = "t") -> list[str]:
     """What is called as a partition of the topic is."""
     return sorted(path.name for path in broker.directory.glob(f"{name}-*") if path.name[len(name) + 1 :].isdigit())
 
@@ -82,7 +82,7 @@ def all_folders(name: str = "t", partitions: int = PARTITIONS) -> list[str]:
 
 
 @pytest.mark.parametrize(("api", "request_of"), [(CREATE_TOPICS, create), (DELETE_TOPICS, delete)])
-def test_others_are_served_meanwhile(broker: Broker, api: Any, request_of: Any) -> None:
+def test_others_are_served_meanwhile(broker: SteeredNode, api: Any, request_of: Any) -> None:
     if api is DELETE_TOPICS:
         add_topic(broker, "t", 200)
 
@@ -103,7 +103,7 @@ def test_others_are_served_meanwhile(broker: Broker, api: Any, request_of: Any) 
 
 
 def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
-    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They hold no more memory for being at work, and take no place from those that do."""
     monkeypatch.setattr(metadata, "_MOST_AT_ONCE", PARTITIONS)
@@ -118,7 +118,7 @@ def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
     assert all(creation.answer.topics[0].error_code == ErrorCode.NONE for creation in large)
 
 
-def test_topics_that_may_not_grow_are_told_in_turns(broker: Broker, loop: Loop) -> None:
+def test_topics_that_may_not_grow_are_told_in_turns(broker: SteeredNode, loop: Loop) -> None:
     """However many a request names: nothing is written for them, yet each is looked up."""
     names = [f"none{number}" for number in range(50)]
     asked = Asked(
@@ -132,8 +132,8 @@ def test_topics_that_may_not_grow_are_told_in_turns(broker: Broker, loop: Loop) 
     assert {result.error_code for result in asked.answer.results} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: Broker) -> None:
-    log = broker._metadata_log._log
+def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: SteeredNode) -> None:
+    log = broker.services.controller._log._log
     offset = log.log_end_offset
     ask(broker, CREATE_TOPICS, create(*(f"t{number}" for number in range(50)), partitions=2, retention_ms="1"))
     ask(broker, DELETE_TOPICS, delete(*(f"t{number}" for number in range(50))))
@@ -141,7 +141,7 @@ def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: Broker) -> No
     assert [len(list(batch.records())) for batch in batches] == [50 * (1 + 1 + 2), 50]
 
 
-def test_partitions_that_are_not_made_yet_have_no_leader(broker: Broker, loop: Loop) -> None:
+def test_partitions_that_are_not_made_yet_have_no_leader(broker: SteeredNode, loop: Loop) -> None:
     asked = Asked(broker, CREATE_TOPICS, create("t"))
     for _ in range(5):
         loop.step()
@@ -159,42 +159,42 @@ def test_partitions_that_are_not_made_yet_have_no_leader(broker: Broker, loop: L
 
 
 @pytest.mark.parametrize("who_ends", ["client", "broker"])
-def test_what_was_begun_is_done(broker: Broker, loop: Loop, who_ends: str) -> None:
+def test_what_was_begun_is_done(broker: SteeredNode, loop: Loop, who_ends: str) -> None:
     """A client that is gone, or a broker that is told to stop, leaves no half of a topic."""
     for request, api in ((create("t"), CREATE_TOPICS), (delete("gone"), DELETE_TOPICS)):
         add_topic(broker, "gone", PARTITIONS)
         asked = Asked(broker, api, request)
-        assert isinstance(asked.pending, PendingAnswer)
+        assert isinstance(asked.pending, Pending)
         loop.step()
         asked.pending.cancel()
         if who_ends == "client":
             loop.run()
-            assert not broker.owed
+            assert not broker.services.stepped_answers._owed
         else:
             broker.close()
             broker = open_broker(broker.directory)
-            assert broker.log_manager.had_clean_shutdown
-            broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+            assert broker.services.log_manager.had_clean_shutdown
+            broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
         assert folders(broker) == all_folders()
         assert folders(broker, "gone") == ([] if api is DELETE_TOPICS else all_folders("gone"))
         assert not list(broker.directory.glob("*-stray"))
         if api is CREATE_TOPICS:
-            broker.delete_topic("gone")
+            broker.services.topics.delete("gone")
     broker.close()
 
 
-def test_a_topic_that_is_deleted_while_it_is_made(broker: Broker, loop: Loop) -> None:
+def test_a_topic_that_is_deleted_while_it_is_made(broker: SteeredNode, loop: Loop) -> None:
     made = Asked(broker, CREATE_TOPICS, create("t"))
     loop.step()
     gone = Asked(broker, DELETE_TOPICS, delete("t"))
     loop.run()
     assert made.answer.topics[0].error_code == gone.answer.responses[0].error_code == ErrorCode.NONE
     assert folders(broker) == []
-    assert not broker.replicas.partitions
-    assert not broker.log_manager.logs
+    assert not broker.services.replicas.partitions
+    assert not broker.services.log_manager.logs
 
 
-def test_a_topic_that_is_made_again_while_its_folders_go(broker: Broker, loop: Loop) -> None:
+def test_a_topic_that_is_made_again_while_its_folders_go(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, "t", PARTITIONS)
     for number in range(PARTITIONS):
         produce_values(broker, b"old", partition=number)
@@ -202,20 +202,22 @@ def test_a_topic_that_is_made_again_while_its_folders_go(broker: Broker, loop: L
     made = Asked(broker, CREATE_TOPICS, create("t"))
     loop.run()
     assert gone.answer.responses[0].error_code == made.answer.topics[0].error_code == ErrorCode.NONE
-    topic_id = broker.image.topics["t"].topic_id
+    topic_id = broker.services.image.topics["t"].topic_id
     for name in all_folders():
         assert read_partition_metadata(broker.directory / name) == topic_id
-    assert [broker.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [0] * PARTITIONS
+    assert [broker.services.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [
+        0
+    ] * PARTITIONS
     assert len(list(broker.directory.glob("*-delete"))) == PARTITIONS
     assert not list(broker.directory.glob("*-stray")), "what was deleted is not kept"
 
 
-def test_a_setting_that_changes_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:
+def test_a_setting_that_changes_while_the_topic_is_made(broker: SteeredNode, loop: Loop) -> None:
     Asked(broker, CREATE_TOPICS, create("t", retention_ms="5"))
     loop.step()
-    broker.set_configs(2, "t", {"retention.ms": "7"})
+    broker.services.configs.set(2, "t", {"retention.ms": "7"})
     loop.run()
-    found = [broker.replicas.find("t", number).log.config.retention_ms for number in range(PARTITIONS)]
+    found = [broker.services.replicas.find("t", number).log.config.retention_ms for number in range(PARTITIONS)]
     assert found == [7] * PARTITIONS
 
 
@@ -230,7 +232,7 @@ def test_the_topic_of_a_coordinator_is_made_in_turns_and_those_who_look_for_it_w
     settings = {"offsets_topic_num_partitions": partitions, "transaction_state_log_num_partitions": partitions}
     broker = open_broker(tmp_path / "other", None, **settings)
     add_topic(broker, "t")
-    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     asked = [Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]))]
     loop.step()
     asked.append(Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["h"])))
@@ -251,24 +253,24 @@ def test_the_topic_of_a_coordinator_is_made_in_turns_and_those_who_look_for_it_w
     broker.close()
 
 
-def test_partitions_that_are_added_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:
+def test_partitions_that_are_added_while_the_topic_is_made(broker: SteeredNode, loop: Loop) -> None:
     made = Asked(broker, CREATE_TOPICS, create("t"))
     loop.step()
     grown = Asked(broker, CREATE_PARTITIONS, grow("t", PARTITIONS + 5))
     loop.run()
     assert made.answer.topics[0].error_code == grown.answer.results[0].error_code == ErrorCode.NONE
     assert folders(broker) == all_folders(partitions=PARTITIONS + 5)
-    assert len(broker.replicas.partitions) == PARTITIONS + 5
+    assert len(broker.services.replicas.partitions) == PARTITIONS + 5
 
 
-def test_checkpoints_are_written_once_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_written_once_a_topic(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     add_topic(broker, "t", PARTITIONS)
     for number in range(PARTITIONS):
         produce_values(broker, b"v", partition=number)
-        broker.replicas.find("t", number).log.flush()
-    broker.log_manager.checkpoint_recovery_points()
-    broker.log_manager.checkpoint_high_watermarks()
-    broker.delete_topic("t")
+        broker.services.replicas.find("t", number).log.flush()
+    broker.services.log_manager.checkpoint_recovery_points()
+    broker.services.log_manager.checkpoint_high_watermarks()
+    broker.services.topics.delete("t")
     written: list[Path] = []
     write = log_manager.write_offset_checkpoint
 
@@ -280,37 +282,39 @@ def test_checkpoints_are_written_once_a_topic(broker: Broker, monkeypatch: pytes
     add_topic(broker, "t", PARTITIONS)
     names = sorted(path.name for path in written)
     assert names == ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
-    assert [broker.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [0] * PARTITIONS
+    assert [broker.services.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [
+        0
+    ] * PARTITIONS
 
 
-def test_a_disk_that_refuses_to_forget_what_it_knew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_to_forget_what_it_knew(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """An old offset must not be taken for one of the new log: its partition waits for the next start."""
     add_topic(broker)
     produce_values(broker, b"v")
-    broker.log_manager.checkpoint_high_watermarks()
-    broker.delete_topic("t")
+    broker.services.log_manager.checkpoint_high_watermarks()
+    broker.services.topics.delete("t")
 
     def refuse(path: Path, *_rest: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(log_manager, "write_offset_checkpoint", refuse)
     add_topic(broker, "t", 2)
-    assert list(broker.log_manager.offline) == [TopicPartition("t", number) for number in range(2)]
+    assert list(broker.services.log_manager.offline) == [TopicPartition("t", number) for number in range(2)]
     monkeypatch.undo()
     broker.close()
     again = open_broker(broker.directory)
-    assert [again.replicas.find("t", number).log.log_end_offset for number in range(2)] == [0, 0]
+    assert [again.services.replicas.find("t", number).log.log_end_offset for number in range(2)] == [0, 0]
     again.close()
 
 
-def test_a_topic_that_is_deleted_before_its_logs_are_made(broker: Broker, loop: Loop) -> None:
+def test_a_topic_that_is_deleted_before_its_logs_are_made(broker: SteeredNode, loop: Loop) -> None:
     """It waits for the logs of another one of its request."""
     made = Asked(broker, CREATE_TOPICS, create("a", "t"))
     gone = Asked(broker, DELETE_TOPICS, delete("t"))
     loop.run()
     assert made.answer.topics[1].error_code == gone.answer.responses[0].error_code == ErrorCode.NONE
     assert folders(broker) == []
-    assert {partition.topic for partition in broker.replicas.partitions} == {"a"}
+    assert {partition.topic for partition in broker.services.replicas.partitions} == {"a"}
 
 
 @settings(
@@ -321,7 +325,7 @@ def test_topics_that_come_grow_and_go_at_once_are_as_their_metadata_say(data: st
     """Requests meet at any step of each other; a kill may come at any moment."""
     with TemporaryDirectory() as directory:
         broker, loop = open_broker(Path(directory)), Loop()
-        broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+        broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
         names = st.lists(st.sampled_from("ab"), min_size=1, max_size=2, unique=True)
         for _ in range(data.draw(st.integers(1, 12))):
             match data.draw(st.sampled_from(["create", "grow", "delete"])):
@@ -347,15 +351,17 @@ def test_topics_that_come_grow_and_go_at_once_are_as_their_metadata_say(data: st
         again.close()
 
 
-def ensure_as_metadata_say(broker: Broker) -> None:
+def ensure_as_metadata_say(broker: SteeredNode) -> None:
     expected = {
         TopicPartition(topic.name, number): topic.topic_id
-        for topic in broker.image.topics.values()
+        for topic in broker.services.image.topics.values()
         for number in topic.partitions
     }
-    assert {name: partition.topic_id for name, partition in broker.replicas.partitions.items()} == expected
-    assert broker.log_manager.logs.keys() == expected.keys()
-    found = {name: read_partition_metadata(path) for name, path in broker.log_manager.find_partitions().items()}
+    assert {name: partition.topic_id for name, partition in broker.services.replicas.partitions.items()} == expected
+    assert broker.services.log_manager.logs.keys() == expected.keys()
+    found = {
+        name: read_partition_metadata(path) for name, path in broker.services.log_manager.find_partitions().items()
+    }
     assert found == expected or not expected, "without any topic, a start leaves folders alone"
 
 
@@ -363,14 +369,15 @@ def test_a_start_waits_for_no_folder_that_is_to_be_deleted(tmp_path: Path) -> No
     """Nor does what else is done in the background wait for all of them."""
     broker = open_broker(tmp_path)
     add_topic(broker, "going", 50)
-    broker.delete_topic("going")
+    broker.services.topics.delete("going")
     broker.close()
     assert len(list(tmp_path.glob("*-delete"))) == 50
     again = open_broker(tmp_path)
-    background = again.run_in_background = Background()
-    again.delete_leftovers()
+    background = Background()
+    again.runtime.use(run_in_background=background)
+    again.begin_serving(Endpoint("127.0.0.1", 1))
     order = []
-    again.run_in_background(lambda: order.append(len(list(tmp_path.glob("*-delete")))))
+    again.runtime.run_in_background(lambda: order.append(len(list(tmp_path.glob("*-delete")))))
     assert len(list(tmp_path.glob("*-delete"))) == 50
     while background.waiting:
         background.run()
@@ -387,8 +394,9 @@ def test_a_deletion_holds_nobody_until_the_disk_has_the_new_names_of_its_folders
     add_topic(broker, "going", 5)
     synced: list[Path] = []
     monkeypatch.setattr(FileSystem, "sync_directory", lambda _, path: synced.append(path))
-    background = broker.run_in_background = Background()
-    broker.delete_topic("going")
+    background = Background()
+    broker.runtime.use(run_in_background=background)
+    broker.services.topics.delete("going")
     assert len(list(tmp_path.glob("*-delete"))) == 5
     assert tmp_path not in synced
     while background.waiting:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker import Broker
-from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import READ_COMMITTED
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.api import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
@@ -49,6 +48,7 @@ from core.protocol.schema.txn_offset_commit import (
 from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.broker import (
     Background,
+    SteeredNode,
     Timers,
     add_topic,
     ask,
@@ -66,7 +66,7 @@ SETTINGS = {"transaction_state_log_num_partitions": "1", "offsets_topic_num_part
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
+def broker(tmp_path: Path) -> SteeredNode:
     """With a topic `t` of two partitions."""
     broker = open_broker(tmp_path / "data", ManualClock(NOW), **SETTINGS)
     add_topic(broker, partitions=2)
@@ -75,7 +75,7 @@ def broker(tmp_path: Path) -> Broker:
     return broker
 
 
-def reopened(broker: Broker, *, is_clean: bool = False) -> Broker:
+def reopened(broker: SteeredNode, *, is_clean: bool = False) -> SteeredNode:
     if is_clean:
         broker.close()
     else:
@@ -86,7 +86,7 @@ def reopened(broker: Broker, *, is_clean: bool = False) -> Broker:
 class Client:
     """A transactional producer that says each request by itself."""
 
-    def __init__(self, broker: Broker, name: str = ID) -> None:
+    def __init__(self, broker: SteeredNode, name: str = ID) -> None:
         self.broker = broker
         self.name = name
         answer = ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(name, 60_000))
@@ -132,7 +132,7 @@ class Client:
         return ErrorCode.of(answer.error_code)
 
 
-def committed(broker: Broker, partition: int = 0) -> list[bytes | None]:
+def committed(broker: SteeredNode, partition: int = 0) -> list[bytes | None]:
     """What a consumer of committed records gets, who leaves out what it is told was aborted."""
     data = fetch(broker, 0, partition=partition, isolation_level=READ_COMMITTED)
     reader_skips = {a.producer_id: a.first_offset for a in data.aborted_transactions or ()}
@@ -140,12 +140,12 @@ def committed(broker: Broker, partition: int = 0) -> list[bytes | None]:
     return values_of(data) if not reader_skips else [value for value in values_of(data) if value != b"aborted"]
 
 
-def stable(broker: Broker, partition: int = 0) -> tuple[int, int]:
-    log = broker.replicas.find("t", partition).log
+def stable(broker: SteeredNode, partition: int = 0) -> tuple[int, int]:
+    log = broker.services.replicas.find("t", partition).log
     return log.last_stable_offset, log.high_watermark
 
 
-def offset_of(broker: Broker, group: str = GROUP, *, is_stable: bool = False) -> tuple[int, ErrorCode]:
+def offset_of(broker: SteeredNode, group: str = GROUP, *, is_stable: bool = False) -> tuple[int, ErrorCode]:
     topics = [OffsetFetchRequestTopics("t", partition_indexes=[0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=is_stable)
     found = ask(broker, OFFSET_FETCH, request, 9).groups[0]
@@ -155,7 +155,7 @@ def offset_of(broker: Broker, group: str = GROUP, *, is_stable: bool = False) ->
     return partition.committed_offset, ErrorCode.of(partition.error_code)
 
 
-def state_of(broker: Broker, name: str = ID) -> str:
+def state_of(broker: SteeredNode, name: str = ID) -> str:
     answer = ask(broker, DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest([name]))
     return answer.transaction_states[0].transaction_state
 
@@ -163,7 +163,7 @@ def state_of(broker: Broker, name: str = ID) -> str:
 # --- visible with it
 
 
-def test_records_and_offsets_are_visible_when_the_transaction_is_committed(broker: Broker) -> None:
+def test_records_and_offsets_are_visible_when_the_transaction_is_committed(broker: SteeredNode) -> None:
     client = Client(broker)
     assert client.produce(b"a") == client.produce(b"b", 1) == client.commit_offset(7) == 0
     assert stable(broker) == (0, 1)
@@ -174,7 +174,7 @@ def test_records_and_offsets_are_visible_when_the_transaction_is_committed(broke
     assert offset_of(broker, is_stable=True) == (7, ErrorCode.NONE)
 
 
-def test_what_is_aborted_is_never_seen(broker: Broker) -> None:
+def test_what_is_aborted_is_never_seen(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"aborted")
     client.commit_offset(7)
@@ -185,9 +185,9 @@ def test_what_is_aborted_is_never_seen(broker: Broker) -> None:
     assert offset_of(broker, is_stable=True) == (-1, ErrorCode.NONE)
 
 
-def test_all_partitions_of_a_request_join_by_one_record(broker: Broker) -> None:
+def test_all_partitions_of_a_request_join_by_one_record(broker: SteeredNode) -> None:
     client = Client(broker)
-    state = broker.transaction_log.partition(ID).log
+    state = broker.services.transaction_log.partition(ID).log
     before = state.log_end_offset
     first, second = client.produce_request(b"a", 0, None), client.produce_request(b"b", 1, None)
     first.topic_data[0].partition_data += second.topic_data[0].partition_data
@@ -196,7 +196,7 @@ def test_all_partitions_of_a_request_join_by_one_record(broker: Broker) -> None:
     assert state.log_end_offset == before + 1
 
 
-def test_an_offset_that_the_log_has_later_counts_whoever_commits_first(broker: Broker) -> None:
+def test_an_offset_that_the_log_has_later_counts_whoever_commits_first(broker: SteeredNode) -> None:
     """Of two transactions, and of a commit outside of any."""
     first, second = Client(broker, "one"), Client(broker, "two")
     first.commit_offset(1)
@@ -213,20 +213,20 @@ def test_an_offset_that_the_log_has_later_counts_whoever_commits_first(broker: B
     assert offset_of(reopened(broker)) == (4, ErrorCode.NONE)
 
 
-def test_offsets_that_are_pending_hold_their_group(broker: Broker) -> None:
+def test_offsets_that_are_pending_hold_their_group(broker: SteeredNode) -> None:
     client = Client(broker)
     client.commit_offset(1)
-    broker.clock.advance(10 * 86_400_000)  # type: ignore[attr-defined]
-    broker.groups.expire()
-    assert GROUP in broker.groups.groups
+    broker.runtime.clock.advance(10 * 86_400_000)  # type: ignore[attr-defined]
+    broker.services.groups.expire()
+    assert GROUP in broker.services.groups.groups
     assert client.end() == 0
     assert offset_of(broker) == (1, ErrorCode.NONE)
 
 
-def test_a_group_that_is_deleted_takes_its_pending_offsets_with_it(broker: Broker) -> None:
+def test_a_group_that_is_deleted_takes_its_pending_offsets_with_it(broker: SteeredNode) -> None:
     client = Client(broker)
     client.commit_offset(1)
-    broker.groups.delete(GROUP)
+    broker.services.groups.delete(GROUP)
     assert client.end() == 0
     assert offset_of(broker) == (-1, ErrorCode.NONE)
     assert offset_of(reopened(broker)) == (-1, ErrorCode.NONE)
@@ -236,7 +236,7 @@ def test_a_group_that_is_deleted_takes_its_pending_offsets_with_it(broker: Broke
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_what_is_open_goes_on_after_a_restart(broker: Broker, is_clean: bool) -> None:
+def test_what_is_open_goes_on_after_a_restart(broker: SteeredNode, is_clean: bool) -> None:
     client = Client(broker)
     client.produce(b"a")
     client.commit_offset(7)
@@ -253,7 +253,7 @@ class _Died(Exception):  # noqa: N818 - it is no error
 
 
 @pytest.mark.parametrize("step", ["PrepareCommit", "marker __consumer_offsets-0", "marker t-0", "marker t-1"])
-def test_an_end_that_was_begun_is_finished_at_the_next_start(broker: Broker, step: str) -> None:
+def test_an_end_that_was_begun_is_finished_at_the_next_start(broker: SteeredNode, step: str) -> None:
     client = Client(broker)
     client.produce(b"a")
     client.produce(b"b", 1)
@@ -263,17 +263,17 @@ def test_an_end_that_was_begun_is_finished_at_the_next_start(broker: Broker, ste
         if done == step:
             raise _Died
 
-    broker.transactions.on_step = die
+    broker.services.transactions.on_step = die
     with pytest.raises(_Died):
         client.end()
     again = reopened(broker)
-    again.transaction_log.load_all()
+    again.services.transaction_log.load_all()
     assert state_of(again) == "CompleteCommit"
     assert stable(again) == stable(again, 1) == (2, 2), "each marker is there once"
     assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
 
 
-def test_an_end_is_marked_where_nothing_was_written_since_the_last_one(broker: Broker) -> None:
+def test_an_end_is_marked_where_nothing_was_written_since_the_last_one(broker: SteeredNode) -> None:
     """Its producer has another epoch there then: a record of the transaction that comes late is refused (KIP-890)."""
     client = Client(broker)
     client.produce(b"a")
@@ -283,7 +283,7 @@ def test_an_end_is_marked_where_nothing_was_written_since_the_last_one(broker: B
     assert client.end() == 0
     assert client.producer[1] == epoch + 1
     assert stable(broker) == (3, 3), "a record and two markers"
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     state = log.producers.find(client.producer[0])
     assert state is not None
     assert state.producer_epoch == epoch + 1
@@ -291,27 +291,29 @@ def test_an_end_is_marked_where_nothing_was_written_since_the_last_one(broker: B
     assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_marker_that_comes_while_the_groups_are_being_read(broker: Broker) -> None:
+def test_a_marker_that_comes_while_the_groups_are_being_read(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"a")
     client.commit_offset(7)
     client.broker = again = reopened(broker)
-    again.transaction_log.load_all()
-    again.run_in_background = reading = Background()
+    again.services.transaction_log.load_all()
+    reading = Background()
+    again.runtime.use(run_in_background=reading)
     assert offset_of(again)[0] == -1
     with pytest.raises(KafkaError):
-        again.groups.offsets(GROUP)
+        again.services.groups.offsets(GROUP)
     assert client.end() == 0
     while reading.waiting:
         reading.run()
     assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
 
 
-def test_what_is_asked_while_transactions_are_being_read(broker: Broker) -> None:
+def test_what_is_asked_while_transactions_are_being_read(broker: SteeredNode) -> None:
     client = Client(broker)
     client.broker = again = reopened(broker)
-    again.run_in_background = reading = Background()
-    again.transaction_log.load_all()
+    reading = Background()
+    again.runtime.use(run_in_background=reading)
+    again.services.transaction_log.load_all()
     assert client.produce(b"a") == ErrorCode.NOT_ENOUGH_REPLICAS
     assert client.commit_offset(7, 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.commit_offset(7, 2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -326,38 +328,39 @@ def test_what_is_asked_while_transactions_are_being_read(broker: Broker) -> None
 # --- topics and disks that go
 
 
-def test_a_topic_that_is_deleted_holds_up_no_transaction(broker: Broker) -> None:
+def test_a_topic_that_is_deleted_holds_up_no_transaction(broker: SteeredNode) -> None:
     add_topic(broker, "other")
     client = Client(broker)
     client.produce(b"a")
     client.add(1)
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     assert client.end() == ErrorCode.NONE
     assert state_of(broker) == "CompleteCommit"
 
 
-def test_a_partition_that_is_offline_gets_its_marker_later(broker: Broker) -> None:
-    broker.schedule = timers = Timers()
+def test_a_partition_that_is_offline_gets_its_marker_later(broker: SteeredNode) -> None:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
     client = Client(broker)
     client.produce(b"a")
     client.produce(b"b", 1)
-    lost = broker.replicas.partitions[TopicPartition("t", 1)]
-    broker.replicas.take_offline(lost, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
+    lost = broker.services.replicas.partitions[TopicPartition("t", 1)]
+    broker.services.replicas.take_offline(lost, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
     assert client.end() == ErrorCode.NONE
     assert state_of(broker) == "PrepareCommit"
     assert stable(broker) == (2, 2)
     assert client.produce(b"c") == ErrorCode.CONCURRENT_TRANSACTIONS
-    broker.log_manager.offline.pop(TopicPartition("t", 1))
-    broker.replicas.partitions[TopicPartition("t", 1)] = lost
+    broker.services.log_manager.offline.pop(TopicPartition("t", 1))
+    broker.services.replicas.partitions[TopicPartition("t", 1)] = lost
     timers.fire()
     assert state_of(broker) == "CompleteCommit"
     assert stable(broker, 1) == (2, 2)
 
 
-def test_ids_go_with_the_topic_that_keeps_them(broker: Broker) -> None:
+def test_ids_go_with_the_topic_that_keeps_them(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"a")
-    broker.delete_topic("__transaction_state")
+    broker.services.topics.delete("__transaction_state")
     assert client.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert Client(broker).producer[1] == 0
     assert Client(broker).producer[0] > client.producer[0]
@@ -367,38 +370,39 @@ def test_ids_go_with_the_topic_that_keeps_them(broker: Broker) -> None:
 
 
 @pytest.fixture
-def flushing(broker: Broker) -> Background:
+def flushing(broker: SteeredNode) -> Background:
     """Everything must be flushed before it is acknowledged, when the test says so."""
-    broker.run_flush = background = Background()
+    background = Background()
+    broker.runtime.use(run_flush=background)
     for name in ("t", "__transaction_state", "__consumer_offsets"):
-        broker.set_configs(2, name, {"flush.messages": "1"})
-    broker.schedule = Timers()
+        broker.services.configs.set(2, name, {"flush.messages": "1"})
+    broker.runtime.use(schedule=Timers())
     return background
 
 
-def answered(broker: Broker, api: Api[Any, Any], request: Any, version: int) -> list[Any]:
+def answered(broker: SteeredNode, api: Api[Any, Any], request: Any, version: int) -> list[Any]:
     """The answer, once there is one."""
     pending = send(broker, api, request, version)
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     answers: list[Any] = []
-    pending.on_ready = lambda pieces: answers.append(decode(api, pieces, version))
+    pending.on_value = lambda pieces: answers.append(decode(api, pieces, version))
     return answers
 
 
-def flush(broker: Broker, flushing: Background) -> None:
+def flush(broker: SteeredNode, flushing: Background) -> None:
     if not flushing.waiting:
-        broker.schedule.fire(within_ms=100)  # type: ignore[attr-defined]
+        broker.runtime._schedule.fire(within_ms=100)  # type: ignore[attr-defined]
     flushing.run()
 
 
-def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: Broker, flushing: Background) -> None:
+def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: SteeredNode, flushing: Background) -> None:
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
     assert pending == []
     flush(broker, flushing)
     client = Client.__new__(Client)
     client.broker, client.name, client._sequences = broker, ID, {}
     client.producer = pending[0].producer_id, pending[0].producer_epoch
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
 
     produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
     assert log.log_end_offset == 0, "that it joins is not on the disk"
@@ -408,7 +412,7 @@ def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: Broker, fl
     assert produced[0].responses[0].partition_responses[0].error_code == 0
 
     offsets = answered(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 5)
-    kept = broker.group_log.partition(GROUP).log
+    kept = broker.services.group_log.partition(GROUP).log
     assert kept.log_end_offset == 0
     flush(broker, flushing)
     assert (kept.log_end_offset, offsets) == (1, [])
@@ -427,7 +431,7 @@ def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: Broker, fl
 
 @pytest.mark.parametrize("what", ["records", "offsets"])
 def test_what_waited_while_its_transaction_was_ended_begins_no_other(
-    broker: Broker, flushing: Background, what: str
+    broker: SteeredNode, flushing: Background, what: str
 ) -> None:
     """Of clients of old, whose epoch stays: nobody would ever end it."""
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
@@ -449,10 +453,10 @@ def test_what_waited_while_its_transaction_was_ended_begins_no_other(
     code = late[0].responses[0].partition_responses[0] if what == "records" else late[0].topics[0].partitions[0]
     assert code.error_code != 0
     assert stable(broker)[0] == stable(broker)[1]
-    assert not broker.groups.is_unstable(GROUP, TopicPartition("t", 0))
+    assert not broker.services.groups.is_unstable(GROUP, TopicPartition("t", 0))
 
 
-def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: Broker, flushing: Background) -> None:
+def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: SteeredNode, flushing: Background) -> None:
     """Nothing holds its request any more, and nobody is told."""
     begun = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
     flush(broker, flushing)
@@ -460,13 +464,13 @@ def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: Brok
     client.broker, client.name, client._sequences = broker, ID, {}
     client.producer = begun[0].producer_id, begun[0].producer_epoch
     pending = send(broker, PRODUCE, client.produce_request(b"v", 0, 0), 12)
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     pending.cancel()
     flush(broker, flushing)
     assert stable(broker) == (0, 0)
 
 
-def test_clients_of_old_wait_for_the_disk_too(broker: Broker, flushing: Background) -> None:
+def test_clients_of_old_wait_for_the_disk_too(broker: SteeredNode, flushing: Background) -> None:
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
     flush(broker, flushing)
     producer = pending[0].producer_id, pending[0].producer_epoch
@@ -479,28 +483,28 @@ def test_clients_of_old_wait_for_the_disk_too(broker: Broker, flushing: Backgrou
     assert offsets[0].error_code == 0
 
 
-def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: Broker, flushing: Background) -> None:
+def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: SteeredNode, flushing: Background) -> None:
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
     flush(broker, flushing)
     client = Client.__new__(Client)
     client.broker, client.name, client._sequences = broker, ID, {}
     client.producer = pending[0].producer_id, pending[0].producer_epoch
     produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
-    state = broker.transaction_log.partition(ID)
-    broker.replicas.take_offline(state, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
+    state = broker.services.transaction_log.partition(ID)
+    broker.services.replicas.take_offline(state, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
     assert produced[0].responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
 
 
 # --- who may
 
 
-def test_records_of_a_transaction_need_its_id(broker: Broker) -> None:
+def test_records_of_a_transaction_need_its_id(broker: SteeredNode) -> None:
     batch = make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     assert produce(broker, batch).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_request_has_one_producer(broker: Broker) -> None:
+def test_a_request_has_one_producer(broker: SteeredNode) -> None:
     first, second = Client(broker, "one"), Client(broker, "two")
     request = first.produce_request(b"a", 0, None)
     request.topic_data[0].partition_data += second.produce_request(b"b", 1, None).topic_data[0].partition_data
@@ -509,8 +513,8 @@ def test_a_request_has_one_producer(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
-def test_partitions_that_were_not_added(broker: Broker, is_checked: bool) -> None:
-    broker.set_configs(4, "", {"transaction.partition.verification.enable": str(is_checked).lower()})
+def test_partitions_that_were_not_added(broker: SteeredNode, is_checked: bool) -> None:
+    broker.services.configs.set(4, "", {"transaction.partition.verification.enable": str(is_checked).lower()})
     client = Client(broker)
     client.add(1)
     assert client.produce(b"a", 1, version=11) == ErrorCode.NONE
@@ -518,7 +522,7 @@ def test_partitions_that_were_not_added(broker: Broker, is_checked: bool) -> Non
     assert said == (ErrorCode.TRANSACTION_ABORTABLE if is_checked else ErrorCode.NONE)
 
 
-def test_several_transactions_are_added_to_and_asked_for_at_once(broker: Broker) -> None:
+def test_several_transactions_are_added_to_and_asked_for_at_once(broker: SteeredNode) -> None:
     """As brokers do of each other."""
     first, second = Client(broker, "one"), Client(broker, "two")
     topics = [AddPartitionsToTxnTopic("t", [0, 1])]
@@ -532,14 +536,14 @@ def test_several_transactions_are_added_to_and_asked_for_at_once(broker: Broker)
     assert codes == {"one": {0}, "two": {ErrorCode.TRANSACTION_ABORTABLE}}
 
 
-def test_a_broker_that_only_reads_has_no_producers(broker: Broker) -> None:
+def test_a_broker_that_only_reads_has_no_producers(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"a")
     client.end()
     broker.close()
     from core.broker.broker_config import BrokerConfig
 
-    reader = Broker(broker.directory, BrokerConfig(), clock=ManualClock(NOW), is_read_only=True)
+    reader = SteeredNode(broker.directory, BrokerConfig(), clock=ManualClock(NOW), is_read_only=True)
     assert state_of(reader) == "CompleteCommit"
     asked = ask(reader, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000))
     assert asked.error_code == ErrorCode.POLICY_VIOLATION
@@ -551,42 +555,42 @@ def test_a_broker_that_only_reads_has_no_producers(broker: Broker) -> None:
 # --- from time to time
 
 
-def test_a_broker_aborts_what_takes_too_long_and_forgets_what_nobody_uses(broker: Broker) -> None:
+def test_a_broker_aborts_what_takes_too_long_and_forgets_what_nobody_uses(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"a")
-    clock = broker.clock
+    clock = broker.runtime.clock
     assert isinstance(clock, ManualClock)
     clock.advance(59_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert state_of(broker) == "Ongoing"
     clock.advance(10_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert state_of(broker) == "CompleteAbort"
     assert stable(broker) == (2, 2)
     clock.advance(604_800_000)
-    broker.housekeep()
+    broker.housekeeping.step()
     assert state_of(broker) == ""
 
 
 # --- the feature
 
 
-def test_a_feature_goes_up_and_down(broker: Broker) -> None:
+def test_a_feature_goes_up_and_down(broker: SteeredNode) -> None:
     def change(level: int, upgrade_type: int, name: str = "transaction.version") -> ErrorCode:
         request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level, upgrade_type=upgrade_type)])
         return ErrorCode.of(ask(broker, UPDATE_FEATURES, request).error_code)
 
-    assert broker.image.features["transaction.version"] == 2
+    assert broker.services.image.features["transaction.version"] == 2
     assert change(1, 1) == ErrorCode.INVALID_UPDATE_VERSION
     assert change(1, 2) == ErrorCode.NONE
     assert change(2, 3) == ErrorCode.INVALID_UPDATE_VERSION
     assert change(29, 3, "metadata.version") == ErrorCode.INVALID_UPDATE_VERSION
-    assert broker.image.features["transaction.version"] == 1
-    assert reopened(broker).image.features["transaction.version"] == 1
+    assert broker.services.image.features["transaction.version"] == 1
+    assert reopened(broker).services.image.features["transaction.version"] == 1
 
 
-def test_an_old_client_may_lower_a_feature_where_it_says_so(broker: Broker) -> None:
+def test_an_old_client_may_lower_a_feature_where_it_says_so(broker: SteeredNode) -> None:
     update = FeatureUpdateKey("transaction.version", 0, allow_downgrade=True)
     answer = ask(broker, UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]), 0)
     assert [result.error_code for result in answer.results] == [0]
-    assert "transaction.version" not in broker.image.features
+    assert "transaction.version" not in broker.services.image.features

@@ -18,14 +18,13 @@ from typing import Any, cast
 import pytest
 
 from core.broker import socket_server, stepped_answer, turns, walk_libraries
-from core.broker.broker import Broker
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import metadata
-from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.common.pending import Pending
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -39,6 +38,7 @@ from core.records.record_batch_builder import build_batch
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
+    SteeredNode,
     add_topic,
     ask,
     decode,
@@ -86,9 +86,9 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def loop(broker: Broker) -> Loop:
+def loop(broker: SteeredNode) -> Loop:
     loop = Loop()
-    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     return loop
 
 
@@ -106,15 +106,15 @@ def lookup(timestamp: int = NOW + 1, topics: str = "t") -> ListOffsetsRequest:
 class Asked:
     """A request, and what became of it; `pending` where it takes turns."""
 
-    def __init__(self, broker: Broker, api: Any, request: Any, version: int = PRODUCE_BY_NAME) -> None:
+    def __init__(self, broker: SteeredNode, api: Any, request: Any, version: int = PRODUCE_BY_NAME) -> None:
         self.answer: Any = None
         self.error: Exception | None = None
         self._api, self._version = api, version if api is PRODUCE else api.versions.last
         pending = send(broker, api, request, self._version)
-        if isinstance(pending, PendingAnswer):
+        if isinstance(pending, Pending):
             self.pending = pending
-            pending.on_ready = self._keep
-            pending.on_failed = lambda error: setattr(self, "error", error)
+            pending.on_value = self._keep
+            pending.on_failure = lambda error: setattr(self, "error", error)
         else:
             self._keep(pending)
 
@@ -132,7 +132,7 @@ class Asked:
 # --- who else is served
 
 
-def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -> None:
+def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: SteeredNode) -> None:
     add_topic(broker)
     assert produce(broker, many()).error_code == 0
 
@@ -151,7 +151,9 @@ def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -
 
 
 @pytest.mark.parametrize("what", ["metadata", "metadata of a large topic", "creation"])
-def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_others_are_served_while_many_topics_are(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """Described to one client, or made for it."""
     monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
     names = [f"t{number}" for number in range(30)]
@@ -179,24 +181,24 @@ def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: py
         await answer
 
     serving(broker, talk)
-    assert broker.image.topics.keys() == set(names)
+    assert broker.services.image.topics.keys() == set(names)
 
 
 def test_topics_that_come_and_go_while_all_are_described(
-    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
     for number in range(20):
         add_topic(broker, f"t{number}")
     asked = Asked(broker, METADATA, MetadataRequest(None))
     loop.step()
-    broker.delete_topic("t19")
+    broker.services.topics.delete("t19")
     add_topic(broker, "late")
     loop.run()
     assert {topic.name for topic in asked.answer.topics} - {"late"} >= {f"t{number}" for number in range(19)}
 
 
-def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
+def test_others_are_served_while_a_batch_is_validated(broker: SteeredNode) -> None:
     add_topic(broker, cleanup_policy="compact", compression_type="gzip")
 
     async def talk(server: SocketServer) -> None:
@@ -218,14 +220,16 @@ def large(letter: bytes = b"x", **fields: Any) -> RecordBatch:
     return make_batch(letter * 3_000_000, **fields)
 
 
-def add_topic_for_large(broker: Broker, partitions: int = 1, **configs: str) -> None:
+def add_topic_for_large(broker: SteeredNode, partitions: int = 1, **configs: str) -> None:
     add_topic(broker, partitions=partitions, max_message_bytes="20000000", **configs)
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"}])
-def test_a_large_batch_is_checked_and_written_in_turns(broker: Broker, loop: Loop, configs: dict[str, str]) -> None:
+def test_a_large_batch_is_checked_and_written_in_turns(
+    broker: SteeredNode, loop: Loop, configs: dict[str, str]
+) -> None:
     add_topic_for_large(broker, **configs)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     asked = Asked(broker, PRODUCE, produce_request(large()))
     sizes = [log.segments.active.records.path.stat().st_size]
     while asked.answer is None:
@@ -239,10 +243,10 @@ def test_a_large_batch_is_checked_and_written_in_turns(broker: Broker, loop: Loo
     assert log.size_bytes == sizes[-1]
 
 
-def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: Broker, loop: Loop) -> None:
+def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: SteeredNode, loop: Loop) -> None:
     """And waits without a turn's work of its own; the broker's own records wait for nobody."""
     add_topic_for_large(broker)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     first = Asked(broker, PRODUCE, produce_request(large(b"1")))
     while not log.is_written_ahead:
         loop.step()
@@ -253,17 +257,19 @@ def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: B
     again = Asked(broker, PRODUCE, produce_request(large(b"4")))
     while not log.is_written_ahead:
         loop.step()
-    broker.replicas.append(broker.replicas.find("t", 0), make_batch(b"own"), required_acks=1, from_client=False)
+    broker.services.replicas.append(
+        broker.services.replicas.find("t", 0), make_batch(b"own"), required_acks=1, from_client=False
+    )
     loop.run()
     assert again.partition.base_offset == 4
     assert [(record.value or b"")[:3] for record in read_all(log)] == [b"111", b"2", b"333", b"own", b"444"]
 
 
 @pytest.mark.parametrize("what", ["goes", "damaged", "fenced", "deleted", "stopped"])
-def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: Broker, loop: Loop, what: str) -> None:
+def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: SteeredNode, loop: Loop, what: str) -> None:
     add_topic_for_large(broker)
     assert produce(broker, make_batch(b"0", producer_id=7, producer_epoch=1, base_sequence=0)).error_code == 0
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     path, size_bytes = log.segments.active.records.path, log.size_bytes
     epoch = 0 if what == "fenced" else 1
     batch = large(producer_id=7, producer_epoch=epoch, base_sequence=1)
@@ -280,7 +286,7 @@ def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: Broker, loop
     if what == "goes":
         asked.pending.cancel()
     elif what == "deleted":
-        broker.delete_topic("t")
+        broker.services.topics.delete("t")
         loop.run()
         assert asked.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return
@@ -306,7 +312,7 @@ def test_a_kill_while_a_large_batch_is_written_takes_nothing_else(tmp_path: Path
     assert append(killed, make_batch(b"1")).base_offset == 1
 
 
-def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(broker: Broker) -> None:
+def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(broker: SteeredNode) -> None:
     add_topic_for_large(broker, partitions=2)
 
     async def talk(server: SocketServer) -> None:
@@ -319,19 +325,19 @@ def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(br
             assert await read_correlation_ids(reader, 3) == [0, 1, 2]
 
     serving(broker, talk)
-    values = [record.value or b"" for n in (0, 1) for record in read_all(broker.replicas.find("t", n).log)]
+    values = [record.value or b"" for n in (0, 1) for record in read_all(broker.services.replicas.find("t", n).log)]
     assert sorted(values) == [b"%d" % number * 3_000_000 for number in range(9)]
 
 
 @pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
 def test_another_thread_loads_what_walks_need_before_the_first(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, api: Any
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, api: Any
 ) -> None:
     """NumPy alone takes a tenth of a second; however long it takes, others are served."""
     add_topic(broker)
     add_topic(broker, "k", cleanup_policy="compact")
     assert produce(broker, many()).error_code == 0
-    broker.walk_libraries.are_loaded = False
+    broker.services.stepped_answers._libraries.are_loaded = False
     may_load = threading.Event()
     loaders: list[threading.Thread] = []
     walks: list[record_walk.RecordWalk] = []
@@ -373,8 +379,9 @@ def test_another_thread_loads_what_walks_need_before_the_first(
     assert loader is not threading.main_thread()
 
 
-def test_a_client_that_leaves_while_they_are_loaded(broker: Broker, loop: Loop) -> None:
-    disk = broker.run_in_background = Background()
+def test_a_client_that_leaves_while_they_are_loaded(broker: SteeredNode, loop: Loop) -> None:
+    disk = Background()
+    broker.runtime.use(run_in_background=disk)
     add_topic(broker, cleanup_policy="compact")
     gone, stays = (Asked(broker, PRODUCE, produce_request(many())) for _ in range(2))
     loop.run()
@@ -383,11 +390,11 @@ def test_a_client_that_leaves_while_they_are_loaded(broker: Broker, loop: Loop) 
     disk.run()
     loop.run()
     assert stays.partition.error_code == 0
-    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
 
 
 def test_where_they_can_not_be_loaded_who_needs_them_fails(
-    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next one tries again."""
 
@@ -427,7 +434,7 @@ print(*sorted(set(sys.modules) - before))
     assert found.stdout.split() == []
 
 
-def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records were copied: many such requests would be more memory than connections may take."""
     add_topic(broker, cleanup_policy="compact")
     memory = ConnectionMemory(1 << 30)
@@ -435,7 +442,7 @@ def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch:
     data = [PartitionProduceData(0, many()), PartitionProduceData(1, bytes(200_000))]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
 
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     validate = log.validate
     held = []
 
@@ -469,13 +476,14 @@ def test_what_waits_for_its_transaction_is_held_until_it_is_written(
     broker = open_broker(tmp_path / "data", ManualClock(NOW), log_retention_ms="-1", **SETTINGS)
     add_topic(broker)
     client = Client(broker)
-    broker.set_configs(2, "__transaction_state", {"flush.messages": "1"})
+    broker.services.configs.set(2, "__transaction_state", {"flush.messages": "1"})
     memory = ConnectionMemory(1 << 30)
     monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
     request = client.produce_request(bytes(200_000), 0, 0)
 
     async def talk(server: SocketServer) -> None:
-        disk = broker.run_flush = Background()
+        disk = Background()
+        broker.runtime.use(run_flush=disk)
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
         while not disk.waiting:
@@ -490,12 +498,12 @@ def test_what_waits_for_its_transaction_is_held_until_it_is_written(
         assert memory.total_bytes == 0
 
     serving(broker, talk)
-    assert broker.replicas.find("t", 0).log.log_end_offset == 1
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 1
     broker.close()
 
 
 @pytest.mark.parametrize("key", [b"k", None])
-def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker, key: bytes | None) -> None:
+def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: SteeredNode, key: bytes | None) -> None:
     add_topic(broker, cleanup_policy="compact")
 
     async def talk(server: SocketServer) -> None:
@@ -510,7 +518,7 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Brok
 
 
 @pytest.mark.parametrize("acks", [0, -1])
-def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
+def test_a_client_that_has_sent_all_it_had(broker: SteeredNode, acks: int) -> None:
     """Its records are kept though it is gone by then, and it is answered if it listens."""
     add_topic(broker, cleanup_policy="compact")
 
@@ -523,13 +531,13 @@ def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
             assert await reader.read() == b""
         else:
             writer.close()
-            while broker.replicas.find("t", 0).log.log_end_offset < MANY or server.open_connections:
+            while broker.services.replicas.find("t", 0).log.log_end_offset < MANY or server.open_connections:
                 await asyncio.sleep(0)
 
     serving(broker, talk)
 
 
-def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: Broker) -> None:
+def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: SteeredNode) -> None:
     """It is gone: its place is another's."""
     add_topic(broker, cleanup_policy="compact")
 
@@ -537,7 +545,7 @@ def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: Brok
         gone = [await connect(server) for _ in range(MOST_AT_WORK)]
         for _, writer in gone:
             writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME))
-        turns = broker.turns
+        turns = broker.runtime.turns
         assert turns is not None
         while not turns.has_enough_work:
             await asyncio.sleep(0)
@@ -549,7 +557,7 @@ def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: Brok
             await asyncio.sleep(0)
 
     serving(broker, talk)
-    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
 
 
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
@@ -600,7 +608,7 @@ def test_who_fails_at_work_holds_up_nobody(loop: Loop) -> None:
 
 @pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
 def test_who_waits_for_others_to_be_done_holds_nothing_yet(
-    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch, api: Any
+    broker: SteeredNode, loop: Loop, monkeypatch: pytest.MonkeyPatch, api: Any
 ) -> None:
     """A kilobyte that is begun with can hold megabytes, of each request that waits."""
     add_topic(broker)
@@ -628,35 +636,35 @@ def test_who_waits_for_others_to_be_done_holds_nothing_yet(
 # --- what happens meanwhile
 
 
-def test_a_lookup_gives_what_it_would_have_given_at_once(broker: Broker, loop: Loop) -> None:
+def test_a_lookup_gives_what_it_would_have_given_at_once(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker)
     for timestamp in (NOW, NOW + 10):
         assert produce(broker, many(base_timestamp=timestamp)).error_code == 0
-    broker.turns = None
+    broker.runtime.turns = None
     expected = [ask(broker, LIST_OFFSETS, lookup(NOW + n)).topics for n in range(13)]
-    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     asked = [Asked(broker, LIST_OFFSETS, lookup(NOW + n)) for n in range(13)]
     loop.run()
     assert [lookup.answer.topics for lookup in asked] == expected
 
 
-def test_a_client_that_leaves_ends_its_work(broker: Broker, loop: Loop) -> None:
+def test_a_client_that_leaves_ends_its_work(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, cleanup_policy="compact")
     asked = Asked(broker, PRODUCE, produce_request(many()))
     loop.step()
     asked.pending.cancel()
     loop.step()
     assert not loop.step()
-    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
 
 
-def test_a_client_that_is_closed_in_the_middle_of_a_step(broker: Broker, loop: Loop) -> None:
+def test_a_client_that_is_closed_in_the_middle_of_a_step(broker: SteeredNode, loop: Loop) -> None:
     """As when who is told of its records needs memory, and it is slow."""
     add_topic(broker, partitions=2, cleanup_policy="compact")
     data = [PartitionProduceData(0, bytes(make_batch(b"v").buffer)), PartitionProduceData(1, many())]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
     asked = Asked(broker, PRODUCE, request)
-    log = broker.replicas.find("t", 1).log
+    log = broker.services.replicas.find("t", 1).log
     validate = log.validate
 
     def leave(batch: RecordBatch) -> Any:
@@ -666,31 +674,31 @@ def test_a_client_that_is_closed_in_the_middle_of_a_step(broker: Broker, loop: L
     log.validate = leave  # type: ignore[method-assign]
     loop.run()
     assert asked.answer is asked.error is None
-    assert [broker.replicas.find("t", number).log.log_end_offset for number in (0, 1)] == [1, 0]
+    assert [broker.services.replicas.find("t", number).log.log_end_offset for number in (0, 1)] == [1, 0]
 
 
-def test_who_can_not_wait_has_the_rest_done_at_once(broker: Broker, loop: Loop) -> None:
+def test_who_can_not_wait_has_the_rest_done_at_once(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, cleanup_policy="compact")
     asked = Asked(broker, PRODUCE, produce_request(many()))
     asked.pending.complete_now()
     assert asked.partition.error_code == 0
     loop.run()
-    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_topic_that_goes_meanwhile(broker: Broker, loop: Loop, is_made_again: bool) -> None:
+def test_a_topic_that_goes_meanwhile(broker: SteeredNode, loop: Loop, is_made_again: bool) -> None:
     add_topic(broker, cleanup_policy="compact")
     with_records = add_topic(broker, "u")
     assert with_records
     assert produce(broker, make_batch(b"v"), "u").error_code == 0
-    broker.turns, taken = None, broker.turns
+    broker.runtime.turns, taken = None, broker.runtime.turns
     assert produce(broker, many(), "u").error_code == 0
-    broker.turns = taken
+    broker.runtime.turns = taken
     written, asked = Asked(broker, PRODUCE, produce_request(many())), Asked(broker, LIST_OFFSETS, lookup(topics="u"))
     loop.step()
     for name in "tu":
-        broker.delete_topic(name)
+        broker.services.topics.delete(name)
         if is_made_again:
             add_topic(broker, name, cleanup_policy="delete,compact")
     loop.run()
@@ -701,18 +709,18 @@ def test_a_topic_that_goes_meanwhile(broker: Broker, loop: Loop, is_made_again: 
     assert asked.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_other_rules_meanwhile(broker: Broker, loop: Loop) -> None:
+def test_other_rules_meanwhile(broker: SteeredNode, loop: Loop) -> None:
     """A batch that was looked at by the rules of before is looked at again."""
     add_topic(broker, compression_type="gzip")
     asked = Asked(broker, PRODUCE, produce_request(many(None)))
     loop.step()
-    broker.set_configs(2, "t", {"cleanup.policy": "compact"})
+    broker.services.configs.set(2, "t", {"cleanup.policy": "compact"})
     loop.run()
     assert asked.partition.error_code == ErrorCode.INVALID_RECORD
-    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
 
 
-def test_batches_of_others_meanwhile(broker: Broker, loop: Loop) -> None:
+def test_batches_of_others_meanwhile(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, cleanup_policy="compact")
     asked = Asked(broker, PRODUCE, produce_request(many()))
     loop.step()
@@ -725,7 +733,7 @@ def test_batches_of_others_meanwhile(broker: Broker, loop: Loop) -> None:
     assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY + 3))
 
 
-def test_the_frame_may_be_overwritten_meanwhile(broker: Broker, loop: Loop) -> None:
+def test_the_frame_may_be_overwritten_meanwhile(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, partitions=2, cleanup_policy="compact")
     from core.protocol.frame import encode_request
 
@@ -733,16 +741,16 @@ def test_the_frame_may_be_overwritten_meanwhile(broker: Broker, loop: Loop) -> N
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
     received = bytearray(encode_request(PRODUCE, PRODUCE_BY_NAME, 77, "test", request))
     pending = broker.dispatcher.handle(memoryview(received)[4:])
-    assert isinstance(pending, PendingAnswer)
+    assert isinstance(pending, Pending)
     received[:] = bytes(len(received))
     loop.run()
     for number, count in ((0, MANY), (1, 1)):
         assert len(records_of(fetch(broker, 0, partition=number))) == count
 
 
-def test_a_batch_that_must_be_flushed_too(broker: Broker, loop: Loop) -> None:
+def test_a_batch_that_must_be_flushed_too(broker: SteeredNode, loop: Loop) -> None:
     disk = Background()
-    broker.run_flush = disk
+    broker.runtime.use(run_flush=disk)
     add_topic(broker, cleanup_policy="compact", flush_messages="1")
     asked = Asked(broker, PRODUCE, produce_request(many()))
     loop.run()
@@ -760,7 +768,7 @@ def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: 
     loop = Loop()
     assert client.produce(b"first") == 0
     producer_id, epoch = client.producer
-    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     batch = many(producer_id=producer_id, producer_epoch=epoch, base_sequence=1, is_transactional=True)
     request = produce_request(batch)
     request.transactional_id = client.name
@@ -769,15 +777,15 @@ def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: 
     assert asked.answer is None
     ended = ask(broker, END_TXN, EndTxnRequest(client.name, producer_id, epoch, True), end_version)
     assert ended.error_code == 0
-    end_offset = broker.replicas.find("t", 0).log.log_end_offset
+    end_offset = broker.services.replicas.find("t", 0).log.log_end_offset
     loop.run()
     assert asked.partition.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE)
-    partition = broker.replicas.find("t", 0)
+    partition = broker.services.replicas.find("t", 0)
     assert partition.log.log_end_offset == end_offset == partition.log.last_stable_offset
     broker.close()
 
 
-def test_a_lookup_over_many_partitions_gives_way_between_them(broker: Broker, loop: Loop) -> None:
+def test_a_lookup_over_many_partitions_gives_way_between_them(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, partitions=20)
     for number in range(20):
         assert produce(broker, make_batch(b"v"), partition=number).error_code == 0
@@ -790,16 +798,16 @@ def test_a_lookup_over_many_partitions_gives_way_between_them(broker: Broker, lo
     assert [p.offset for p in asked.answer.topics[0].partitions] == [0] * 20
 
 
-def test_what_is_wrong_with_records_is_said(broker: Broker, loop: Loop) -> None:
+def test_what_is_wrong_with_records_is_said(broker: SteeredNode, loop: Loop) -> None:
     add_topic(broker, plog_validate_records="true")
     assert ask_by(broker, loop, many()).error_code == 0
     for section in (b"\xff" * 40, b"A" * 60):
         bad = RecordBatch(memoryview(build_batch(section, count=3, base_timestamp=NOW, max_timestamp=NOW)))
         assert ask_by(broker, loop, bytes(bad.buffer)).error_code == ErrorCode.INVALID_RECORD
-    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
 
 
-def ask_by(broker: Broker, loop: Loop, batch: bytes) -> Any:
+def ask_by(broker: SteeredNode, loop: Loop, batch: bytes) -> Any:
     asked = Asked(broker, PRODUCE, produce_request(batch))
     loop.run()
     return asked.partition

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
-from tests.support.broker import add_topic, open_broker
+from tests.support.broker import SteeredNode, add_topic, open_broker
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
+def broker(tmp_path: Path) -> Iterator[SteeredNode]:
     """With the topic t, of two partitions; records of any age are kept."""
     opened = open_broker(tmp_path, log_retention_ms="-1")
     add_topic(opened, partitions=2)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cli.embedded_transport import EmbeddedTransport
-from core.broker.broker import Broker
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
@@ -17,19 +16,19 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
-from tests.support.broker import add_topic, produce_values
+from tests.support.broker import SteeredNode, add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: Broker, **options: int) -> Consumer:
+def consumer(broker: SteeredNode, **options: int) -> Consumer:
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     return Consumer(client, max_wait_ms=0, **options)
 
 
 def read(
-    broker: Broker, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], **options: int
+    broker: SteeredNode, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], **options: int
 ) -> dict[TopicPartition, list[tuple[int, bytes | None]]]:
     found: dict[TopicPartition, list[tuple[int, bytes | None]]] = {tp: [] for tp in starts}
     for partition, batches in consumer(broker, **options).read(starts, ends):
@@ -38,7 +37,7 @@ def read(
     return found
 
 
-def test_up_to_the_end_offsets(broker: Broker) -> None:
+def test_up_to_the_end_offsets(broker: SteeredNode) -> None:
     produce_values(broker, b"a", b"b", b"c")
     produce_values(broker, b"x", partition=1)
     assert read(broker, {A: 1, B: 0}, {A: 3, B: 1}) == {A: [(1, b"b"), (2, b"c")], B: [(0, b"x")]}
@@ -46,7 +45,7 @@ def test_up_to_the_end_offsets(broker: Broker) -> None:
     assert read(broker, {A: 0}, {A: 1}) == {A: [(0, b"a")]}
 
 
-def test_a_partition_larger_than_a_fetch(broker: Broker) -> None:
+def test_a_partition_larger_than_a_fetch(broker: SteeredNode) -> None:
     values = [b"%d" % n * 100_000 for n in range(10)] * 3
     produce_values(broker, *values)
     produce_values(broker, *values, partition=1)
@@ -54,11 +53,11 @@ def test_a_partition_larger_than_a_fetch(broker: Broker) -> None:
     assert [v for _, v in found[A]] == values == [v for _, v in found[B]]
 
 
-def test_records_that_compaction_took_from_the_very_end(broker: Broker) -> None:
+def test_records_that_compaction_took_from_the_very_end(broker: SteeredNode) -> None:
     """In both partitions: neither waits for what will not come."""
     for partition in (A, B):
         produce_values(broker, b"a", b"b", b"c", partition=partition.partition)
-        log = broker.replicas.partitions[partition].log
+        log = broker.services.replicas.partitions[partition].log
         segment = log.segments.active
         log.roll()
         last = segment.translate_offset(2)
@@ -68,8 +67,8 @@ def test_records_that_compaction_took_from_the_very_end(broker: Broker) -> None:
     assert read(broker, {A: 0, B: 0}, {A: 3, B: 3}) == {A: expected, B: expected}
 
 
-def test_isolation(broker: Broker) -> None:
-    log = broker.replicas.partitions[A].log
+def test_isolation(broker: SteeredNode) -> None:
+    log = broker.services.replicas.partitions[A].log
     append(log, make_batch(b"gone", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
     append_marker(log, 9, is_commit=False)
     append(log, make_batch(b"kept", producer_id=9, producer_epoch=0, base_sequence=1, is_transactional=True))
@@ -79,22 +78,22 @@ def test_isolation(broker: Broker) -> None:
     assert read(broker, {A: 0}, {A: 4}, isolation_level=READ_UNCOMMITTED) == {A: both}
 
 
-def test_an_offset_out_of_range(broker: Broker) -> None:
+def test_an_offset_out_of_range(broker: SteeredNode) -> None:
     with pytest.raises(KafkaError, match="could not read t-0") as caught:
         read(broker, {A: 5}, {A: 9})
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_no_such_partition(broker: Broker) -> None:
+def test_no_such_partition(broker: SteeredNode) -> None:
     missing = TopicPartition("t", 7)
     with pytest.raises(KafkaError, match="no partition t-7") as caught:
         read(broker, {missing: 0}, {missing: 1})
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
+def test_a_batch_that_went_bad_on_the_disk(broker: SteeredNode) -> None:
     produce_values(broker, b"good", b"bad")
-    path = broker.replicas.partitions[A].log.segments.active.records.path
+    path = broker.services.replicas.partitions[A].log.segments.active.records.path
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -104,11 +103,11 @@ def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("position", [8, 16], ids=["its length", "its magic"])
-def test_a_frame_that_went_bad_on_the_disk(broker: Broker, position: int) -> None:
+def test_a_frame_that_went_bad_on_the_disk(broker: SteeredNode, position: int) -> None:
     """What is before it comes first; whoever passes over damage gets what is after it, too."""
     for value in (b"a", b"b", b"c"):
         produce_values(broker, value)
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     segment = log.segments.active
     found = segment.translate_offset(1)
     assert found is not None
@@ -132,12 +131,14 @@ def test_a_frame_that_went_bad_on_the_disk(broker: Broker, position: int) -> Non
         (0, "offset 1 passed over: offsets do not rise", [0, 2, 3]),
     ],
 )
-def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: int, told: str, found: list[int]) -> None:
+def test_a_batch_whose_offsets_cannot_be_its_own(
+    broker: SteeredNode, base_offset: int, told: str, found: list[int]
+) -> None:
     """No checksum covers the base offset, and a broker that trusts its log sends it as it lies. Whoever believed it
     would go on after it, and leave out what is sound.
     """
     produce_values(broker, b"a", b"b", b"c")
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     append(log, make_batch(b"d", b"e"))
     segment = log.segments.active
     at = segment.translate_offset(1)
@@ -158,10 +159,10 @@ def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: in
 @pytest.mark.parametrize("skips_damage", [False, True])
 @pytest.mark.parametrize("position", [3, 1])
 def test_a_high_watermark_that_is_older_than_the_records(
-    broker: Broker, position: int, skips_damage: bool, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, position: int, skips_damage: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Kafka's, which is read first, while somebody produces: nothing is wrong with the log."""
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     for value in (b"a", b"b", b"c", b"d"):
         append(log, make_batch(value))
     receive = Consumer._receive
@@ -184,9 +185,9 @@ def test_a_high_watermark_that_is_older_than_the_records(
     assert left_out == []
 
 
-def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: Broker) -> None:
+def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: SteeredNode) -> None:
     """It would fill the hole with its right offsets: it is the wrong one of the two."""
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     for values in ((b"a", b"b"), (b"c", b"d"), (b"e", b"f")):
         append(log, make_batch(*values))
     segment = log.segments.active
@@ -210,12 +211,12 @@ def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: Broker) -> 
     ],
 )
 def test_batches_that_stand_out_of_order(
-    broker: Broker, order: tuple[int, ...], found: list[int], told: list[str]
+    broker: SteeredNode, order: tuple[int, ...], found: list[int], told: list[str]
 ) -> None:
     """What does not come because another batch came first is told."""
     for value in (b"a", b"b", b"c", b"d", b"e"):
         produce_values(broker, value)
-    segment = broker.replicas.partitions[A].log.segments.active
+    segment = broker.services.replicas.partitions[A].log.segments.active
     data = segment.records.path.read_bytes()
     batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
     segment.records.path.write_bytes(b"".join(batches[number] for number in order))
@@ -230,12 +231,12 @@ def test_batches_that_stand_out_of_order(
 @pytest.mark.parametrize("batches_an_answer", [2, 3, 4, 6])
 @pytest.mark.parametrize("reads_ahead", [False, True])
 def test_a_batch_that_stands_between_two_answers_is_told(
-    broker: Broker, batches_an_answer: int, reads_ahead: bool
+    broker: SteeredNode, batches_an_answer: int, reads_ahead: bool
 ) -> None:
     """The broker begins each answer with the first batch that ends after the offset that it is asked for."""
     for value in (b"a", b"b", b"c", b"d", b"e", b"f"):
         produce_values(broker, value)
-    segment = broker.replicas.partitions[A].log.segments.active
+    segment = broker.services.replicas.partitions[A].log.segments.active
     data = segment.records.path.read_bytes()
     batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
     segment.records.path.write_bytes(b"".join(batches[number] for number in (0, 2, 3, 1, 4, 5)))
@@ -249,9 +250,9 @@ def test_a_batch_that_stands_between_two_answers_is_told(
     assert set(left_out) == {"t-0: offset 1 passed over: offsets do not rise"}
 
 
-def test_a_later_batch_that_was_written_over_others(broker: Broker) -> None:
+def test_a_later_batch_that_was_written_over_others(broker: SteeredNode) -> None:
     """Its offsets would lead the reader past everything between; what follows it shows that it is not theirs."""
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     for value in (b"a", b"b", b"c", b"d", b"e" * 40, b"f"):
         append(log, make_batch(value))
     segment = log.segments.active
@@ -268,10 +269,10 @@ def test_a_later_batch_that_was_written_over_others(broker: Broker) -> None:
     assert left_out == ["t-0: passed over: offsets 1 to 2: damaged or missing, says the broker"]
 
 
-def test_a_damaged_batch_that_claims_what_is_sound(broker: Broker) -> None:
+def test_a_damaged_batch_that_claims_what_is_sound(broker: SteeredNode) -> None:
     """Its last offset is covered by the checksum that does not fit: where the next batch begins tells more."""
     produce_values(broker, b"a", b"b", b"c", b"d")
-    segment = broker.replicas.partitions[A].log.segments.active
+    segment = broker.services.replicas.partitions[A].log.segments.active
     at = segment.translate_offset(1)
     assert at is not None
     data = bytearray(segment.records.path.read_bytes())
@@ -283,9 +284,11 @@ def test_a_damaged_batch_that_claims_what_is_sound(broker: Broker) -> None:
     assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
 
 
-def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_that_the_broker_knows_is_passed_over_at_once(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without that it is asked for one offset after the other: Kafka's answer does not say how far damage goes."""
-    log = broker.replicas.partitions[A].log
+    log = broker.services.replicas.partitions[A].log
     at = []
     for values in ([b"a"], [b"x"] * 500, [b"y"] * 500, [b"z"]):
         at.append(log.size_bytes)
@@ -312,7 +315,7 @@ def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, mon
 
 
 @pytest.mark.parametrize("reads_ahead", [False, True])
-def test_what_came_with_an_error_is_given_before_it(broker: Broker, reads_ahead: bool) -> None:
+def test_what_came_with_an_error_is_given_before_it(broker: SteeredNode, reads_ahead: bool) -> None:
     produce_values(broker, b"a", b"b")
     reader = consumer(broker, reads_ahead=reads_ahead).read({A: 0, B: 999}, {A: 2, B: 2000})
     assert next(reader)[0] == A
@@ -321,22 +324,22 @@ def test_what_came_with_an_error_is_given_before_it(broker: Broker, reads_ahead:
         next(reader)
 
 
-def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
+def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
     """Its id is another one; the client looks again."""
     produce_values(broker, b"old")
     reader = consumer(broker).follow({A: 0})
     assert next(reader)[0] == A
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     add_topic(broker, partitions=2)
     produce_values(broker, b"n0", b"n1")
     _, batches = next(found for found in reader if found is not None)
     assert [r.value for r in batches[0].records()] == [b"n1"]
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     with pytest.raises(KafkaError, match="no topic 't'"):
         next(found for found in reader if found is not None)
 
 
-def test_a_broker_that_is_away_when_more_is_looked_for(broker: Broker) -> None:
+def test_a_broker_that_is_away_when_more_is_looked_for(broker: SteeredNode) -> None:
     """As at any other moment: it is tried again, and what it had to say is asked for again."""
     produce_values(broker, b"a")
     produce_values(broker, b"x", partition=1)
@@ -365,11 +368,13 @@ def never_answered() -> Mapping[TopicPartition, int]:
     raise ConnectionFailedError("gone")
 
 
-def test_what_lies_after_the_ends_is_asked_once_for_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_after_the_ends_is_asked_once_for_a_topic(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not once for each of its partitions, of which there may be thousands; and what is said reaches each of them."""
     produce_values(broker, b"a")
     produce_values(broker, b"x", partition=1)
-    broker.log_manager.with_wrong_tail.add(B)
+    broker.services.log_manager.with_wrong_tail.add(B)
     asked: list[TopicPartition] = []
     ask = Consumer._ask
 
@@ -388,10 +393,10 @@ def test_what_lies_after_the_ends_is_asked_once_for_a_topic(broker: Broker, monk
     assert [text.partition(":")[0] for text in told] == ["t-1"]
 
 
-def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: Broker) -> None:
+def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: SteeredNode) -> None:
     """Once all records have come."""
     produce_values(broker, b"a")
-    broker.log_manager.with_wrong_tail.add(A)
+    broker.services.log_manager.with_wrong_tail.add(A)
     found = consumer(broker).read({A: 0}, {A: 1})
     assert [r.value for r in next(found)[1][0].records()] == [b"a"]
     assert next(found) == (A, [])  # its end

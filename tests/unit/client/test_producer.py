@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cli.embedded_transport import EmbeddedTransport
-from core.broker.broker import Broker
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -20,14 +19,14 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
-from tests.support.broker import add_topic
+from tests.support.broker import SteeredNode, add_topic
 from tests.support.logs import NOW
 
 
 class BreakingTransport(EmbeddedTransport):
     """Breaks now and then: before a request arrives, or after it was done and before its answer is heard."""
 
-    def __init__(self, broker: Broker, breaks: Callable[[], bool]) -> None:
+    def __init__(self, broker: SteeredNode, breaks: Callable[[], bool]) -> None:
         super().__init__(broker.dispatcher)
         self._breaks = breaks
         self._is_broken = False
@@ -45,7 +44,7 @@ class BreakingTransport(EmbeddedTransport):
         return super().receive()
 
 
-def client_of(broker: Broker, breaks: Callable[[], bool] = lambda: False) -> KafkaClient:
+def client_of(broker: SteeredNode, breaks: Callable[[], bool] = lambda: False) -> KafkaClient:
     return KafkaClient([("embedded", 0)], lambda host, port: BreakingTransport(broker, breaks))
 
 
@@ -54,15 +53,15 @@ def rows_of(partition: int, *numbers: int) -> RecordsToSend:
     return RecordsToSend(partition, np.full(len(numbers), NOW, np.int64), None, values, None, np.array(numbers))
 
 
-def stored(broker: Broker, partition: int = 0) -> list[int]:
+def stored(broker: SteeredNode, partition: int = 0) -> list[int]:
     tp = TopicPartition("t", partition)
-    end = broker.replicas.partitions[tp].log.log_end_offset
+    end = broker.services.replicas.partitions[tp].log.log_end_offset
     batches = [b for _, some in Consumer(client_of(broker)).read({tp: 0}, {tp: end}) for b in some]
     return [int(r.value or b"") for batch in batches for r in batch.records()]
 
 
 @pytest.mark.parametrize("compression", CompressionType)
-def test_what_is_sent_is_stored_in_order(broker: Broker, compression: CompressionType) -> None:
+def test_what_is_sent_is_stored_in_order(broker: SteeredNode, compression: CompressionType) -> None:
     acknowledged: list[int] = []
     producer = Producer(
         client_of(broker),
@@ -81,7 +80,9 @@ def test_what_is_sent_is_stored_in_order(broker: Broker, compression: Compressio
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_record_once_on_a_wire_that_breaks(broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_record_once_on_a_wire_that_breaks(
+    broker: SteeredNode, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
     dice = random.Random(seed)
     is_up = True  # while the client is made
@@ -96,7 +97,7 @@ def test_every_record_once_on_a_wire_that_breaks(broker: Broker, seed: int, monk
     assert stored(broker, 0) == stored(broker, 1) == list(range(600))
 
 
-def test_acks_0_and_1(broker: Broker) -> None:
+def test_acks_0_and_1(broker: SteeredNode) -> None:
     for acks in (0, 1):
         producer = Producer(client_of(broker), "t", acks=acks)
         producer.send(rows_of(0, acks))
@@ -105,8 +106,8 @@ def test_acks_0_and_1(broker: Broker) -> None:
     assert stored(broker) == [0, 1]
 
 
-def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: Broker) -> None:
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"max.message.bytes": "500"})
+def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: SteeredNode) -> None:
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"max.message.bytes": "500"})
     producer = Producer(client_of(broker), "t")
     values = [b"1", b"2", b"3" * 1000, b"4"]
     rows = RecordsToSend(0, np.full(4, NOW, np.int64), None, ByteStrings.of_list(values), None, np.arange(10, 14))
@@ -118,7 +119,7 @@ def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: 
     assert stored(broker)[:2] == [1, 2]
 
 
-def test_a_broker_that_stays_away(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
     is_down = False
     producer = Producer(client_of(broker, lambda: is_down), "t", delivery_timeout_s=0.05)
@@ -129,23 +130,23 @@ def test_a_broker_that_stays_away(broker: Broker, monkeypatch: pytest.MonkeyPatc
     assert producer.acknowledged == 0
 
 
-def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
+def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
     """Its id is another one; the client looks again."""
     producer = Producer(client_of(broker), "t")
     producer.send(rows_of(0, 1))
     producer.flush()
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     add_topic(broker, partitions=2)
     producer.send(rows_of(0, 2))
     producer.flush()
     assert stored(broker) == [2]
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     producer.send(rows_of(0, 3))
     with pytest.raises(KafkaError, match="no topic 't'"):
         producer.flush()
 
 
-def test_the_first_batch_of_a_producer_goes_alone(broker: Broker) -> None:
+def test_the_first_batch_of_a_producer_goes_alone(broker: SteeredNode) -> None:
     """Of a producer that it knows nothing of, a broker takes any sequence: nothing may overtake its first batch."""
     heard: list[str] = []
 

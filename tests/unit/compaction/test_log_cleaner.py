@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker import Broker
 from core.common.background import run_now
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
@@ -33,7 +32,7 @@ from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, drop_swaps, settle_swap
-from tests.support.broker import Background, add_topic, fetch, open_broker, produce, records_of
+from tests.support.broker import Background, SteeredNode, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
 from tests.support.server import call_plog
 
@@ -78,25 +77,25 @@ def process() -> InlineProcess:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, process: InlineProcess) -> Iterator[Broker]:
+def broker(tmp_path: Path, process: InlineProcess) -> Iterator[SteeredNode]:
     opened = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
-    opened.log_cleaner._make_process = lambda: process
+    opened.cleaning.cleaner._make_process = lambda: process
     yield opened
     opened.close()
 
 
-def add_compacted(broker: Broker, name: str = "t", **configs: str) -> None:
+def add_compacted(broker: SteeredNode, name: str = "t", **configs: str) -> None:
     add_topic(broker, name, cleanup_policy="compact", internal_segment_bytes="2000", **configs)
 
 
-def fill(broker: Broker, count: int = 100, topic: str = "t") -> None:
+def fill(broker: SteeredNode, count: int = 100, topic: str = "t") -> None:
     for number in range(count):
         assert produce(broker, make_batch(b"%d" % number, key=b"k%d" % (number % 7)), topic).error_code == 0
 
 
-def keys_and_values(broker: Broker, topic: str = "t") -> dict[bytes | None, bytes | None]:
+def keys_and_values(broker: SteeredNode, topic: str = "t") -> dict[bytes | None, bytes | None]:
     found: dict[bytes | None, bytes | None] = {}
-    offset, end = 0, broker.replicas.find(topic, 0).log.log_end_offset
+    offset, end = 0, broker.services.replicas.find(topic, 0).log.log_end_offset
     while offset < end:
         records = records_of(fetch(broker, offset, topic))
         found |= {r.key: r.value for r in records if r.offset >= offset}
@@ -104,18 +103,18 @@ def keys_and_values(broker: Broker, topic: str = "t") -> dict[bytes | None, byte
     return found
 
 
-def tick(broker: Broker, ms: int = 1000) -> None:
-    assert isinstance(broker.clock, ManualClock)
-    broker.clock.advance(ms)
-    broker.housekeep()
+def tick(broker: SteeredNode, ms: int = 1000) -> None:
+    assert isinstance(broker.runtime.clock, ManualClock)
+    broker.runtime.clock.advance(ms)
+    broker.housekeeping.step()
 
 
-def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: Broker, tmp_path: Path) -> None:
+def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: SteeredNode, tmp_path: Path) -> None:
     add_compacted(broker)
     fill(broker)
-    before, size = keys_and_values(broker), broker.replicas.find("t", 0).log.size_bytes
+    before, size = keys_and_values(broker), broker.services.replicas.find("t", 0).log.size_bytes
     tick(broker)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     assert keys_and_values(broker) == before
     assert log.size_bytes < size / 2
     assert read_offset_checkpoint(tmp_path / "data" / CLEANER_CHECKPOINT) == {T0: log.segments.active.base_offset}
@@ -123,28 +122,28 @@ def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: Brok
     assert not list(log.directory.glob("*.cleaned"))
 
 
-def test_a_topic_that_is_not_compacted_is_left_alone(broker: Broker) -> None:
+def test_a_topic_that_is_not_compacted_is_left_alone(broker: SteeredNode) -> None:
     add_topic(broker, "t", internal_segment_bytes="2000")
     fill(broker)
-    size = broker.replicas.find("t", 0).log.size_bytes
+    size = broker.services.replicas.find("t", 0).log.size_bytes
     tick(broker)
-    assert broker.replicas.find("t", 0).log.size_bytes == size
+    assert broker.services.replicas.find("t", 0).log.size_bytes == size
 
 
-def test_after_a_restart_only_what_came_since_is_dirty(broker: Broker, tmp_path: Path) -> None:
+def test_after_a_restart_only_what_came_since_is_dirty(broker: SteeredNode, tmp_path: Path) -> None:
     add_compacted(broker)
     fill(broker)
     tick(broker)
-    clean_up_to = broker.log_manager.clean_offsets[T0]
+    clean_up_to = broker.services.log_manager.clean_offsets[T0]
     broker.close()
     again = open_broker(tmp_path / "data", clock=ManualClock(NOW))
-    assert again.log_manager.clean_offsets == {T0: clean_up_to}
+    assert again.services.log_manager.clean_offsets == {T0: clean_up_to}
     assert len(keys_and_values(again)) == 7
     again.close()
-    broker._open(0)  # for the fixture's end
+    broker._lock.acquire(0)  # for the fixture's end
 
 
-def test_the_log_with_the_most_to_gain_comes_first(broker: Broker, process: InlineProcess) -> None:
+def test_the_log_with_the_most_to_gain_comes_first(broker: SteeredNode, process: InlineProcess) -> None:
     begun: list[str] = []
     begin = process.begin
 
@@ -166,16 +165,16 @@ def test_the_log_with_the_most_to_gain_comes_first(broker: Broker, process: Inli
 
 def test_nothing_is_begun_where_the_cleaner_is_switched_off(tmp_path: Path, process: InlineProcess) -> None:
     broker = open_broker(tmp_path / "data", log_cleaner_enable="false")
-    broker.log_cleaner._make_process = lambda: process
+    broker.cleaning.cleaner._make_process = lambda: process
     add_compacted(broker)
     fill(broker)
-    size = broker.replicas.find("t", 0).log.size_bytes
+    size = broker.services.replicas.find("t", 0).log.size_bytes
     tick(broker, 1_000_000)
-    assert broker.replicas.find("t", 0).log.size_bytes == size
+    assert broker.services.replicas.find("t", 0).log.size_bytes == size
     broker.close()
 
 
-def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: Broker, process: InlineProcess) -> None:
+def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: SteeredNode, process: InlineProcess) -> None:
     add_compacted(broker)
     add_compacted(broker, "u")
     fill(broker)
@@ -183,42 +182,42 @@ def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: Broker, proc
     process.failure = CorruptRecordError("crc mismatch", position=7, path="x.log")
     tick(broker)
     tick(broker)
-    (marked,) = broker.log_cleaner.uncleanable
+    (marked,) = broker.cleaning.cleaner.uncleanable
     (other,) = {T0, TopicPartition("u", 0)} - {marked}
-    assert other in broker.log_manager.clean_offsets
-    assert marked not in broker.log_manager.clean_offsets
+    assert other in broker.services.log_manager.clean_offsets
+    assert marked not in broker.services.log_manager.clean_offsets
     tick(broker, 10_000_000)
-    assert marked not in broker.log_manager.clean_offsets
+    assert marked not in broker.services.log_manager.clean_offsets
 
 
-def test_real_damage_is_found_before_anything_is_replaced(broker: Broker) -> None:
+def test_real_damage_is_found_before_anything_is_replaced(broker: SteeredNode) -> None:
     add_compacted(broker)
     fill(broker)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     with log.segments.first.records.path.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff")
     before = len(log.segments)
     tick(broker)
-    assert isinstance(broker.log_cleaner.uncleanable[T0], CorruptRecordError)
-    assert broker.log_cleaner.uncleanable_bytes == log.size_bytes
+    assert isinstance(broker.cleaning.cleaner.uncleanable[T0], CorruptRecordError)
+    assert broker.cleaning.cleaner.uncleanable_bytes == log.size_bytes
     assert [gap.start_offset for gap in log.gaps] == [1]  # readers are told, and topic describe says so
     assert len(log.segments) == before
 
 
-def test_where_the_disk_refuses_it_is_tried_again(broker: Broker, process: InlineProcess) -> None:
+def test_where_the_disk_refuses_it_is_tried_again(broker: SteeredNode, process: InlineProcess) -> None:
     add_compacted(broker)
     fill(broker)
     process.failure = PlogError("no space left on device")
     tick(broker)
-    assert T0 not in broker.log_manager.clean_offsets
-    assert not broker.log_cleaner.uncleanable
+    assert T0 not in broker.services.log_manager.clean_offsets
+    assert not broker.cleaning.cleaner.uncleanable
     tick(broker)
-    assert T0 in broker.log_manager.clean_offsets
+    assert T0 in broker.services.log_manager.clean_offsets
 
 
 def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_compacted(broker)
     add_compacted(broker, "u")
@@ -232,55 +231,57 @@ def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
 
     monkeypatch.setattr(log_cleaner, "find_cleanable_part", find)
     tick(broker)
-    assert list(broker.log_cleaner.uncleanable) == [T0]
-    assert list(broker.log_manager.clean_offsets) == [TopicPartition("u", 0)]
+    assert list(broker.cleaning.cleaner.uncleanable) == [T0]
+    assert list(broker.services.log_manager.clean_offsets) == [TopicPartition("u", 0)]
 
 
-def test_when_a_cleaning_ends_the_next_begins_at_once(broker: Broker) -> None:
+def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> None:
     """The next log, and the next round of one whose keys do not fit."""
     broker.close()
     small = {"log_cleaner_backoff_ms": "1000", "log_cleaner_dedupe_buffer_size": "150"}
     broker = open_broker(broker.directory, clock=ManualClock(NOW), **small)
-    broker.log_cleaner._make_process = InlineProcess
+    broker.cleaning.cleaner._make_process = InlineProcess
     background = Background()
-    broker.run_cleaning = background
+    broker.runtime.use(run_cleaning=background)
     for topic in ("t", "u"):
         add_compacted(broker, topic, min_cleanable_dirty_ratio="0.001")
         fill(broker, topic=topic)
     tick(broker)
     rounds = 0
     while background.waiting:
-        assert not (broker.log_cleaner.is_cleaning(T0) and broker.log_cleaner.is_cleaning(TopicPartition("u", 0)))
+        assert not (
+            broker.cleaning.cleaner.is_cleaning(T0) and broker.cleaning.cleaner.is_cleaning(TopicPartition("u", 0))
+        )
         background.run()
         rounds += 1
     for topic in ("t", "u"):
-        log = broker.replicas.find(topic, 0).log
-        assert broker.log_manager.clean_offsets[log.partition] == log.segments.active.base_offset
+        log = broker.services.replicas.find(topic, 0).log
+        assert broker.services.log_manager.clean_offsets[log.partition] == log.segments.active.base_offset
     assert rounds > 10
     broker.close()
 
 
-def test_a_closed_cleaner_begins_nothing(broker: Broker, process: InlineProcess) -> None:
+def test_a_closed_cleaner_begins_nothing(broker: SteeredNode, process: InlineProcess) -> None:
     add_compacted(broker)
     fill(broker)
-    broker.log_cleaner.close()
+    broker.cleaning.cleaner.close()
     tick(broker)
-    assert T0 not in broker.log_manager.clean_offsets
+    assert T0 not in broker.services.log_manager.clean_offsets
 
 
-def test_a_topic_deleted_meanwhile(broker: Broker, process: InlineProcess) -> None:
+def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) -> None:
     add_compacted(broker)
     fill(broker)
     background = Background()
-    broker.run_cleaning = background
+    broker.runtime.use(run_cleaning=background)
     tick(broker)
     background.waiting[0][0]()  # the process is done with the first segment
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     then = background.waiting[0][1]
     assert then is not None
     then()
     assert process.is_closed
-    assert not broker.log_cleaner.is_cleaning(T0)
+    assert not broker.cleaning.cleaner.is_cleaning(T0)
 
 
 def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: Path) -> None:
@@ -291,15 +292,15 @@ def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: P
         started.append(CleanerProcess())
         return started[-1]
 
-    broker.log_cleaner._make_process = make_process
+    broker.cleaning.cleaner._make_process = make_process
     background = Background()
     add_compacted(broker)
     fill(broker)
-    broker.run_cleaning = background
+    broker.runtime.use(run_cleaning=background)
     tick(broker)
     background.run()  # a segment has its place, and `.swap` besides
     assert list((tmp_path / "data" / "t-0").glob("*.swap"))
-    broker.delete_topic("t")
+    broker.services.topics.delete("t")
     assert started[0].is_closed
     assert started[0]._process is None
     add_compacted(broker)
@@ -308,41 +309,41 @@ def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: P
     background.run()
     assert started[0]._process is None
     assert sorted(path.name for path in (tmp_path / "data" / "t-0").iterdir()) == before
-    assert not broker.log_cleaner.is_cleaning(T0)
+    assert not broker.cleaning.cleaner.is_cleaning(T0)
     broker.close()
 
 
-def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: Broker) -> None:
+def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: SteeredNode) -> None:
     add_compacted(broker)
     fill(broker)
     background = Background()
-    broker.run_cleaning = background
+    broker.runtime.use(run_cleaning=background)
     tick(broker)
-    assert broker.log_cleaner.is_cleaning(T0)
+    assert broker.cleaning.cleaner.is_cleaning(T0)
     changes = {"cleanup.policy": "compact,delete", "retention.bytes": "1", "retention.ms": "-1"}
-    broker.set_configs(ConfigResourceType.TOPIC, "t", changes)
-    broker.apply_retention()
-    log = broker.replicas.find("t", 0).log
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", changes)
+    broker.housekeeping.apply_retention()
+    log = broker.services.replicas.find("t", 0).log
     assert log.log_start_offset == 0
     while background.waiting:
         background.run()
-    assert not broker.log_cleaner.is_cleaning(T0)
-    broker.apply_retention()
+    assert not broker.cleaning.cleaner.is_cleaning(T0)
+    broker.housekeeping.apply_retention()
     assert log.log_start_offset > 0
 
 
-def test_appends_go_on_while_a_log_is_cleaned(broker: Broker) -> None:
+def test_appends_go_on_while_a_log_is_cleaned(broker: SteeredNode) -> None:
     add_compacted(broker)
     fill(broker)
     background = Background()
-    broker.run_cleaning = background
+    broker.runtime.use(run_cleaning=background)
     tick(broker)
     fill(broker, 40)
     before = keys_and_values(broker)
     while background.waiting:
         background.run()
         assert keys_and_values(broker) == before
-    assert T0 in broker.log_manager.clean_offsets
+    assert T0 in broker.services.log_manager.clean_offsets
 
 
 # --- the process
@@ -350,21 +351,21 @@ def test_appends_go_on_while_a_log_is_cleaned(broker: Broker) -> None:
 
 def test_a_process_of_its_own(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
-    broker.run_cleaning = run_now
+    broker.runtime.use(run_cleaning=run_now)
     add_compacted(broker)
     add_compacted(broker, "u")
     for topic in ("t", "u"):
         fill(broker, topic=topic)
-    with broker.replicas.find("u", 0).log.segments.first.records.path.open("r+b") as file:
+    with broker.services.replicas.find("u", 0).log.segments.first.records.path.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff")
     before = keys_and_values(broker)
     tick(broker)
     assert keys_and_values(broker) == before
-    assert T0 in broker.log_manager.clean_offsets
-    damaged = broker.log_cleaner.uncleanable[TopicPartition("u", 0)]
+    assert T0 in broker.services.log_manager.clean_offsets
+    damaged = broker.cleaning.cleaner.uncleanable[TopicPartition("u", 0)]
     assert "crc mismatch" in str(damaged)
-    assert str(broker.replicas.find("u", 0).log.segments.first.records.path) in str(damaged)
+    assert str(broker.services.replicas.find("u", 0).log.segments.first.records.path) in str(damaged)
     broker.close()
 
 
@@ -381,24 +382,24 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
     add_compacted(broker)
     fill(broker)
-    broker.log_cleaner._make_process = ProcessThatDies
+    broker.cleaning.cleaner._make_process = ProcessThatDies
     before = keys_and_values(broker)
     tick(broker)
-    log = broker.replicas.find("t", 0).log
-    assert broker.log_manager.clean_offsets[T0] < log.segments.active.base_offset
+    log = broker.services.replicas.find("t", 0).log
+    assert broker.services.log_manager.clean_offsets[T0] < log.segments.active.base_offset
     assert keys_and_values(broker) == before
     directory = tmp_path / "data" / "t-0"
     (left,) = directory.glob("*.log.swap")
     assert left.name > "00000000000000000001"
-    broker.log_cleaner._make_process = CleanerProcess
+    broker.cleaning.cleaner._make_process = CleanerProcess
     # everything fits into one segment now: what was left would come in over it, at the next start
-    broker.set_configs(
+    broker.services.configs.set(
         ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact", "internal.segment.bytes": "1048576"}
     )
     tick(broker)
-    assert len(broker.replicas.find("t", 0).log.segments) == 2
+    assert len(broker.services.replicas.find("t", 0).log.segments) == 2
     assert not list(directory.glob("*.swap"))
-    assert broker.log_manager.clean_offsets[T0] == log.segments.active.base_offset
+    assert broker.services.log_manager.clean_offsets[T0] == log.segments.active.base_offset
     assert keys_and_values(broker) == before
     broker.close()
 
@@ -408,9 +409,9 @@ def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> 
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
     add_compacted(broker)
     fill(broker)
-    broker.log_cleaner._make_process = ProcessThatDies
+    broker.cleaning.cleaner._make_process = ProcessThatDies
     tick(broker)
-    assert broker.replicas.find("t", 0).log.segments.first.size_bytes == 0
+    assert broker.services.replicas.find("t", 0).log.segments.first.size_bytes == 0
     killed, in_the_middle = tmp_path / "killed", tmp_path / "killed in the middle"
     for copy in (killed, in_the_middle):
         shutil.copytree(tmp_path / "data", copy)
@@ -433,7 +434,7 @@ def test_a_process_in_the_middle_of_one_log_is_not_asked_for_another(
 ) -> None:
     """Its next answer would be of the first log, and be taken for the second's: segments went that nothing replaced."""
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
-    broker.run_cleaning = run_now
+    broker.runtime.use(run_cleaning=run_now)
     for topic in ("t", "u"):
         add_compacted(broker, topic)
         fill(broker, topic=topic)
@@ -448,7 +449,7 @@ def test_a_process_in_the_middle_of_one_log_is_not_asked_for_another(
     monkeypatch.setattr(log_cleaner, "settle_swap", settle)
     for _ in range(4):
         tick(broker)
-    assert not broker.log_manager.offline
+    assert not broker.services.log_manager.offline
     assert [keys_and_values(broker, topic) for topic in ("t", "u")] == before
     broker.close()
     assert findings(tmp_path / "data") == set()

@@ -63,7 +63,7 @@ class World:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.written.append((transactional_id, value))
 
-    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+    def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         if self.is_flushed_later:
             self.waiting.append(then)
         else:

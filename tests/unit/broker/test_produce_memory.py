@@ -1,4 +1,6 @@
-"""The short way of Produce gives what the handler gives: two brokers get the same requests, one has no short way."""
+"""A Produce request that is known by its bytes is answered as one that is decoded: two brokers get the same requests,
+one of which remembers nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.broker import produce_lane
-from core.broker.broker import Broker
+from core.broker import produce_memory
 from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.produce_lane import ProduceLane
+from core.broker.produce_memory import ProduceMemory, RememberedRequest
 from core.common.clock import ManualClock
 from core.common.errors import MalformedMessageError
 from core.common.filesystem import File
@@ -29,6 +30,7 @@ from core.records.compression import CompressionType
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
+    SteeredNode,
     Timers,
     add_topic,
     fetch_request,
@@ -48,9 +50,9 @@ TOPICS: dict[str, dict[str, str]] = {
 
 @dataclass
 class Side:
-    broker: Broker
+    broker: SteeredNode
     taken: int = 0
-    """How many requests went the short way."""
+    """How many requests were known by their bytes."""
 
     def answer(self, frame: bytes) -> bytes:
         """Without what differs from broker to broker; what was raised, by its name."""
@@ -61,18 +63,18 @@ class Side:
         return b"nothing" if answer is None else self.without_ids(answer)
 
     def handle(self, frame: bytes) -> Any:
-        for name, topic in self.broker.image.topics.items():
+        for name, topic in self.broker.services.image.topics.items():
             frame = frame.replace(stand_in(name), topic.topic_id)
         return self.broker.dispatcher.handle(memoryview(bytearray(frame)))
 
     def without_ids(self, pieces: list[bytes]) -> bytes:
         answer = b"".join(pieces)
-        for name, topic in self.broker.image.topics.items():
+        for name, topic in self.broker.services.image.topics.items():
             answer = answer.replace(topic.topic_id, stand_in(name))
-        return answer.replace(b"/none", b"/lane")
+        return answer.replace(b"/none", b"/some")
 
     def log(self, topic: str, partition: int) -> bytes:
-        log = self.broker.replicas.partitions[TopicPartition(topic, partition)].log
+        log = self.broker.services.replicas.partitions[TopicPartition(topic, partition)].log
         return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
 
 
@@ -87,24 +89,24 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
 
 
 def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
-    with_lane, without = (
-        Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("lane", "none")
+    with_memory, without = (
+        Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("some", "none")
     )
-    handle = ProduceLane.handle
+    find = ProduceMemory.find
 
-    def counted(self: ProduceLane, frame: memoryview, version: int) -> Any:
-        if self is without.broker.dispatcher._produce_lane:
+    def counted(self: ProduceMemory, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
+        if self is without.broker.dispatcher._produce_memory:
             return None
-        found = handle(self, frame, version)
-        with_lane.taken += found is not None
+        found = find(self, frame, version)
+        with_memory.taken += found is not None
         return found
 
-    monkeypatch.setattr(ProduceLane, "handle", counted)
-    for side in (with_lane, without):
+    monkeypatch.setattr(ProduceMemory, "find", counted)
+    for side in (with_memory, without):
         for name, configs in TOPICS.items():
             add_topic(side.broker, name, partitions=2, **configs)
-    yield with_lane, without
-    for side in (with_lane, without):
+    yield with_memory, without
+    for side in (with_memory, without):
         side.broker.close()
 
 
@@ -138,15 +140,15 @@ def frame_of(random: Random, sequences: dict[int, int], number: int) -> bytes:
 
 
 def hold_beside(sides: tuple[Side, Side], frame: bytes) -> None:
-    with_lane, without = sides
-    assert with_lane.answer(frame) == without.answer(frame)
+    with_memory, without = sides
+    assert with_memory.answer(frame) == without.answer(frame)
 
 
 def hold_logs_beside(sides: tuple[Side, Side]) -> None:
-    with_lane, without = sides
-    for topic in with_lane.broker.image.topics:
+    with_memory, without = sides
+    for topic in with_memory.broker.services.image.topics:
         for partition in range(2):
-            assert with_lane.log(topic, partition) == without.log(topic, partition)
+            assert with_memory.log(topic, partition) == without.log(topic, partition)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -157,7 +159,7 @@ def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
         hold_beside(sides, frame_of(random, sequences, number))
         if random.random() < 0.01:
             for side in sides:
-                side.broker.delete_topic("plain")
+                side.broker.services.topics.delete("plain")
                 add_topic(side.broker, "plain", partitions=2)
     hold_logs_beside(sides)
     assert sides[0].taken > 50
@@ -170,7 +172,7 @@ def usual_frame(number: int, *, topic: str = "plain", version: int = 13, size: i
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-def test_the_second_usual_request_goes_the_short_way(sides: tuple[Side, Side], version: int) -> None:
+def test_the_second_usual_request_is_known_by_its_bytes(sides: tuple[Side, Side], version: int) -> None:
     for number, size in enumerate((1, 50, 5_000, 300_000)):  # one to three bytes of length
         hold_beside(sides, usual_frame(number - 2, version=version, size=size))
         assert sides[0].taken == number
@@ -195,13 +197,13 @@ def test_bytes_of_any_kind(seed: int) -> None:
 
 def test_what_waits_for_records_is_told(sides: tuple[Side, Side]) -> None:
     side, _ = sides
-    log = side.broker.replicas.find("plain", 0).log
+    log = side.broker.services.replicas.find("plain", 0).log
     for number in range(3):
         waiting = send(
             side.broker, FETCH, fetch_request(log.log_end_offset, "plain", max_wait_ms=1000), PRODUCE_BY_NAME
         )
         told: list[Any] = []
-        waiting.on_ready = told.append
+        waiting.on_value = told.append
         side.answer(usual_frame(number))
         assert told
         assert side.taken == number
@@ -211,22 +213,23 @@ def test_what_waits_for_records_is_told(sides: tuple[Side, Side]) -> None:
 def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -> None:
     told: list[list[bytes]] = []
     for side in sides:
-        side.broker.run_flush, side.broker.schedule = flushing, timers = Background(), Timers()
+        flushing, timers = Background(), Timers()
+        side.broker.runtime.use(run_flush=flushing, schedule=timers)
         answers: list[bytes] = []
-        topic_id = side.broker.image.topics["synced"].topic_id
+        topic_id = side.broker.services.image.topics["synced"].topic_id
         for number in range(3):
             pending = side.handle(usual_frame(number, topic="synced"))
-            pending.on_ready = lambda pieces, topic_id=topic_id, answers=answers: answers.append(
+            pending.on_value = lambda pieces, topic_id=topic_id, answers=answers: answers.append(
                 b"".join(pieces).replace(topic_id, b"")
             )
         assert not answers
         if end == "too late":
             timers.fire()
         elif end == "deleted":
-            side.broker.delete_topic("synced")
+            side.broker.services.topics.delete("synced")
         elif end == "refused by the disk":
-            log = side.broker.replicas.find("synced", 0).log
-            side.broker.replicas.on_flush_failed(log, OSError(EIO, "input/output error"))
+            log = side.broker.services.replicas.find("synced", 0).log
+            side.broker.services.replicas.on_flush_failed(log, OSError(EIO, "input/output error"))
         while flushing.waiting:
             flushing.run()
             timers.fire(within_ms=50)
@@ -269,28 +272,31 @@ def refuse(file: File) -> None:
 
 
 def test_more_kinds_than_are_kept(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_lane, "_MOST_KNOWN", 3)
-    monkeypatch.setattr(produce_lane, "_MOST_LENGTHS", 2)
+    monkeypatch.setattr(produce_memory, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(produce_memory, "_MOST_LENGTHS", 2)
     for client_id in ("a", "b", "cc", "c", "ddd", "a", "a", "ddd", "ddd"):
         hold_beside(sides, usual_frame(7, client_id=client_id))
     hold_logs_beside(sides)
     assert sides[0].taken == 3, "the last three"
 
 
-def test_a_broker_that_may_not_write_any_more(sides: tuple[Side, Side]) -> None:
-    for is_read_only in (False, False, True, False):
-        for side in sides:
-            side.broker.is_read_only = is_read_only
-        hold_beside(sides, usual_frame(7))
-    hold_logs_beside(sides)
-    assert sides[0].taken == 2
+def test_a_broker_that_only_reads_remembers_nothing(sides: tuple[Side, Side]) -> None:
+    side, _ = sides
+    hold_beside(sides, usual_frame(0))
+    side.broker.close()
+    reader = Side(open_broker(side.broker.directory, ManualClock(NOW), is_read_only=True))
+    refusals = [reader.answer(usual_frame(7)) for _ in range(3)]
+    assert len(set(refusals)) == 1
+    assert not reader.broker.dispatcher._produce_memory._known
+    reader.broker.close()
+    side.broker._lock.acquire(0)  # for the fixture's end
 
 
 def test_a_topic_that_went_and_came_is_another(sides: tuple[Side, Side]) -> None:
     for number in range(3):
         hold_beside(sides, usual_frame(number))
     for side in sides:
-        side.broker.delete_topic("plain")
+        side.broker.services.topics.delete("plain")
     hold_beside(sides, usual_frame(3))
     for side in sides:
         add_topic(side.broker, "plain", partitions=2)

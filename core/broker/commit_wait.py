@@ -1,0 +1,88 @@
+"""An answer that may not be given before what it acknowledges is committed (`Partition.is_committed`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from core.broker.replica_manager import PERHAPS_KEPT, ReplicaManager
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+
+T = TypeVar("T")
+
+
+class Uncommitted(NamedTuple):
+    """Records below `offset` that are not committed yet; `refuse` puts into the answer why they never were."""
+
+    partition: Partition
+    offset: int
+    refuse: Callable[[ErrorCode], None]
+
+
+def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
+    """What the partition holds, if that may not be acknowledged before it is committed."""
+    end_offset = partition.log.log_end_offset
+    return [Uncommitted(partition, end_offset, refuse)] if partition.must_wait_for(end_offset) else []
+
+
+def when_committed(
+    replicas: ReplicaManager, waiting: Sequence[Uncommitted], answer: T, timeout_ms: int | None = None
+) -> T | Pending[T]:
+    """The answer if nothing must be waited for, else one that waits so long; without a timeout for as long as it
+    takes.
+    """
+    if not waiting:
+        return answer
+    wait = CommitWait(replicas, answer, waiting)
+    if wait.is_committed:
+        return wait.value_now()
+    wait.begin(timeout_ms)
+    return wait
+
+
+def error_of_uncommitted(code: ErrorCode) -> ErrorCode:
+    """What a producer is told of a batch that was appended and not committed, for that reason."""
+    return PERHAPS_KEPT if code is ErrorCode.KAFKA_STORAGE_ERROR else code
+
+
+class CommitWait(Pending[T]):
+    """Gives the answer when all the records are committed; those that are not when its time is up, or never will be,
+    are refused in it. Owned by the broker's task.
+    """
+
+    def __init__(self, replicas: ReplicaManager, answer: T, waiting: Sequence[Uncommitted]) -> None:
+        """`answer` is as it is if all goes well."""
+        self._replicas = replicas
+        self._answer = answer
+        self._waiting = waiting
+
+    def begin(self, timeout_ms: int | None) -> None:
+        for partition, _, _ in self._waiting:
+            partition.commit_waits[self] = None
+        if timeout_ms is not None:
+            self.limit(self._replicas.schedule, timeout_ms)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all is, as far as it ever will be."""
+        for partition, offset, _ in self._waiting:
+            if not partition.is_committed(offset) and partition.is_served:
+                return False
+        return True
+
+    def maybe_complete(self) -> None:
+        """A partition may have committed more, or is served no more."""
+        if not self.is_over and self.is_committed:
+            self.complete_now()
+
+    def value_now(self) -> T:
+        for partition, offset, refuse in self._waiting:
+            if not partition.is_committed(offset):
+                refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
+        return self._answer
+
+    def forget(self) -> None:
+        for partition, _, _ in self._waiting:
+            partition.commit_waits.pop(self, None)

@@ -1,0 +1,55 @@
+"""The settings in force: the broker's own, and those that the logs of a topic are kept by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.node_identity import NodeIdentity
+from core.cluster.controller import Controller
+from core.common.config_def import ConfigResourceType
+from core.log.log_config import LogConfig, stored_topic_values
+
+
+class Configs:
+    """Owned by the broker's task. What was set while the broker ran is in the metadata."""
+
+    def __init__(self, static: BrokerConfig, controller: Controller, node: NodeIdentity) -> None:
+        """`static` is what the broker was started with."""
+        self._controller = controller
+        self._node = node
+        self._on_change: list[Callable[[Iterable[str]], None]] = []
+        self.broker = static
+        self._take_dynamic()
+
+    def subscribe(self, on_change: Callable[[Iterable[str]], None]) -> None:
+        """Has `on_change` called with the names of the topics whose logs may have other settings now."""
+        self._on_change.append(on_change)
+
+    def of_topic(self, name: str) -> LogConfig:
+        """What the logs of that topic are kept by."""
+        values = self.broker.topic_defaults() | stored_topic_values(self._controller.image.topic_configs(name))
+        return LogConfig.from_values(values)
+
+    def set(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Sets keys of a resource, or with None removes them; `ConfigResource.alter` has checked them. Raises
+        KafkaError(POLICY_VIOLATION) if the broker only reads.
+        """
+        self._node.ensure_writable()
+        self._controller.set_configs(resource_type, name, changes)
+        if resource_type == ConfigResourceType.BROKER:
+            self._take_dynamic()
+            self._tell(self._controller.image.topics)
+        elif resource_type == ConfigResourceType.TOPIC:
+            self._tell([name])
+
+    def _tell(self, topics: Iterable[str]) -> None:
+        for on_change in self._on_change:
+            on_change(topics)
+
+    def _take_dynamic(self) -> None:
+        configs = self._controller.image.configs
+        self.broker = self.broker.with_dynamic(
+            configs.get((ConfigResourceType.BROKER, ""), {}),
+            configs.get((ConfigResourceType.BROKER, str(self._node.node_id)), {}),
+        )

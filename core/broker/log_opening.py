@@ -1,0 +1,176 @@
+"""Opens the logs of a data directory: at the start, or when somebody asks for one that was left for later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from core.broker.configs import Configs
+from core.broker.late_checks import LateChecks
+from core.broker.node_identity import NodeIdentity
+from core.broker.readers_doubts import Doubts, ReadersDoubts
+from core.broker.recovered_flush import RecoveredFlush
+from core.broker.replica_manager import ReplicaManager
+from core.cluster.controller import Controller
+from core.cluster.found_topics import find_topics
+from core.common.errors import PlogError
+from core.common.filesystem import FileSystem
+from core.common.shadow_filesystem import link_tree
+from core.common.topic_partition import TopicPartition
+from core.log.directory_lock import find_lock_holder
+from core.log.file_names import partition_directory_name
+from core.log.log_config import LogConfig
+from core.log.log_loader import LoadedLog
+from core.log.log_manager import LogManager
+
+_log = logging.getLogger("plog.broker")
+
+
+class LogOpening:
+    """Owned by the broker's task, but for `load`."""
+
+    def __init__(
+        self,
+        *,
+        node: NodeIdentity,
+        configs: Configs,
+        controller: Controller,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        late_checks: LateChecks,
+        doubts: ReadersDoubts,
+        recovered_flush: RecoveredFlush,
+        filesystem: FileSystem,
+        unreadable: list[Path],
+    ) -> None:
+        """`unreadable` are the files that a broker which only reads passed over."""
+        self._node = node
+        self._configs = configs
+        self._controller = controller
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._late_checks = late_checks
+        self._doubts = doubts
+        self._recovered_flush = recovered_flush
+        self._filesystem = filesystem
+        self._unreadable = unreadable
+        self._found: dict[TopicPartition, Doubts] = {}  # of a log that was just read
+        self.has_adopted = False
+        """Whether there were folders without metadata."""
+
+    # --- at the start
+
+    def find_known(self, *, lacks_metadata: bool) -> Mapping[TopicPartition, Path]:
+        """The folders of the topics that the metadata know of. Those of others are taken up if there are no metadata,
+        or if `lacks_metadata` says that some are lost; else they are set aside.
+        """
+        is_new = not self._controller.image.has_known_topics
+        if is_new:
+            self._adopt(self._log_manager.find_partitions())
+        elif lacks_metadata:
+            folders = self._log_manager.find_partitions()
+            known_topics = self._controller.image.topics
+            self._adopt({tp: path for tp, path in folders.items() if tp.topic not in known_topics})
+        topic_ids = {
+            TopicPartition(topic.name, number): topic.topic_id
+            for topic in self._controller.image.topics.values()
+            for number, registration in topic.partitions.items()
+            if self._node.node_id in registration.replicas
+        }
+        if topic_ids and not is_new:
+            return self._log_manager.set_aside_strays(topic_ids)
+        known = self._log_manager.known(topic_ids)
+        for partition, path in self._log_manager.find_partitions().items():
+            if partition not in known:
+                _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
+        return known
+
+    def _adopt(self, folders: Mapping[TopicPartition, Path]) -> None:
+        """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
+
+        What their configuration was is not known: nothing is deleted or compacted until somebody says so.
+        """
+        self.has_adopted = bool(folders)
+        found = find_topics(folders, goes_by_name=self._node.is_read_only)
+        self._log_manager.note_unknown_recovery_points(folders)
+        self._controller.adopt_topics(found)
+        for topic, partitions in found.items() if not self._node.is_read_only else ():
+            _log.warning(
+                "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "
+                "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",
+                topic.name,
+                len(partitions),
+                topic.name,
+            )
+
+    def open_all(self, folders: Mapping[TopicPartition, Path]) -> None:
+        """Opens the logs in those folders."""
+        opened = self._log_manager.open_existing(folders, self._configs.of_topic)
+        self._raise_leader_epochs(opened)
+        evidence = self._log_manager.read_evidence()
+        for loaded in opened:
+            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._node.is_read_only else None)
+        if not self._log_manager.unloaded:
+            self._log_manager.forget_clean_shutdown()
+
+    def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
+        """Of logs that were cut, and of those that know of later epochs than the metadata."""
+        was_cut = [loaded.log.partition for loaded in opened if loaded.was_cut]
+        if was_cut:
+            self._controller.start_new_leader_epochs(was_cut)
+        for log in (loaded.log for loaded in opened):
+            registration = self._controller.image.topics[log.partition.topic].partitions[log.partition.partition]
+            if log.leader_epochs.latest_epoch > registration.leader_epoch:
+                self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
+
+    def _note_doubts(self, loaded: LoadedLog, doubts: Doubts | None) -> None:
+        """What was found by who only reads, None of a log that is owned."""
+        if doubts is None:
+            self._doubts.note_unexplained(loaded.log, loaded.unexplained or ())
+        else:
+            self._doubts.note(loaded.log, doubts, self._unreadable)
+
+    # --- later
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Reads the partition's log, with that file system; in any thread. Raises OSError and CorruptRecordError if
+        that can't be. `end_load` comes then.
+        """
+        if self._node.is_read_only and find_lock_holder(self._node.directory) is not None:
+            self._link_again(partition)
+        loaded = self._log_manager.load(partition, config, filesystem)
+        if self._node.is_read_only:
+            self._found[partition] = self._doubts.find(loaded, self._log_manager.read_evidence())
+        return loaded
+
+    def _link_again(self, partition: TopicPartition) -> None:
+        """The folder as it is now: whoever writes there made and deleted segments since the start. OSError if it can't
+        be read.
+        """
+        name = partition_directory_name(partition)
+        shadow = self._log_manager.directory / name
+        if shadow.is_symlink():
+            return
+        self._filesystem.remove_tree(shadow)
+        shadow.mkdir()
+        link_tree(
+            self._node.directory / name,
+            shadow,
+            on_unreadable=lambda _error, path: self._unreadable.append(path),
+            depth=0,
+        )
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
+        """Serves the partition, unless it could not be read or is there no more."""
+        found_doubts = self._found.pop(partition, None)
+        loaded = self._log_manager.end_load(partition, found)
+        if loaded is None:
+            return
+        self._note_doubts(loaded, found_doubts)
+        self._raise_leader_epochs([loaded])
+        topic = self._controller.image.topics[partition.topic]
+        loaded.log.configure(self._configs.of_topic(topic.name))
+        self._replicas.serve_loaded(loaded.log, topic.partitions[partition.partition], topic.topic_id)
+        self._late_checks.add(loaded.log)
+        self._recovered_flush.begin([loaded.log])

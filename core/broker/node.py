@@ -1,0 +1,390 @@
+"""A node: opens a data directory for serving, wires the services together that serve it, and closes it.
+
+`SocketServer` puts it on the network; commands that work without a server call its dispatcher directly. Either way
+there is one door to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.cleaning import Cleaning
+from core.broker.configs import Configs
+from core.broker.fetch_session import FetchSessionCache
+from core.broker.file_deletion import FileDeletion
+from core.broker.group_log import GroupLog
+from core.broker.housekeeping import Housekeeping
+from core.broker.late_checks import LateChecks
+from core.broker.late_loads import LateLoads
+from core.broker.log_opening import LogOpening
+from core.broker.log_services import LogServices
+from core.broker.node_identity import NodeIdentity
+from core.broker.producer_ids import ProducerIds
+from core.broker.readers_doubts import ReadersDoubts
+from core.broker.recovered_flush import RecoveredFlush
+from core.broker.replica_manager import ReplicaManager
+from core.broker.request_dispatcher import SERVED_APIS, RequestDispatcher
+from core.broker.runtime import ImmediateRuntime, Runtime
+from core.broker.scrubber import Scrubber
+from core.broker.services import Services
+from core.broker.stepped_answer import SteppedAnswers
+from core.broker.topics import Topics
+from core.broker.transaction_log import TransactionLog
+from core.cluster.controller import Controller
+from core.cluster.metadata_image import MetadataImage
+from core.cluster.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.single_broker import find_node_id
+from core.common.bad_sectors import unreadable_error
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
+from core.common.filesystem import FileSystem, access_error
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
+from core.common.steps import finish
+from core.common.topic_partition import random_uuid, uuid_text
+from core.common.users_paths import UsersPaths
+from core.compaction.cleaner_process import CleanerProcess
+from core.log.directory_lock import DirectoryLock, find_lock_holder
+from core.log.file_names import LOCK, META_PROPERTIES, holds_segments, parse_offset_file_name
+from core.log.log_loader import LogSettings
+from core.log.log_manager import LogManager, find_partitions
+from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from core.protocol.schema.metadata_records import BrokerEndpoint
+
+_log = logging.getLogger("plog.broker")
+
+_PLAINTEXT = 0
+
+
+class Node:
+    """Owned by one task from its construction, which opens the directory, to `close`.
+
+    `services` is what handlers get; `dispatcher` answers requests; `housekeeping` is to be stepped now and then.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: BrokerConfig,
+        *,
+        runtime: Runtime | None = None,
+        filesystem: FileSystem | None = None,
+        lock_timeout_s: float = 0.0,
+        is_read_only: bool = False,
+        loads_late: bool = False,
+        check_metadata: Callable[[MetadataImage], None] | None = None,
+    ) -> None:
+        """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done.
+
+        Without a `runtime` all work is done at once. `check_metadata` sees the metadata before anything is changed or
+        served; what it raises is raised here. With `loads_late` logs that have to be read are read when somebody asks
+        for them, and indexes checked when they are used: not if all that is wrong is to be told before anything else
+        is done.
+        """
+        self.directory = directory
+        self.is_read_only = is_read_only
+        self._runtime = runtime or ImmediateRuntime()
+        self._check_metadata = check_metadata
+        self._loads_late = loads_late
+        self._shadow = temporary_shadow(directory, "plog-read-only-") if is_read_only else None
+        self._log_directory = Path(self._shadow.name) if self._shadow else directory
+        self._users_paths = UsersPaths(self._log_directory, directory)
+        self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
+        self._lock = DirectoryLock(self._log_directory)
+        self._unreadable: list[Path] = []
+        self._prepare_directory()
+        self._lock.acquire(lock_timeout_s)
+        try:
+            self._open(config)
+        except OSError as error:
+            self._release()
+            failure = access_error(error, error.filename or self.directory, "open")
+            self._users_paths.rename(failure)
+            raise failure from error
+        except KafkaError as error:  # of the metadata log
+            self._release()
+            raise AccessError(self._users_paths.text(str(error)), where=str(self.directory)) from error
+        except PlogError as error:
+            self._release()
+            self._users_paths.rename(error)
+            raise
+        except BaseException:
+            self._release()
+            raise
+
+    # --- the directory
+
+    def _prepare_directory(self) -> None:
+        """Makes the directory, or the shadow of it that a broker which only reads works in."""
+        try:
+            if self.is_read_only:
+                self._users_paths.start()
+                link_tree(
+                    self.directory,
+                    self._log_directory,
+                    is_left_out=lambda name: name == LOCK,
+                    on_unreadable=self._pass_over,
+                )
+            else:
+                self._ensure_no_partition()
+                self._filesystem.make_directory(self.directory)
+        except OSError as error:
+            self._release()
+            raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error
+
+    def _pass_over(self, error: OSError, path: Path) -> None:
+        """Notes what the shadow can't have."""
+        if not path.is_dir() or parse_offset_file_name(path.name) is not None:
+            _log.warning("%s; it is passed over", unreadable_error(error, path))
+            self._unreadable.append(path)
+
+    def _ensure_no_partition(self) -> None:
+        """Raises AccessError for a partition's folder, as a data directory would be made within another one."""
+        directory = self.directory
+        if directory.is_dir() and holds_segments(directory) and not (directory / META_PROPERTIES).exists():
+            raise AccessError(
+                f"{directory} is a partition's folder, not a data directory",
+                where=str(directory),
+                hint=f"--data-dir {directory.absolute().parent}",
+            )
+
+    def _identify(self, config: BrokerConfig) -> MetaProperties:
+        """Whose directory it is; one that does not say so is told. Raises AccessError if it is another node's."""
+        meta = self._read_meta_properties()
+        if meta is None:
+            meta = MetaProperties(uuid_text(random_uuid()), self._find_node_id(config), random_uuid())
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        elif meta.version == 0:  # ZooKeeper's: without the directory's id
+            meta = replace(meta, version=1)
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        if config.is_node_id_given and meta.node_id != config.node_id:
+            raise AccessError(
+                f"{self.directory} belongs to node {meta.node_id}, node.id is {config.node_id}",
+                where=str(self.directory),
+                hint=f"leave node.id out, or set it to {meta.node_id}",
+            )
+        return meta
+
+    def _read_meta_properties(self) -> MetaProperties | None:
+        """None if the directory has none. Who only reads needs nothing of the file, and a damaged one does not keep
+        readers from the records.
+        """
+        try:
+            return read_meta_properties(self._log_directory)
+        except CorruptRecordError as error:
+            if not self.is_read_only:
+                error.hint = (
+                    "restore it from a copy, or move it away: the next start makes another, with a new cluster id; "
+                    "plog serve --read-only does without it"
+                )
+                raise
+            _log.warning("%s; what is there is read without it", error)
+            return None
+
+    def _find_node_id(self, config: BrokerConfig) -> int:
+        """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
+        if config.is_node_id_given:
+            return config.node_id
+        image = read_metadata_image(self._log_directory)
+        return find_node_id(image, find_partitions(self._log_directory), config.node_id)
+
+    def _open_metadata_log(self, node_id: int) -> MetadataLog:
+        try:
+            return MetadataLog(
+                self._log_directory,
+                node_id,
+                self._runtime.clock,
+                self._filesystem,
+                is_read_only=self.is_read_only,
+            )
+        except CorruptRecordError as error:
+            if error.hint is None:
+                error.hint = (
+                    f"plog recover {self.directory} shows what of the metadata can be kept; "
+                    "plog serve --read-only serves the records as they are"
+                )
+            raise
+
+    # --- the services
+
+    def _open(self, config: BrokerConfig) -> None:
+        """Makes the services, from the metadata up, and opens the logs."""
+        runtime = self._runtime
+        meta = self._identify(config)
+        metadata_log = self._open_metadata_log(meta.node_id)
+        if self._check_metadata is not None:
+            self._check_metadata(metadata_log.image)
+        controller = Controller(metadata_log, meta.node_id, meta.directory_id)
+        node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
+        configs = Configs(config, controller, node)
+        log_manager = self._make_log_manager(configs.broker)
+        replicas = ReplicaManager(log_manager, runtime)
+        scrubber = Scrubber(
+            lambda: list(log_manager.logs.values()),
+            lambda log: replicas.notify([log.partition]),
+            runtime.run_in_background,
+            runtime.clock,
+            bytes_per_second=configs.broker.integer("plog.scrub.bytes.per.second"),
+            interval_ms=configs.broker.integer("plog.scrub.interval.ms"),
+        )
+        replicas.on_damage = scrubber.examine
+        doubts = ReadersDoubts(log_manager, replicas, self.directory)
+        late_checks = LateChecks(
+            log_manager.logs.values,
+            runtime.schedule,
+            runtime.run_in_background,
+            None if self.is_read_only else doubts.note_unexplained,
+        )
+        deletion = FileDeletion(log_manager, runtime)
+        cleaning = Cleaning(
+            runtime=runtime,
+            node=node,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=replicas,
+            scrubber=scrubber,
+            deletion=deletion,
+            filesystem=self._filesystem,
+            make_process=lambda: CleanerProcess(lambda: [self._lock.descriptor]),
+        )
+        recovered_flush = RecoveredFlush(log_manager, replicas, runtime, is_read_only=self.is_read_only)
+        opening = LogOpening(
+            node=node,
+            configs=configs,
+            controller=controller,
+            log_manager=log_manager,
+            replicas=replicas,
+            late_checks=late_checks,
+            doubts=doubts,
+            recovered_flush=recovered_flush,
+            filesystem=self._filesystem,
+            unreadable=self._unreadable,
+        )
+        late_loads = LateLoads(
+            runtime=runtime,
+            node=node,
+            configs=configs,
+            controller=controller,
+            log_manager=log_manager,
+            replicas=replicas,
+            opening=opening,
+            filesystem=self._filesystem,
+        )
+        replicas.on_unloaded = late_loads.ask
+        topics = Topics(
+            runtime=runtime,
+            node=node,
+            configs=configs,
+            controller=controller,
+            log_manager=log_manager,
+            replicas=replicas,
+            deletion=deletion,
+        )
+        topics.subscribe(cleaning.on_topic_deleted)
+        controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.rack)
+        folders = opening.find_known(lacks_metadata=metadata_log.lacks_records)
+        if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
+            log_manager.leave_unloaded(folders)
+            folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
+        opening.open_all(folders)
+        for topic in controller.image.topics.values():
+            finish(topics.serve(topic))
+        below = LogServices(
+            runtime=runtime,
+            node=node,
+            configs=configs,
+            controller=controller,
+            log_manager=log_manager,
+            replicas=replicas,
+            late_loads=late_loads,
+            topics=topics,
+        )
+        producer_ids = ProducerIds(
+            node=node,
+            controller=controller,
+            log_manager=log_manager,
+            replicas=replicas,
+            has_adopted=opening.has_adopted,
+        )
+        group_log = GroupLog(below)
+        self.services = Services(
+            **vars(below),
+            group_log=group_log,
+            transaction_log=TransactionLog(below, producer_ids, group_log),
+            fetch_sessions=FetchSessionCache(
+                configs.broker.integer("max.incremental.fetch.session.cache.slots"), runtime.clock
+            ),
+            late_checks=late_checks,
+            stepped_answers=SteppedAnswers(runtime),
+            served_apis=SERVED_APIS,
+        )
+        self.dispatcher = RequestDispatcher(self.services)
+        self.housekeeping = Housekeeping(self.services, cleaning, scrubber, deletion)
+        self.cleaning = cleaning
+        self.scrubber = scrubber
+        self._deletion = deletion
+        self._recovered_flush = recovered_flush
+
+    def _make_log_manager(self, config: BrokerConfig) -> LogManager:
+        settings = LogSettings(
+            self._runtime.clock,
+            self._filesystem,
+            config.integer("producer.id.expiration.ms"),
+            is_read_only=self.is_read_only,
+            keeps_cut_bytes=not self.is_read_only,
+            checks_late=self._loads_late,
+        )
+        return LogManager(
+            self._log_directory,
+            settings,
+            origin=self.directory,
+            is_beside_writer=lambda: self.is_read_only and find_lock_holder(self.directory) is not None,
+        )
+
+    def _registered_endpoints(self, config: BrokerConfig) -> Sequence[BrokerEndpoint]:
+        endpoint = config.advertised_listener or config.listener or Endpoint("localhost", 0)
+        return [BrokerEndpoint("PLAINTEXT", endpoint.host or "localhost", endpoint.port, _PLAINTEXT)]
+
+    # --- on the network
+
+    def begin_serving(self, endpoint: Endpoint) -> None:
+        """The broker listens there now. Other processes that want the directory are told so, and what a start leaves
+        for later is begun.
+        """
+        self.services.node.endpoint = endpoint
+        reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
+        self._lock.announce(str(reachable))
+        self._recovered_flush.begin(self.services.log_manager.logs.values())
+        self._deletion.delete_leftovers()
+        self.services.late_checks.begin()
+        self.services.late_loads.begin()
+        self.services.group_log.load_all()
+        self.services.transaction_log.load_all()
+
+    def retire(self) -> None:
+        """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
+        with contextlib.suppress(OSError):  # of a full disk; they can't connect then
+            self._lock.announce("")
+
+    # --- closing
+
+    def close(self, *, threads: int = 1) -> None:
+        """A clean stop; the directory is free for others then. `threads` close logs at once."""
+        services = self.services
+        services.stepped_answers.finish_owed()
+        self.cleaning.cleaner.close()
+        try:
+            services.log_manager.close(services.controller.broker_epoch, threads=threads)
+            services.controller.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.release()
+        if self._shadow is not None:
+            self._users_paths.stop()
+            self._shadow.cleanup()

@@ -1,0 +1,42 @@
+"""Which node of which cluster the broker is, where clients reach it, and whether it may write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+
+
+class NodeIdentity:
+    """Owned by the broker's task."""
+
+    def __init__(self, directory: Path, cluster_id: str, node_id: int, *, is_read_only: bool) -> None:
+        """`directory` is the user's, also if a broker that only reads works in a shadow of it."""
+        self.directory = directory
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.is_read_only = is_read_only
+        self.endpoint: Endpoint | None = None
+        """Where the broker listens, once it does."""
+
+    def ensure_writable(self) -> None:
+        """Raises KafkaError(POLICY_VIOLATION) if the broker only reads."""
+        if self.is_read_only:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"this broker was started with --read-only: {self.directory} is not written to",
+            )
+
+    def advertised_endpoint(self, advertised: Endpoint | None, local_host: str) -> Endpoint:
+        """What a client is told to connect to: `advertised`, which is configured, else where the broker listens; for a
+        listener on all addresses, `local_host`, the one that the client reached.
+        """
+        if advertised is not None and not advertised.is_wildcard:
+            port = advertised.port or (self.endpoint.port if self.endpoint else 0)
+            return Endpoint(advertised.host, port)
+        endpoint = self.endpoint or Endpoint("localhost", 0)
+        if not endpoint.is_wildcard:
+            return endpoint
+        return Endpoint(local_host or "localhost", endpoint.port)

@@ -1,0 +1,33 @@
+"""What a handler's module says of itself: which API it serves, how, and what a request needs to be allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from core.broker.request_context import RequestContext
+from core.broker.services import Services
+from core.common.pending import Pending
+from core.protocol.api import Api
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+
+class Needs(Enum):
+    """What an authorizer has to grant before a request is handled. There is no authorizer yet."""
+
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi(Generic[Req, Res]):
+    """A row of the dispatcher's table; immutable."""
+
+    api: Api[Req, Res]
+    handle: Callable[[Services, Req, RequestContext], Res | Pending[Res] | Pending[Res | None] | None]
+    """Gives the answer, now or later; None if there is none, as to a Produce with acks=0."""
+
+    needs: Needs

@@ -1,0 +1,151 @@
+"""A value that comes once, now or later, and timers for those that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+Schedule = Callable[[int, Callable[[], None]], TimerHandle]
+"""Calls the function after so many ms, in the task of who asks, unless the handle is cancelled before."""
+
+
+class Pending(Generic[T]):
+    """A value, or an error that nobody foresaw, that is given once; owned by one task.
+
+    Whoever waits sets `on_value`, and `on_failure` for the error. One of the two is called, once, unless `cancel` comes
+    first. Who does not want to wait any longer calls `complete_now`.
+
+    Whoever gives calls `complete_with`, `fail`, or `follow`: the first call counts. A subclass says in `value_now` what
+    the value is if it is asked for at once, and in `forget` how to end what it watches.
+    """
+
+    on_value: Callable[[T], None] | None = None
+    on_failure: Callable[[Exception], None] | None = None
+    value: T | None = None
+    """The value, once it was given."""
+    is_over = False
+    """Whether it was given, has failed, or was cancelled."""
+    _timer: TimerHandle | None = None
+    _followed: Pending[Any] | None = None
+
+    # --- for whoever waits
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there is work left for it, which holds the request, and not just something to be waited for."""
+        return self._followed is not None and self._followed.is_at_work
+
+    def complete_now(self) -> None:
+        """Gives the value as it is now, unless it was given."""
+        if self._followed is not None:
+            self._followed.complete_now()
+        elif not self.is_over:
+            self.complete_with(self.value_now())
+
+    def cancel(self) -> None:
+        """Nobody waits any more: neither `on_value` nor `on_failure` is called."""
+        self._end()
+        if self._followed is not None:
+            self._followed.cancel()
+
+    def map(self, function: Callable[[T], U]) -> Pending[U]:
+        """What `function` makes of the value."""
+        return _Mapped(self, function)
+
+    def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
+        """What `work` answers, which may have to wait itself. It is done when the value is there, and not at all if
+        that is cancelled first; until then it counts as work that holds the request.
+        """
+        return _Then(self, work)
+
+    # --- for whoever gives
+
+    def complete_with(self, value: T) -> None:
+        if not self.is_over:
+            self.value = value
+            on_value = self.on_value
+            self._end()
+            if on_value is not None:
+                on_value(value)
+
+    def fail(self, error: Exception) -> None:
+        """There will be no value. The error is raised here if nobody waits for it."""
+        if not self.is_over:
+            on_failure = self.on_failure
+            self._end()
+            if on_failure is None:
+                raise error
+            on_failure(error)
+
+    def follow(self, other: T | Pending[T]) -> None:
+        """Gives what `other` is, or comes to."""
+        if isinstance(other, Pending):
+            self._followed = other
+            other.on_value, other.on_failure = self.complete_with, self.fail
+        else:
+            self.complete_with(other)
+
+    def limit(self, schedule: Schedule, delay_ms: int) -> None:
+        """Completes after that time with what there is then."""
+        self._timer = schedule(delay_ms, self.complete_now)
+
+    def stop_waiting(self) -> None:
+        """Ends the time limit, and what it watches."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.forget()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.stop_waiting()
+        self.on_value = self.on_failure = None  # they hold this: no work for the collector of cycles
+
+    # --- for subclasses
+
+    def value_now(self) -> T:
+        """The value, if it can't be waited for any longer."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Ends what it watches."""
+
+
+class _Mapped(Pending[U]):
+    """Owned by the task of its source."""
+
+    def __init__(self, source: Pending[Any], function: Callable[[Any], U]) -> None:
+        self._function = function
+        self._followed = source
+        source.on_value, source.on_failure = self._take, self.fail
+
+    def _take(self, value: Any) -> None:
+        if not self.is_over:
+            self.complete_with(self._function(value))
+
+
+class _Then(Pending[U]):
+    """Owned by the task of its source."""
+
+    def __init__(self, source: Pending[Any], work: Callable[[Any], U | Pending[U]]) -> None:
+        self._work = work
+        self._is_done = False
+        self._followed = source
+        source.on_value, source.on_failure = self._take, self.fail
+
+    @property
+    def is_at_work(self) -> bool:
+        return not self._is_done or super().is_at_work
+
+    def _take(self, value: Any) -> None:
+        self._is_done = True
+        self._followed = None
+        self.follow(self._work(value))
