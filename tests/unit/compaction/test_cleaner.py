@@ -146,6 +146,9 @@ def test_aborted_records_go_at_once_and_their_marker_with_its_horizon(tmp_path: 
     assert [b.delete_horizon_ms for b in batches(log)] == [None, NOW + 1000, None, None]
     assert not log.segments.first.transaction_index.entries()
     log.producers.producers.clear()
+    log = clean(log, 0, NOW + 999)
+    assert [b.base_offset for b in batches(log)] == [0, 2, 3, 4]
+    log.producers.producers.clear()
     log = clean(log, 0, NOW + 1000)
     assert [b.base_offset for b in batches(log)] == [0, 3, 4]
 

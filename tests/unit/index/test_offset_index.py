@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.offset_index import OffsetIndex, OffsetPosition
+from tests.support.disk import RecordingFileSystem, unsynced
 
 BASE = 1000
 ENTRIES = [(1004, 61), (1005, 4096), (1099, 70000)]
@@ -29,6 +30,24 @@ def index(path: Path) -> OffsetIndex:
     for offset, position in ENTRIES:
         index.append(offset, position)
     return index
+
+
+def test_what_was_written_is_on_the_disk_after_a_sync(path: Path) -> None:
+    """New entries, and the end of a file that was cut."""
+    disk = RecordingFileSystem()
+    index = OffsetIndex(path, BASE, 1 << 20, disk)
+    for offset, position in ENTRIES:
+        index.append(offset, position)
+    for change in (index.seal, lambda: index.truncate_to(ENTRIES[1][0])):
+        change()
+        assert _unsynced_changes(disk)
+        index.sync()
+        assert not _unsynced_changes(disk)
+
+
+def _unsynced_changes(disk: RecordingFileSystem) -> list[str]:
+    kinds = [disk.operations[number].kind for number in unsynced(disk.operations)]
+    return [kind for kind in kinds if kind in ("write", "truncate")]
 
 
 def test_the_bytes_of_an_entry(index: OffsetIndex, path: Path) -> None:
