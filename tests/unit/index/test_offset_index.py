@@ -45,6 +45,14 @@ def test_what_was_written_is_on_the_disk_after_a_sync(path: Path) -> None:
         assert not _unsynced_changes(disk)
 
 
+@pytest.mark.parametrize("entries", range(6))
+@pytest.mark.parametrize("zeros", range(6))
+def test_zeros_after_the_last_entry_are_none(path: Path, entries: int, zeros: int) -> None:
+    data = b"".join(OffsetIndex.ENTRY.pack(1 + number, 100 * number) for number in range(entries))
+    path.write_bytes(data + bytes(zeros * OffsetIndex.ENTRY.size))
+    assert len(offset_index(path)) == entries
+
+
 def test_a_kill_leaves_no_old_entries_after_the_new_ones(path: Path) -> None:
     """Of an index that is made again: bisection would meet offsets that fall."""
     disk = RecordingFileSystem()
