@@ -47,9 +47,11 @@ def test_a_client_id_may_be_any_bytes(version: int) -> None:
         Endpoint(METADATA, version).decode_request(memoryview(frame[4:].replace(b"flights", b"fli\xffhts")))
 
 
-def test_a_request_without_room_for_its_header_is_malformed() -> None:
+@pytest.mark.parametrize("size", range(8))
+def test_a_request_without_room_for_its_header_is_malformed(size: int) -> None:
     with pytest.raises(MalformedMessageError, match="no room"):
-        read_request_start(memoryview(b"\0\0\0"))
+        read_request_start(memoryview(bytes(size)))
+    assert read_request_start(memoryview(bytes(8))) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("version", range(5))
