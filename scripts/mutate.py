@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.support.mutants import ROOT, Mutant, areas, read_mutants
 
 _EXAMPLES = """examples:
-  scripts/mutate                    all areas, about ten minutes
+  scripts/mutate                    all areas, about a quarter of an hour
   scripts/mutate log index          these two
   scripts/mutate log -k retention   those whose sentence or file has that word
   scripts/mutate --list             only name them

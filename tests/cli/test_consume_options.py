@@ -91,6 +91,12 @@ def test_a_merge_is_in_order_of_time(where: list[str]) -> None:
     assert numbers(odd) == list(range(1, 300, 2))
 
 
+def test_more_than_there_is_from_the_end_is_all_and_nothing_is_said(where: list[str]) -> None:
+    done = call_plog("consume", "a", "--from", "-1000", "--partition", "0", *where)
+    assert (done.returncode, len(numbers(done.stdout))) == (0, 100)
+    assert b"warning" not in done.stderr
+
+
 def test_places_by_partition(where: list[str]) -> None:
     options = ["--from", "0=-1,2=98", "--from", "0=-1,2=98,95", "--until", "0=end,97", "--format", r"%p %o\n"]
     printed = ok("consume", "a", *options[2:], *where).split(b"\n")[:-1]

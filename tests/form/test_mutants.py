@@ -21,7 +21,8 @@ def test_a_mutants_line_occurs_in_its_file_once(mutant: Mutant) -> None:
 @pytest.mark.parametrize("test", sorted({test for mutant in MUTANTS for test in mutant.tests}))
 def test_the_tests_that_should_notice_are_there(test: str) -> None:
     path, *names = test.partition("[")[0].split("::")
-    text = (ROOT / path).read_text()
+    assert (ROOT / path).exists()
+    text = (ROOT / path).read_text() if names else ""
     assert all(f"def {name}(" in text or f"class {name}" in text for name in names)
 
 

@@ -90,6 +90,20 @@ def test_where_logs_part_ways(broker: SteeredNode) -> None:
     assert (data.error_code, data.diverging_epoch.epoch) == (0, -1)
 
 
+def test_below_the_log_start_a_fetcher_is_told_of_that_and_not_where_logs_part(broker: SteeredNode) -> None:
+    """There is nothing to go back to."""
+    add_topic(broker)
+    produce_values(broker, *[b"a"] * 10)
+    log = broker.services.replicas.find("t", 0).log
+    log.leader_epochs.assign(2, 10)
+    log.increment_log_start_offset(5)
+    for offset, code, end_offset in ((4, ErrorCode.OFFSET_OUT_OF_RANGE, -1), (5, 0, 10)):
+        request = fetch_request(offset)
+        request.topics[0].partitions[0].last_fetched_epoch = 1
+        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+        assert (data.error_code, data.diverging_epoch.end_offset) == (code, end_offset)
+
+
 def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broker: SteeredNode) -> None:
     """As Kafka 4.3.1 answers: divergence goes before range, but for what is below the log's start."""
     add_topic(broker)

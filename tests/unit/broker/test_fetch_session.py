@@ -89,6 +89,46 @@ def test_only_what_changed_is_told(broker: SteeredNode) -> None:
     assert told(client.fetch({("t", 2): 1})) == []
 
 
+def test_records_that_were_deleted_are_news(broker: SteeredNode) -> None:
+    """A consumer takes where the log starts from the answer."""
+    add_topic(broker)
+    produce_values(broker, b"a", b"b")
+    client = Client(broker)
+    client.fetch({("t", 0): 2})
+    assert client.fetch({}).responses == []
+    broker.services.replicas.find("t", 0).log.increment_log_start_offset(1)
+    (topic,) = client.fetch({}).responses
+    assert [data.log_start_offset for data in topic.partitions] == [1]
+    assert client.fetch({}).responses == []
+
+
+def test_a_request_that_was_answered_is_not_answered_again(broker: SteeredNode) -> None:
+    """Nor is one that comes too early: what its client knows is not what the session takes it to know."""
+    add_topic(broker)
+    client = Client(broker)
+    client.fetch({("t", 0): 0})
+    client.fetch({})
+    for wrong in (client.epoch - 1, client.epoch + 1):
+        request = client.request({})
+        request.session_epoch = wrong
+        answer = ask(broker, FETCH, request, PRODUCE_BY_NAME)
+        assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert told(client.fetch({})) == []
+
+
+def test_a_sessions_epoch_goes_on_at_1_after_the_largest(broker: SteeredNode) -> None:
+    add_topic(broker)
+    cache = broker.services.fetch_sessions
+    client = Client(broker)
+    client.fetch({("t", 0): 0})
+    (session,) = cache._sessions.values()
+    session.epoch = (1 << 31) - 2
+    client.epoch = (1 << 31) - 1
+    assert told(client.fetch({})) == []
+    client.epoch = 1
+    assert told(client.fetch({})) == []
+
+
 def test_partitions_come_and_go(broker: SteeredNode) -> None:
     add_topic(broker, partitions=2)
     client = Client(broker)

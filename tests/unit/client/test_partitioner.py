@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.client.partitioner import murmur2, murmur2_columns, partition_of_key
+from core.client.partitioner import PARTITIONERS, murmur2, murmur2_columns, partition_of_key
 from core.records.byte_strings import ByteStrings
 
 
@@ -23,6 +23,16 @@ def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
     """Values of Kafka's own test (org.apache.kafka.common.utils.UtilsTest)."""
     assert murmur2(key) == hash_ & 0xFFFFFFFF
     assert partition_of_key(key, 7) == (hash_ & 0x7FFFFFFF) % 7
+
+
+@pytest.mark.parametrize(
+    ("name", "is_hashed"), [("murmur2", True), ("fnv1a_random", True), ("crc32", True), ("consistent_random", False)]
+)
+def test_an_empty_key_is_a_key_but_for_librdkafkas_default(name: str, is_hashed: bool) -> None:
+    """All records of a key are in one partition; without one they spread."""
+    keys, values = ByteStrings.of_list([b""] * 200), ByteStrings.of_list([b"v" * 100] * 200)
+    partitions = set(PARTITIONERS[name](5, 1000).assign(keys, values).tolist())
+    assert (len(partitions) == 1) == is_hashed
 
 
 @given(st.lists(st.binary(max_size=20)))

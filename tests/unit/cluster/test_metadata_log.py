@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -25,6 +26,7 @@ from core.protocol.schema.metadata_records import (
 from core.records.control_record import ControlRecordType
 from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import AskingFileSystem
+from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, FullDisk
 
 TOPIC = 2
@@ -223,6 +225,30 @@ def test_a_long_log_becomes_a_snapshot_at_a_clean_stop(tmp_path: Path, monkeypat
     again.close()
     assert len(list(folder.glob("*.checkpoint"))) == 1, "the newer one stands for both"
     assert names(open_log(tmp_path)) == names(log) | {"after"}
+
+
+def test_a_kill_or_a_power_cut_while_a_snapshot_is_written_loses_no_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log goes when what it says is on the disk elsewhere."""
+    monkeypatch.setattr(metadata_log_module, "_SNAPSHOT_AFTER_BYTES", 0)
+    disk = RecordingFileSystem()
+    log = open_log(tmp_path / "data", disk)
+    log.append(topic("a"))
+    log.append(topic("b"))
+    begun, random = len(disk.operations), Random(5)
+    log.close()
+    left = 0
+    for end in range(begun, len(disk.operations) + 1):
+        operations = disk.operations[:end]
+        cut = crash_states(tmp_path / "data", operations, random, subsets_up_to=3, samples=3)
+        for state in (disk_after(tmp_path / "data", operations), *cut):
+            left += 1
+            folder = tmp_path / str(left)
+            folder.mkdir()
+            state.write_to(folder)
+            assert names(open_log(folder)) == {"a", "b"}
+    assert left > 50
 
 
 def test_a_damaged_snapshot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

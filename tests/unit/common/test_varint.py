@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +53,11 @@ def test_uvarint_of_more_than_32_bits_is_refused(data: str) -> None:
 def test_varlong_of_more_than_64_bits_is_refused(data: str) -> None:
     with pytest.raises(ValueError, match="64 bits"):
         read_varlong(bytes.fromhex(data), 0)
+
+
+@pytest.mark.parametrize(("read", "longest"), [(read_uvarint, 5), (read_varint, 5), (read_varlong, 10)])
+def test_a_number_that_takes_more_bytes_than_it_may_is_none(read: Any, longest: int) -> None:
+    """Though what it says would fit: nobody writes it so, and somebody else would read other fields after it."""
+    assert read(b"\x80" * (longest - 1) + b"\0", 0) == (0, longest)
+    with pytest.raises(ValueError, match=f"longer than {longest} bytes"):
+        read(b"\x80" * longest + b"\0", 0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -146,8 +147,31 @@ def test_aborted_records_go_at_once_and_their_marker_with_its_horizon(tmp_path: 
     assert [b.delete_horizon_ms for b in batches(log)] == [None, NOW + 1000, None, None]
     assert not log.segments.first.transaction_index.entries()
     log.producers.producers.clear()
+    log = clean(log, 0, NOW + 999)
+    assert [b.base_offset for b in batches(log)] == [0, 2, 3, 4]
+    log.producers.producers.clear()
     log = clean(log, 0, NOW + 1000)
     assert [b.base_offset for b in batches(log)] == [0, 3, 4]
+
+
+def test_a_cleaned_segments_time_index_ends_with_its_newest_record(tmp_path: Path) -> None:
+    """As that of a segment that was rolled: nobody reads the segment to know how old it is."""
+    log = open_log(tmp_path / "t-0")
+    add(log, (b"a", b"1"), (b"a", b"2"))
+    add(log, (b"b", b"1"), timestamp=NOW + 70)
+    log.roll()
+    log = clean(log)
+    assert struct.unpack(">qi", (tmp_path / "t-0" / f"{0:020d}.timeindex").read_bytes()) == (NOW + 70, 2)
+
+
+def test_what_goes_is_counted_by_its_reason(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    add(log, (b"a", b"1"), (b"a", b"2"))
+    add(log, (b"b", b"never"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    append_marker(log, 7, is_commit=False)
+    log.roll()
+    _, cleaner = compact(log, None, NOW)
+    assert (cleaner.stats.superseded, cleaner.stats.aborted) == (1, 1)
 
 
 def test_keys_that_do_not_fit_are_cleaned_in_rounds(tmp_path: Path) -> None:
@@ -165,6 +189,21 @@ def test_keys_that_do_not_fit_are_cleaned_in_rounds(tmp_path: Path) -> None:
         log = open_log(log.directory)
     assert rounds == 6  # of 7 keys each, 0.9 of the slots
     assert content(log) == [(20 + n, b"k%d" % n, b"%d" % (20 + n)) for n in range(20)]
+
+
+def test_a_record_without_a_key_counts_in_the_round_that_drops_it(tmp_path: Path) -> None:
+    """It lies in a batch whose keys do not fit in one round, after them."""
+    log = open_log(tmp_path / "t-0")
+    add(log, *((b"k%d" % number, b"") for number in range(20)), (None, b"nobody's"))
+    log.roll()
+    checkpoint, counts = None, []
+    while checkpoint != 21:
+        checkpoint, cleaner = compact(log, checkpoint, NOW, dedupe_buffer_bytes=8 * 32)
+        counts.append(cleaner.stats.without_key)
+        log.close()
+        log = open_log(log.directory)
+    assert len(counts) > 2
+    assert (counts[-1], sum(counts)) == (1, 1)
 
 
 def test_small_segments_are_put_together(tmp_path: Path) -> None:

@@ -103,6 +103,26 @@ def keys_and_values(broker: SteeredNode, topic: str = "t") -> dict[bytes | None,
     return found
 
 
+def test_a_swap_file_goes_when_the_checkpoint_knows_of_its_segment(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it tells a start who took the records that are missing."""
+    known: list[int] = []
+    unlink = FileSystem.unlink
+
+    def look(self: FileSystem, path: Path) -> None:
+        if path.name.endswith(".log.swap") and path.exists():
+            known.append(read_offset_checkpoint(broker.directory / CLEANER_CHECKPOINT).get(T0, 0))
+        unlink(self, path)
+
+    monkeypatch.setattr(FileSystem, "unlink", look)
+    add_compacted(broker)
+    fill(broker)
+    tick(broker)
+    assert known
+    assert min(known) > 0
+
+
 def tick(broker: SteeredNode, ms: int = 1000) -> None:
     assert isinstance(broker.runtime.clock, ManualClock)
     broker.runtime.clock.advance(ms)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import CorruptRecordError
-from core.compaction.log_to_clean import Bound, CleanablePart, find_cleanable_part, log_to_clean
+from core.compaction.log_to_clean import Bound, CleanablePart, find_cleanable_part, group_by_size, log_to_clean
 from core.log.damage import DamagedRange
 from core.log.partition_log import PartitionLog
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
@@ -122,6 +122,20 @@ def test_a_compacted_log_rolls_in_time_for_max_compaction_lag(tmp_path: Path) ->
     append(log, make_batch(b"a"))
     append(log, make_batch(b"b", timestamp=NOW + 6000))
     assert len(log.segments) == 2
+
+
+@pytest.mark.parametrize(("second", "groups"), [((1 << 31) - 2, [[0, 1]]), ((1 << 31) - 1, [[0], [1]])])
+def test_segments_are_put_together_as_far_as_an_index_reaches(
+    tmp_path: Path, second: int, groups: list[list[int]]
+) -> None:
+    """The second holds two records, and its last offset is told in 31 bits from the first segment's."""
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"a"))
+    log.log_end_offset = second  # what compaction can make of a log
+    log.roll()
+    append(log, make_batch(b"a", b"b"))
+    log.roll()
+    assert list(group_by_size(log_to_clean(log, part_of(log)), [0, 1])) == groups
 
 
 def test_a_damaged_log_is_not_cleaned(tmp_path: Path) -> None:

@@ -192,6 +192,21 @@ def test_the_outcome_is_written_before_the_markers_and_the_end_behind_them(world
     assert world.marked == [(T0, following, True)]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_who_asks_again_for_an_end_is_not_told_of_the_other(world: World, version: int, is_commit: bool) -> None:
+    """A commit that is sent again after the abort that it did not hear of, as by a timeout, must not look like one."""
+    producer = world.begin("x", T0, version=version)
+    (ended,) = world.end(producer, is_commit=is_commit, version=version)
+    assert not isinstance(ended, KafkaError)
+    (again,) = world.end(producer, is_commit=is_commit, version=version)
+    assert again == ended
+    marked = list(world.marked)
+    code = refused(lambda: world.end(producer, is_commit=not is_commit, version=version))
+    assert code is ErrorCode.INVALID_TXN_STATE
+    assert world.marked == marked
+
+
 def test_an_outcome_that_could_not_be_kept_is_not_told_as_one(world: World) -> None:
     producer = world.begin("x", T0)
     world.is_flushed_later = True

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.offset_index import OffsetIndex, OffsetPosition
+from tests.support.disk import RecordingFileSystem, disk_after, unsynced
 
 BASE = 1000
 ENTRIES = [(1004, 61), (1005, 4096), (1099, 70000)]
@@ -29,6 +30,50 @@ def index(path: Path) -> OffsetIndex:
     for offset, position in ENTRIES:
         index.append(offset, position)
     return index
+
+
+def test_what_was_written_is_on_the_disk_after_a_sync(path: Path) -> None:
+    """New entries, and the end of a file that was cut."""
+    disk = RecordingFileSystem()
+    index = OffsetIndex(path, BASE, 1 << 20, disk)
+    for offset, position in ENTRIES:
+        index.append(offset, position)
+    for change in (index.seal, lambda: index.truncate_to(ENTRIES[1][0])):
+        change()
+        assert _unsynced_changes(disk)
+        index.sync()
+        assert not _unsynced_changes(disk)
+
+
+@pytest.mark.parametrize("entries", range(6))
+@pytest.mark.parametrize("zeros", range(6))
+def test_zeros_after_the_last_entry_are_none(path: Path, entries: int, zeros: int) -> None:
+    data = b"".join(OffsetIndex.ENTRY.pack(1 + number, 100 * number) for number in range(entries))
+    path.write_bytes(data + bytes(zeros * OffsetIndex.ENTRY.size))
+    assert len(offset_index(path)) == entries
+
+
+def test_a_kill_leaves_no_old_entries_after_the_new_ones(path: Path) -> None:
+    """Of an index that is made again: bisection would meet offsets that fall."""
+    disk = RecordingFileSystem()
+    index = OffsetIndex(path, BASE, 1 << 20, disk)
+    for offset, position in ENTRIES:
+        index.append(offset, position)
+    index.flush()
+    old, begun = path.read_bytes(), len(disk.operations)
+    index.reset()
+    index.append(1050, 9000)
+    index.flush()
+    new = path.read_bytes()
+    assert len(new) == OffsetIndex.ENTRY.size
+    for end in range(begun, len(disk.operations) + 1):
+        killed = disk_after(path.parent, disk.operations[:end])
+        assert bytes(killed.files[killed.names[path]]) in (old, b"", new)
+
+
+def _unsynced_changes(disk: RecordingFileSystem) -> list[str]:
+    kinds = [disk.operations[number].kind for number in unsynced(disk.operations)]
+    return [kind for kind in kinds if kind in ("write", "truncate")]
 
 
 def test_the_bytes_of_an_entry(index: OffsetIndex, path: Path) -> None:

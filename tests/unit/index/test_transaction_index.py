@@ -55,6 +55,7 @@ def test_reset_takes_the_file_away(path: Path) -> None:
         (bytes(33), "33 bytes, expected a multiple of 34"),
         (b"\x00\x01" + bytes(32), "aborted transaction of version 1"),
         (bytes(10) + (5).to_bytes(8) + (4).to_bytes(8) + bytes(8), "from offset 5 to 4"),
+        (2 * (bytes(10) + (5).to_bytes(8) + (6).to_bytes(8) + bytes(8)), "ends at offset 6, the one before at 6"),
     ],
 )
 def test_what_is_no_index(data: bytes, message: str) -> None:

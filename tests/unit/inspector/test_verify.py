@@ -20,7 +20,7 @@ from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
 from core.records.checksum import crc32c_by_table
 from tests.support.damage import places
-from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, make_batch, make_marker, open_log
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 
@@ -214,6 +214,21 @@ def test_a_coordinator_epoch_below_the_one_before(tmp_path: Path) -> None:
     assert "marker of coordinator epoch 0, the one before was of 5" in finding.message
     rewrite(directory, 3, epoch, struct.pack(">i", 6))
     assert codes(directory) == []
+
+
+def test_a_marker_of_an_epoch_below_its_producers(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, producer_id=7, producer_epoch=1))
+    log.append_as_leader(make_marker(7, is_commit=True, producer_epoch=1), 0, from_client=False)
+    log.close()
+    for path in directory.glob("*.snapshot"):  # which has the epoch as well
+        path.unlink()
+    assert codes(directory) == []
+    rewrite(directory, 1, 51, struct.pack(">h", 0))
+    finding = next(f for f in verify(directory) if f.code is Code.TRANSACTION_ORDER)
+    assert finding.offset == 1
+    assert "marker of epoch 0, the producer's is 1" in finding.message
 
 
 def test_an_index_entry_whose_offset_is_one_too_low(folder: Path) -> None:

@@ -20,6 +20,7 @@ from core.log.producer_snapshot import (
     format_producer_snapshot,
     pack_producer,
     parse_producer_snapshot,
+    read_producer_snapshot,
 )
 
 
@@ -42,6 +43,7 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
         ("0\n2\na 0 1\n", "line 2: says 2 entries, 1 follow"),
         ("0\n0\na 0 1\n", "line 2: says 0 entries, 1 follow"),
         ("0\n2\na 0 1\na 1\n", "line 4: expected 3 words"),
+        ("0\n1\na b 0 1\n", "line 3: expected 3 words"),
         ("0\n1\na 0 x\n", "line 3: expected 3 words, the last two numbers"),
     ],
 )
@@ -154,3 +156,14 @@ def test_a_broken_file_of_epochs_is_noticed(tmp_path: Path) -> None:
     cache = LeaderEpochCache(tmp_path, FileSystem())
     assert cache.was_damaged
     assert cache.entries == []
+
+
+def test_a_file_with_a_flipped_bit_is_no_snapshot(tmp_path: Path) -> None:
+    """Read in pieces, as the engine reads it."""
+    path, data = tmp_path / "5.snapshot", format_producer_snapshot(packed())
+    path.write_bytes(data)
+    assert read_producer_snapshot(path) == SNAPSHOT
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with pytest.raises(CorruptRecordError):
+            read_producer_snapshot(path)

@@ -121,6 +121,17 @@ def test_a_transaction_from_its_first_record_to_its_marker() -> None:
     assert state.append_marker(marker, EndTransactionMarker(is_commit=False, coordinator_epoch=4)) is None
 
 
+def test_a_coordinator_that_is_over_ends_nothing() -> None:
+    state = after(batch(0, txn=True))
+    marker = make_marker(7, is_commit=True)
+    state.append_marker(marker, EndTransactionMarker(is_commit=True, coordinator_epoch=4))
+    for coordinator_epoch in (4, 5):
+        state.ensure_may_end(marker, EndTransactionMarker(is_commit=True, coordinator_epoch=coordinator_epoch))
+    with pytest.raises(KafkaError) as caught:
+        state.ensure_may_end(marker, EndTransactionMarker(is_commit=True, coordinator_epoch=3))
+    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
 def test_a_marker_of_a_new_epoch_makes_the_next_batch_start_at_zero() -> None:
     """Transactions of protocol 2 raise the epoch with every end (KIP-890)."""
     state = after(batch(0, txn=True))

@@ -6,7 +6,7 @@ from core.common.errors import MalformedMessageError
 from core.protocol.frame import Endpoint, decode_response, encode_request, read_request_start
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
 from core.protocol.schema.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 from core.protocol.schema.produce import PRODUCE, ProduceRequest
 
 
@@ -47,9 +47,11 @@ def test_a_client_id_may_be_any_bytes(version: int) -> None:
         Endpoint(METADATA, version).decode_request(memoryview(frame[4:].replace(b"flights", b"fli\xffhts")))
 
 
-def test_a_request_without_room_for_its_header_is_malformed() -> None:
+@pytest.mark.parametrize("size", range(8))
+def test_a_request_without_room_for_its_header_is_malformed(size: int) -> None:
     with pytest.raises(MalformedMessageError, match="no room"):
-        read_request_start(memoryview(b"\0\0\0"))
+        read_request_start(memoryview(bytes(size)))
+    assert read_request_start(memoryview(bytes(8))) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -60,6 +62,16 @@ def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
     assert bytes(body[:4]) == b"\0\0\0\x05"
     assert bytes(body[4:6]) == b"\0\0", "the error code follows the correlation id at once"
     assert decode_response(API_VERSIONS, version, body) == (5, response)
+
+
+@pytest.mark.parametrize(("version", "header"), [(8, "0000004d"), (9, "0000004d00")])
+def test_the_header_of_a_flexible_answer_has_tagged_fields(version: int, header: str) -> None:
+    """Version 9 of Metadata is the first flexible one."""
+    frame = b"".join(map(bytes, Endpoint(METADATA, version).encode_response(77, MetadataResponse())))
+    size, rest = int.from_bytes(frame[:4]), frame[4:]
+    assert size == len(rest)
+    assert rest.hex().startswith(header + "00000000"), "then the throttle time"
+    assert decode_response(METADATA, version, memoryview(rest)) == (77, MetadataResponse())
 
 
 def test_file_regions_stay_whole_between_the_bytes() -> None:

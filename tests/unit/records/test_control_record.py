@@ -46,9 +46,18 @@ def test_a_key_that_is_none(key: bytes | None) -> None:
         control_type(key)
 
 
-def test_a_marker_that_is_too_short() -> None:
+@pytest.mark.parametrize("version", [1, 0x7FFF])
+def test_a_marker_of_a_later_version_is_read_as_one_of_this(version: int) -> None:
+    """As Kafka reads it."""
+    value = version.to_bytes(2) + (4).to_bytes(4) + b"more"
+    record = Record(0, 0, control_key(ControlRecordType.COMMIT), value)
+    assert read_end_transaction_marker(record) == EndTransactionMarker(is_commit=True, coordinator_epoch=4)
+
+
+@pytest.mark.parametrize("size", range(6))
+def test_a_marker_of_too_few_bytes_is_refused(size: int) -> None:
     with pytest.raises(CorruptRecordError, match="too short"):
-        read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.ABORT), b"\0\0"))
+        read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.ABORT), bytes(size)))
 
 
 def test_a_marker_as_brokers_write_it_is_read_at_once_and_any_other_is_left_to_its_record() -> None:

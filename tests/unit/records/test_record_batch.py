@@ -10,6 +10,7 @@ from core.records.record import Record
 from core.records.record_batch import (
     HEADER_SIZE,
     RecordBatch,
+    is_thinned,
     set_base_offset_and_leader_epoch,
     set_log_append_time,
 )
@@ -64,6 +65,22 @@ def test_what_is_built_is_read(codec: CompressionType) -> None:
     assert batch.count == 5
     assert (batch.base_sequence, batch.last_sequence) == (5, 9)
     assert batch.records() == [r._replace(offset=100 + r.offset) for r in RECORDS]
+
+
+@pytest.mark.parametrize(("base_sequence", "last"), [((1 << 31) - 5, (1 << 31) - 1), ((1 << 31) - 2, 2), (-1, -1)])
+def test_sequences_wrap_to_0_and_without_a_producer_there_are_none(base_sequence: int, last: int) -> None:
+    producer_id = 7 if base_sequence >= 0 else -1
+    batch = batch_from(batch_of(RECORDS, producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence))
+    assert batch.last_sequence == last
+
+
+@pytest.mark.parametrize(
+    ("count", "last_offset_delta", "attributes", "is_so"),
+    [(5, 4, 0, False), (4, 4, 0, True), (0, 4, 0, True), (0, 0, 0, True), (-1, 4, 0, False), (5, 4, 0x40, True)],
+)
+def test_a_batch_that_a_cleaner_was_at(count: int, last_offset_delta: int, attributes: int, is_so: bool) -> None:
+    """It took records, perhaps all, or noted when the others may go."""
+    assert is_thinned(count, last_offset_delta, attributes) == is_so
 
 
 def test_timestamps_may_go_back() -> None:
