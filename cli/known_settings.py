@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
-from core.client.admin import Admin, AlterOperation, ConfigChange
-from core.common.config_def import ConfigResourceType
+from cli.options import say
+from core.client.admin import Admin, AlterOperation, ConfigChange, ConfigValue
+from core.common.config_def import KEPT_ONLY, ConfigResourceType
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, PlogError
 
 
 def alter_settings(
@@ -37,6 +39,20 @@ def alter_settings(
             wrong = (change.key for change in changes if known and change.key not in known)
             error.hint = next(filter(None, (did_you_mean(key, known) for key in wrong)), None)
         raise
+    say_kept_only(admin, type_, name, [change.key for change in changes if change.value is not None])
+
+
+def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Collection[str]) -> None:
+    """Notes which of the keys that were set change nothing. The server's own words say so, for other brokers act on
+    them; one that does not tell is no error, as the change is made.
+    """
+    told: list[ConfigValue] = []
+    if keys:
+        with suppress(PlogError):
+            told = admin.told_configs(type_, name, with_docs=True)
+    for config in told:
+        if config.name in keys and config.doc and config.doc.endswith(KEPT_ONLY):
+            say(f"note: {config.name} changes nothing: {KEPT_ONLY.removesuffix('.')}")
 
 
 def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:

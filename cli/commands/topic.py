@@ -61,7 +61,9 @@ def create(
     Example:
       plog topic create flights --partitions 4 --set retention.ms=-1
     """
+    from cli.known_settings import say_kept_only
     from core.client.admin import Admin
+    from core.common.config_def import ConfigResourceType
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 
@@ -72,7 +74,8 @@ def create(
             configs = {**twin.configs, **configs}
             partitions = len(twin.partitions) if partitions == -1 else partitions
         try:
-            Admin(client).create_topic(
+            admin = Admin(client)
+            admin.create_topic(
                 name,
                 partitions=partitions,
                 replication_factor=replication_factor,
@@ -84,6 +87,8 @@ def create(
                 raise
             say(f"topic {name} is there already")
         else:
+            if not dry_run:
+                say_kept_only(admin, ConfigResourceType.TOPIC, name, configs)
             say(f"{'would create' if dry_run else 'created'} topic {name} {client.place}")
 
 

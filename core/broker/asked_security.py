@@ -13,7 +13,7 @@ from core.cluster.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 
-_LISTENER_KEYS = ("listeners", "advertised.listeners")
+_LISTENER_SETTINGS = (BrokerConfig.listeners, BrokerConfig.advertised_listeners)
 _OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 
@@ -26,11 +26,13 @@ def find_asked_security(config: BrokerConfig) -> dict[str, str]:
     if given.get("authorizer.class.name", "").strip():
         asked["authorizer.class.name"] = "not everybody may do everything"
     is_sasl = False
-    for key in _LISTENER_KEYS:
-        secured = [listener for listener in config.client_listeners(key) if not listener.is_plaintext]
+    for setting in _LISTENER_SETTINGS:
+        secured = [listener for listener in config.client_listeners(setting) if not listener.is_plaintext]
         is_sasl |= any(listener.is_sasl for listener in secured)
         if secured:
-            asked[key] = ", ".join(f"{one.name} is {one.protocol or 'in no map of protocols'}" for one in secured)
+            asked[setting.key.name] = ", ".join(
+                f"{one.name} is {one.protocol or 'in no map of protocols'}" for one in secured
+            )
     for key, value in given.items():
         name = _OF_ONE_LISTENER.sub("", key)
         if name == "ssl.client.auth" and value.strip().lower() not in ("", "none"):

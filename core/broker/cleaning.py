@@ -51,15 +51,15 @@ class Cleaning:
     def step(self) -> None:
         """Begins to clean the logs that need it. A broker that only reads cleans none."""
         config = self._configs.broker
-        threads = config.integer("log.cleaner.threads")
+        threads = config.log_cleaner_threads
         if self._node.is_read_only or not threads:
             return
         settings = CleanerSettings(
-            config.integer("log.cleaner.dedupe.buffer.size") // threads,
-            config.number("log.cleaner.io.buffer.load.factor"),
-            config.number("log.cleaner.io.max.bytes.per.second") / threads,
+            config.log_cleaner_dedupe_buffer_size // threads,
+            config.log_cleaner_io_buffer_load_factor,
+            config.log_cleaner_io_max_bytes_per_second / threads,
         )
-        self.cleaner.step(settings, threads, config.integer("log.cleaner.backoff.ms"))
+        self.cleaner.step(settings, threads, config.log_cleaner_backoff_ms)
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
         """Its logs are not cleaned any more."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from core.broker.broker_config import BROKER_CONFIG
+from core.broker.broker_settings import BROKER_CONFIG
 from core.broker.config_sources import (
     DescribedConfig,
     Synonym,
@@ -71,6 +71,7 @@ class _StoredConfigs(ConfigResource):
     """A kind whose settings are in the metadata log."""
 
     resource_type: ClassVar[int]
+    keys: ClassVar[ConfigDef]
 
     @property
     def _stored(self) -> Mapping[str, str]:
@@ -85,6 +86,7 @@ class _StoredConfigs(ConfigResource):
         self._ensure_valid({key: value for key, value in after.items() if value is not None})
         if not validate_only:
             self._services.configs.set(self.resource_type, self._name, changes)
+            self._services.configs.tell_kept_only(self.keys, (key for key in changes if changes[key] is not None))
 
     def elements(self, key: str, operation: str) -> list[str]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")
@@ -112,6 +114,7 @@ def _split(text: str | None) -> list[str]:
 
 class TopicConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.TOPIC
+    keys = TOPIC_CONFIG
 
     @staticmethod
     def names(services: Services) -> Iterable[str]:
@@ -148,6 +151,7 @@ class BrokerConfigs(_StoredConfigs):
     """Of this broker, by its id, or of all, by the empty name."""
 
     resource_type = ConfigResourceType.BROKER
+    keys = BROKER_CONFIG
 
     @staticmethod
     def names(services: Services) -> Iterable[str]:
@@ -244,6 +248,7 @@ class GroupConfigs(_StoredConfigs):
     """Of a group, whether it exists or not."""
 
     resource_type = ConfigResourceType.GROUP
+    keys = GROUP_CONFIG
 
     @staticmethod
     def names(services: Services) -> Iterable[str]:
@@ -264,7 +269,7 @@ class GroupConfigs(_StoredConfigs):
 
     def _fallbacks(self, key: ConfigKey) -> list[Synonym]:
         if key.name in GROUP_DEFAULTS:
-            return broker_synonyms(self._services.config, GROUP_DEFAULTS[key.name])
+            return broker_synonyms(self._services.config, GROUP_DEFAULTS[key.name].key.name)
         return [Synonym(broker_key(key.name), value_text(key.default), ConfigSource.DEFAULT_CONFIG)]
 
     def _ensure_configurable(self) -> None:
@@ -284,9 +289,13 @@ _CLIENT_ATTRIBUTES = (
 CLIENT_METRICS_CONFIG = ConfigDef(
     "client metrics",
     [
-        ConfigKey("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms."),
-        ConfigKey("match", ConfigType.LIST, [], "Which clients: attribute=regular expression."),
-        ConfigKey("metrics", ConfigType.LIST, [], "Prefixes of the names of the metrics that are wanted."),
+        ConfigKey(
+            "interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms.", is_kept_only=True
+        ),
+        ConfigKey("match", ConfigType.LIST, [], "Which clients: attribute=regular expression.", is_kept_only=True),
+        ConfigKey(
+            "metrics", ConfigType.LIST, [], "Prefixes of the names of the metrics that are wanted.", is_kept_only=True
+        ),
     ],
 )
 """Subscriptions of KIP-714. As in a Kafka that has no plugin for them, no client is asked."""
@@ -294,6 +303,7 @@ CLIENT_METRICS_CONFIG = ConfigDef(
 
 class ClientMetricsConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.CLIENT_METRICS
+    keys = CLIENT_METRICS_CONFIG
 
     @staticmethod
     def names(services: Services) -> Iterable[str]:
@@ -340,7 +350,7 @@ def _described(key: ConfigKey, own: str | None, source: ConfigSource, fallbacks:
     synonyms = ([Synonym(key.name, own, source)] if own is not None else []) + fallbacks
     value = synonyms[0].value if synonyms else value_text(key.default)
     found = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-    return DescribedConfig(key.name, value, key.type, found, tuple(synonyms), is_read_only=False, doc=key.doc)
+    return DescribedConfig(key.name, value, key.type, found, tuple(synonyms), is_read_only=False, doc=key.full_doc)
 
 
 _LEVELS = {

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
+from core.broker.broker_config import BrokerConfig
+from core.broker.broker_settings import BROKER_CONFIG
 from core.common.config_def import ConfigKey, ConfigSource, ConfigType, value_text
 from core.common.errors import KafkaError
 from core.log.damage import DamagedRange
@@ -90,7 +91,7 @@ def _default(config: BrokerConfig, key: ConfigKey) -> DescribedConfig:
     synonyms = tuple(s for name, _ in SERVER_KEYS.get(key.name, ()) for s in broker_synonyms(config, name))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     value = value_text(config.topic_default(key.name))
-    return DescribedConfig(key.name, value, key.type, source, synonyms, is_read_only=False, doc=key.doc)
+    return DescribedConfig(key.name, value, key.type, source, synonyms, is_read_only=False, doc=key.full_doc)
 
 
 def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
@@ -141,7 +142,7 @@ def describe_broker_configs(
                 synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                 tuple(synonyms),
                 is_read_only=not key.is_dynamic,
-                doc=key.doc,
+                doc=key.full_doc,
             )
         )
     return described
@@ -152,7 +153,13 @@ def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         DescribedConfig(
-            name, text, BROKER_CONFIG[name].type, source, (Synonym(name, text, source),), is_read_only=False
+            name,
+            text,
+            BROKER_CONFIG[name].type,
+            source,
+            (Synonym(name, text, source),),
+            is_read_only=False,
+            doc=BROKER_CONFIG[name].full_doc,
         )
         for name, text in config.dynamic_defaults.items()
         if name in BROKER_CONFIG

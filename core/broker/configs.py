@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.broker_config import BrokerConfig
+from core.broker.broker_settings import BROKER_CONFIG
 from core.broker.node_identity import NodeIdentity
 from core.cluster.controller import Controller
-from core.common.config_def import ConfigResourceType
+from core.common.config_def import KEPT_ONLY, ConfigDef, ConfigResourceType
 from core.log.log_config import LogConfig, stored_topic_values
+
+_log = logging.getLogger("plog.config")
 
 
 class Configs:
@@ -19,6 +23,8 @@ class Configs:
         self._controller = controller
         self._node = node
         self._on_change: list[Callable[[Iterable[str]], None]] = []
+        self._told: set[str] = set()
+        self.tell_kept_only(BROKER_CONFIG, static.static)
         self.broker = static
         self._take_dynamic()
 
@@ -42,6 +48,13 @@ class Configs:
             self._tell(self._controller.image.topics)
         elif resource_type == ConfigResourceType.TOPIC:
             self._tell([name])
+
+    def tell_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
+        """Logs which of the keys that somebody gave change nothing, once for each of them."""
+        for name in keys.kept_only(given):
+            if name not in self._told:
+                self._told.add(name)
+                _log.info("%s is set: %s", name, KEPT_ONLY.removesuffix("."))
 
     def _tell(self, topics: Iterable[str]) -> None:
         for on_change in self._on_change:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 
 from core.broker.broker_config import BrokerConfig
-from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Value, at_least, between, one_of
+from core.broker.broker_settings import Setting
+from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, Value, at_least, between, one_of
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
@@ -28,11 +29,14 @@ def _offset_reset(value: Value) -> str | None:
 
 
 _T = ConfigType
-_IS_KEPT = "plog keeps it, and does not act on it."
 
 
-def _int(name: str, default: int, lowest: int, highest: int) -> ConfigKey:
-    return ConfigKey(name, _T.INT, default, f"{lowest} to {highest}; {_IS_KEPT}", between(lowest, highest))
+def _kept(name: str, type_: ConfigType, default: Value, doc: str, validator: Validator | None = None) -> ConfigKey:
+    return ConfigKey(name, type_, default, doc, validator, is_kept_only=True)
+
+
+def _kept_int(name: str, default: int, lowest: int, highest: int) -> ConfigKey:
+    return _kept(name, _T.INT, default, f"{lowest} to {highest}.", between(lowest, highest))
 
 
 GROUP_CONFIG = ConfigDef(
@@ -40,33 +44,36 @@ GROUP_CONFIG = ConfigDef(
     [
         ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
         ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members are told to speak, ms.", at_least(1)),
-        _int("consumer.assignment.interval.ms", 1000, 0, 15_000),
-        _int("share.assignment.interval.ms", 1000, 0, 15_000),
-        ConfigKey("share.auto.offset.reset", _T.STRING, "latest", f"Where a group begins; {_IS_KEPT}", _offset_reset),
-        _int("share.delivery.count.limit", 5, 2, 10),
-        _int("share.heartbeat.interval.ms", 5000, 5000, 15_000),
-        ConfigKey(
+        _kept_int("consumer.assignment.interval.ms", 1000, 0, 15_000),
+        _kept_int("share.assignment.interval.ms", 1000, 0, 15_000),
+        _kept("share.auto.offset.reset", _T.STRING, "latest", "Where a group begins.", _offset_reset),
+        _kept_int("share.delivery.count.limit", 5, 2, 10),
+        _kept_int("share.heartbeat.interval.ms", 5000, 5000, 15_000),
+        _kept(
             "share.isolation.level",
             _T.STRING,
             "read_uncommitted",
-            f"Which records a group gets; {_IS_KEPT}",
+            "Which records a group gets.",
             one_of("read_uncommitted", "read_committed"),
         ),
-        _int("share.partition.max.record.locks", 2000, 100, 4000),
-        _int("share.record.lock.duration.ms", 30_000, 15_000, 60_000),
-        ConfigKey("share.renew.acknowledge.enable", _T.BOOLEAN, True, f"Whether locks are renewed; {_IS_KEPT}"),
-        _int("share.session.timeout.ms", 45_000, 45_000, 60_000),
-        _int("streams.assignment.interval.ms", 1000, 0, 15_000),
-        _int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
-        _int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
-        _int("streams.num.standby.replicas", 0, 0, 2),
-        _int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
+        _kept_int("share.partition.max.record.locks", 2000, 100, 4000),
+        _kept_int("share.record.lock.duration.ms", 30_000, 15_000, 60_000),
+        _kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether locks are renewed."),
+        _kept_int("share.session.timeout.ms", 45_000, 45_000, 60_000),
+        _kept_int("streams.assignment.interval.ms", 1000, 0, 15_000),
+        _kept_int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
+        _kept_int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
+        _kept_int("streams.num.standby.replicas", 0, 0, 2),
+        _kept_int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )
 """The bounds of what plog does not act on are Kafka's defaults."""
 
-GROUP_DEFAULTS: Mapping[str, str] = {name: f"group.{name}" for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)}
-"""The broker's key that gives each its default."""
+GROUP_DEFAULTS: Mapping[str, Setting[int]] = {
+    SESSION_TIMEOUT: BrokerConfig.group_consumer_session_timeout_ms,
+    HEARTBEAT_INTERVAL: BrokerConfig.group_consumer_heartbeat_interval_ms,
+}
+"""The broker's setting that gives each its default."""
 
 _WITHOUT_BROKER_KEY = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
 
@@ -76,9 +83,15 @@ def broker_key(name: str) -> str:
     return name if name in _WITHOUT_BROKER_KEY else f"group.{name}"
 
 
-_BOUNDS: Mapping[str, tuple[str, str]] = {
-    SESSION_TIMEOUT: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    HEARTBEAT_INTERVAL: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+_BOUNDS: Mapping[str, tuple[Setting[int], Setting[int]]] = {
+    SESSION_TIMEOUT: (
+        BrokerConfig.group_consumer_min_session_timeout_ms,
+        BrokerConfig.group_consumer_max_session_timeout_ms,
+    ),
+    HEARTBEAT_INTERVAL: (
+        BrokerConfig.group_consumer_min_heartbeat_interval_ms,
+        BrokerConfig.group_consumer_max_heartbeat_interval_ms,
+    ),
 }
 
 
@@ -90,13 +103,13 @@ def ensure_valid_group_configs(settings: Mapping[str, str], config: BrokerConfig
             continue
         lowest, highest = _BOUNDS[name]
         assert isinstance(value, int)
-        if value < config.integer(lowest):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {lowest}")
-        if value > config.integer(highest):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {highest}")
+        if value < lowest.of(config):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {lowest.key.name}")
+        if value > highest.of(config):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {highest.key.name}")
 
 
 def group_setting(name: str, settings: Mapping[str, str], config: BrokerConfig) -> int:
     """What is in force for a group with those settings; the broker's where another version wrote what is no number."""
     text = settings.get(name, "")
-    return int(text) if text.isdecimal() else config.integer(GROUP_DEFAULTS[name])
+    return int(text) if text.isdecimal() else GROUP_DEFAULTS[name].of(config)

@@ -46,16 +46,16 @@ class GroupLog:
 
     def __init__(self, services: LogServices) -> None:
         self._services = services
-        integer = services.config.integer
+        config = services.config
         self.config = GroupConfig(
-            group_min_session_timeout_ms=integer("group.min.session.timeout.ms"),
-            group_max_session_timeout_ms=integer("group.max.session.timeout.ms"),
-            group_initial_rebalance_delay_ms=integer("group.initial.rebalance.delay.ms"),
-            group_max_size=integer("group.max.size"),
-            offset_metadata_max_bytes=integer("offset.metadata.max.bytes"),
-            offsets_retention_minutes=integer("offsets.retention.minutes"),
-            group_consumer_max_size=integer("group.consumer.max.size"),
-            group_consumer_migration_policy=str(services.config["group.consumer.migration.policy"]).lower(),
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_minutes=config.offsets_retention_minutes,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
         )
         self.coordinator = GroupCoordinator(self)
         self._kept = CoordinatorLog(services, GROUPS_TOPIC, self._new_topic, partial(_Replay, self.coordinator))
@@ -94,12 +94,12 @@ class GroupLog:
         config = self._services.config
         return NewTopic(
             GROUPS_TOPIC,
-            config.integer("offsets.topic.num.partitions"),
-            min(config.integer("offsets.topic.replication.factor"), 1),
+            config.offsets_topic_num_partitions,
+            replication_factor=1,
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )
 
@@ -117,7 +117,7 @@ class GroupLog:
 
     def when_committed(self, group_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
         """As of `CoordinatorLog.when_committed`, for as long as `offsets.commit.timeout.ms`."""
-        timeout_ms = self._services.config.integer("offsets.commit.timeout.ms")
+        timeout_ms = self._services.config.offsets_commit_timeout_ms
         return self._kept.when_committed(group_id, answer, refuse, timeout_ms)
 
     def number_of(self, group_id: str) -> int:

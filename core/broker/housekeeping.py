@@ -33,19 +33,19 @@ class Housekeeping:
         """Does what is due by now. Raises OSError if a checkpoint can't be written."""
         services, config = self._services, self._services.config
         logs, run = services.log_manager, services.runtime.run_in_background
-        if self._is_due("high watermarks", config.integer("replica.high.watermark.checkpoint.interval.ms")):
+        if self._is_due("high watermarks", config.replica_high_watermark_checkpoint_interval_ms):
             logs.checkpoint_high_watermarks(run)
-        if self._is_due("recovery points", config.integer("log.flush.offset.checkpoint.interval.ms")):
+        if self._is_due("recovery points", config.log_flush_offset_checkpoint_interval_ms):
             logs.checkpoint_recovery_points(run)
-        if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
+        if self._is_due("log starts", config.log_flush_start_offset_checkpoint_interval_ms):
             logs.checkpoint_log_starts(run)
         if not services.node.is_read_only:
             self._expire_of_coordinators()
-        if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
+        if self._is_due("retention", config.log_retention_check_interval_ms):
             self.apply_retention()
         services.replicas.flush_to_close_files()
         self._scrubber.step()
-        if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
+        if config.log_cleaner_enable and self._is_due("cleaner", config.log_cleaner_backoff_ms):
             self._cleaning.step()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             now_ms = self._clock.monotonic_ms()
@@ -54,11 +54,11 @@ class Housekeeping:
 
     def _expire_of_coordinators(self) -> None:
         services, config = self._services, self._services.config
-        if self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
+        if self._is_due("offsets", config.offsets_retention_check_interval_ms):
             services.groups.expire()
-        if self._is_due("timeouts", config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")):
+        if self._is_due("timeouts", config.transaction_abort_timed_out_transaction_cleanup_interval_ms):
             services.transactions.abort_timed_out()
-        every_ms = config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
+        every_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
         if self._is_due("transactional ids", every_ms):
             services.transactions.expire()
 

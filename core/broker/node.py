@@ -161,9 +161,9 @@ class Node:
         elif meta.version == 0:  # ZooKeeper's: without the directory's id
             meta = replace(meta, version=1)
             write_meta_properties(self._log_directory, meta, self._filesystem)
-        if config.is_node_id_given and meta.node_id != config.node_id:
+        if config.given_node_id not in (None, meta.node_id):
             raise AccessError(
-                f"{self.directory} belongs to node {meta.node_id}, node.id is {config.node_id}",
+                f"{self.directory} belongs to node {meta.node_id}, node.id is {config.given_node_id}",
                 where=str(self.directory),
                 hint=f"leave node.id out, or set it to {meta.node_id}",
             )
@@ -187,8 +187,8 @@ class Node:
 
     def _find_node_id(self, config: BrokerConfig) -> int:
         """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
-        if config.is_node_id_given:
-            return config.node_id
+        if config.given_node_id is not None:
+            return config.given_node_id
         image = read_metadata_image(self._log_directory)
         return find_node_id(image, find_partitions(self._log_directory), config.node_id)
 
@@ -228,8 +228,8 @@ class Node:
             lambda log: replicas.notify([log.partition]),
             runtime.run_in_background,
             runtime.clock,
-            bytes_per_second=configs.broker.integer("plog.scrub.bytes.per.second"),
-            interval_ms=configs.broker.integer("plog.scrub.interval.ms"),
+            bytes_per_second=configs.broker.plog_scrub_bytes_per_second,
+            interval_ms=configs.broker.plog_scrub_interval_ms,
         )
         replicas.on_damage = scrubber.examine
         doubts = ReadersDoubts(log_manager, replicas, self.directory)
@@ -285,7 +285,7 @@ class Node:
             deletion=deletion,
         )
         topics.subscribe(cleaning.on_topic_deleted)
-        controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.rack)
+        controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
         folders = opening.find_known(lacks_metadata=metadata_log.lacks_records)
         if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
             log_manager.leave_unloaded(folders)
@@ -315,9 +315,7 @@ class Node:
             **vars(below),
             group_log=group_log,
             transaction_log=TransactionLog(below, producer_ids, group_log),
-            fetch_sessions=FetchSessionCache(
-                configs.broker.integer("max.incremental.fetch.session.cache.slots"), runtime.clock
-            ),
+            fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
             stepped_answers=SteppedAnswers(runtime),
             served_apis=SERVED_APIS,
@@ -333,7 +331,7 @@ class Node:
         settings = LogSettings(
             self._runtime.clock,
             self._filesystem,
-            config.integer("producer.id.expiration.ms"),
+            config.producer_id_expiration_ms,
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
             checks_late=self._loads_late,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.broker_config import BROKER_CONFIG
+from core.broker.broker_settings import BROKER_CONFIG
 from core.broker.group_configs import GROUP_CONFIG
 from core.common.config_def import ConfigDef, ConfigResourceType, ConfigType
 from core.log.log_config import TOPIC_CONFIG

@@ -28,8 +28,8 @@ _SAY_AGAIN_SECONDS = 60.0
 
 def _most_bytes(config: BrokerConfig) -> int:
     """What connections may hold in memory."""
-    limit = config.integer("queued.max.request.bytes")
-    return max(limit, config.integer("socket.request.max.bytes")) if limit > 0 else LONG_MAX
+    limit = config.queued_max_request_bytes
+    return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
 
 
 class SocketServer:
@@ -83,14 +83,15 @@ class SocketServer:
             ) from error
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            for option, key in (
-                (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
-                (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+            config = self._node.services.config
+            for option, setting in (
+                (socket.SO_SNDBUF, BrokerConfig.socket_send_buffer_bytes),
+                (socket.SO_RCVBUF, BrokerConfig.socket_receive_buffer_bytes),
             ):
-                if key in self._node.services.config.settings and self._node.services.config.integer(key) > 0:
-                    listener.setsockopt(socket.SOL_SOCKET, option, self._node.services.config.integer(key))
+                if setting.is_given(config) and setting.of(config) > 0:
+                    listener.setsockopt(socket.SOL_SOCKET, option, setting.of(config))
             listener.bind(address)
-            listener.listen(self._node.services.config.integer("socket.listen.backlog.size"))
+            listener.listen(self._node.services.config.socket_listen_backlog_size)
         except OSError as error:
             listener.close()
             hint = (
@@ -109,7 +110,7 @@ class SocketServer:
     def _accept(self) -> None:
         assert self._listener is not None
         loop = asyncio.get_running_loop()
-        for _ in range(self._node.services.config.integer("socket.listen.backlog.size")):
+        for _ in range(self._node.services.config.socket_listen_backlog_size):
             if self._has_all_it_may():
                 loop.remove_reader(self._listener.fileno())
                 self._is_full = True  # who comes now waits in the backlog
@@ -139,7 +140,7 @@ class SocketServer:
                     self._buffers,
                     self._turns,
                     self._memory,
-                    self._node.services.config.integer("socket.request.max.bytes"),
+                    self._node.services.config.socket_request_max_bytes,
                     self._on_closed,
                 )
             except OSError:  # the client is gone already
@@ -153,7 +154,7 @@ class SocketServer:
         if len(self._connections) >= self._room:
             self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
             return True
-        return len(self._connections) >= self._node.services.config.integer("max.connections")
+        return len(self._connections) >= self._node.services.config.max_connections
 
     def _warn(self, text: str, *arguments: object) -> None:
         """Not more than once a minute: what it is about may happen many times a second."""
@@ -163,7 +164,7 @@ class SocketServer:
             _log.warning(text, *arguments)
 
     def _may_connect(self, host: str) -> bool:
-        most = self._node.services.config.integer("max.connections.per.ip")
+        most = self._node.services.config.max_connections_per_ip
         return most > len(self._connections) or most > sum(c.client_host == host for c in self._connections)
 
     def _on_closed(self, connection: Connection) -> None:
@@ -200,7 +201,7 @@ class SocketServer:
         gone without a word that the loop passed on.
         """
         idle_since = {}
-        limit_ms = self._node.services.config.integer("connections.max.idle.ms")
+        limit_ms = self._node.services.config.connections_max_idle_ms
         for connection in list(self._connections):
             moved, since_s = self._idle_since.get(connection, (-1, now_s))
             if moved != connection.moved_bytes:

@@ -66,8 +66,8 @@ class Topics:
         config = self._configs.broker
         made = self._controller.create_topics(
             topics,
-            default_partitions=config.integer("num.partitions"),
-            default_replication=config.integer("default.replication.factor"),
+            default_partitions=config.num_partitions,
+            default_replication=config.default_replication_factor,
             validate_only=validate_only,
         )
         if not validate_only:
@@ -103,7 +103,7 @@ class Topics:
     def configure_logs(self, topics: Iterable[str]) -> None:
         """Has the logs of those topics kept by the settings that are in force now."""
         configs = {name: self._configs.of_topic(name) for name in topics}
-        expiration_ms = self._configs.broker.integer("producer.id.expiration.ms")
+        expiration_ms = self._configs.broker.producer_id_expiration_ms
         for partition in self._replicas.partitions.values():
             log = partition.log
             if log.partition.topic in configs:

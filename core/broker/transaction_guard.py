@@ -68,7 +68,7 @@ def refusals(
         except KafkaError as error:
             return dict.fromkeys(names, _said(error, client))
         return {}
-    if not services.config["transaction.partition.verification.enable"]:
+    if not services.config.transaction_partition_verification_enable:
         return {}
     refused = {}
     for name in names:

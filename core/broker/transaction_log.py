@@ -60,8 +60,8 @@ class TransactionLog:
 
     @property
     def config(self) -> TransactionConfig:
-        integer = self._services.config.integer
-        return TransactionConfig(integer("transaction.max.timeout.ms"), integer("transactional.id.expiration.ms"))
+        config = self._services.config
+        return TransactionConfig(config.transaction_max_timeout_ms, config.transactional_id_expiration_ms)
 
     @property
     def transaction_version(self) -> int:
@@ -85,14 +85,14 @@ class TransactionLog:
         config = self._services.config
         return NewTopic(
             TRANSACTIONS_TOPIC,
-            config.integer("transaction.state.log.num.partitions"),
-            min(config.integer("transaction.state.log.replication.factor"), 1),
+            config.transaction_state_log_num_partitions,
+            replication_factor=1,
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "unclean.leader.election.enable": "false",
-                "min.insync.replicas": str(min(config.integer("transaction.state.log.min.isr"), 1)),
-                "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
             },
         )
 

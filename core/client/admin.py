@@ -155,10 +155,12 @@ class Admin:
             ]
         return sorted(values, key=lambda value: value.name)
 
-    def told_configs(self, resource_type: ConfigResourceType, name: str) -> list[ConfigValue]:
+    def told_configs(
+        self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
+    ) -> list[ConfigValue]:
         """As `describe_configs`; gives none if the server is too old to be asked, or this client may not ask."""
         try:
-            return self.describe_configs(resource_type, name)
+            return self.describe_configs(resource_type, name, with_docs=with_docs)
         except KafkaError as error:
             if error.code in _NOT_TOLD:
                 return []

@@ -20,6 +20,9 @@ Validator = Callable[[Value], str | None]
 """Gives what is wrong with a parsed value, None where nothing is."""
 
 
+KEPT_ONLY = "plog keeps this setting and does not act on it."
+"""The last sentence of the text of such a key."""
+
 HIDDEN = "[hidden]"
 """What is shown in place of a secret; Kafka's word."""
 
@@ -71,7 +74,9 @@ _INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """`default` is a parsed value. `is_dynamic`: may change while the broker runs."""
+    """`default` is a parsed value. `is_dynamic`: may change while the broker runs. `is_kept_only`: it is checked, kept
+    and shown, so that tools that set it work, and it changes nothing.
+    """
 
     name: str
     type: ConfigType
@@ -79,6 +84,12 @@ class ConfigKey:
     doc: str
     validator: Validator | None = None
     is_dynamic: bool = False
+    is_kept_only: bool = False
+
+    @property
+    def full_doc(self) -> str:
+        """What people read of the key."""
+        return f"{self.doc} {KEPT_ONLY}" if self.is_kept_only else self.doc
 
     def parse(self, text: str | None) -> Value:
         """The value of a text; KafkaError(INVALID_CONFIG) with Kafka's words where it is none."""
@@ -144,6 +155,10 @@ class ConfigDef:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"Unknown {self.scope} config name: {name}", hint=self._nearest(name)
             ) from None
+
+    def kept_only(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that change nothing when they are set."""
+        return [name for name in names if name in self._keys and self._keys[name].is_kept_only]
 
     def _nearest(self, name: str) -> str | None:
         from difflib import get_close_matches

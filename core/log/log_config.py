@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from core.common.config_def import (
     ConfigDef,
     ConfigKey,
     ConfigType,
+    Validator,
     Value,
     at_least,
     between,
@@ -35,233 +36,13 @@ _MIN_SEGMENT_BYTES = 1024 * 1024
 
 _T = ConfigType
 
-TOPIC_CONFIG = ConfigDef(
-    "topic",
-    [
-        ConfigKey(
-            "cleanup.policy",
-            _T.LIST,
-            ["delete"],
-            "What happens to old segments: delete, compact, or both; if it is empty they are kept as they are.",
-            each_of("compact", "delete"),
-        ),
-        ConfigKey(
-            "compression.gzip.level",
-            _T.INT,
-            -1,
-            "Level when compression.type is gzip, 1 to 9; -1 is the codec's default.",
-            lambda v: None if v == -1 else between(1, 9)(v),
-        ),
-        ConfigKey("compression.lz4.level", _T.INT, 9, "Level when compression.type is lz4, 1 to 17.", between(1, 17)),
-        ConfigKey(
-            "compression.type",
-            _T.STRING,
-            "producer",
-            "The codec of the stored batches; producer keeps what the producer chose.",
-            one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        ),
-        ConfigKey(
-            "compression.zstd.level",
-            _T.INT,
-            3,
-            "Level when compression.type is zstd, -131072 to 22.",
-            between(-131072, 22),
-        ),
-        ConfigKey(
-            "delete.retention.ms",
-            _T.LONG,
-            _DAY_MS,
-            "How long tombstones of a compacted topic are kept, ms.",
-            at_least(0),
-        ),
-        ConfigKey(
-            "file.delete.delay.ms",
-            _T.LONG,
-            60000,
-            "How long a deleted segment's files stay on the disk, ms.",
-            at_least(0),
-        ),
-        ConfigKey("flush.messages", _T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1)),
-        ConfigKey("flush.ms", _T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0)),
-        ConfigKey(
-            "follower.replication.throttled.replicas",
-            _T.LIST,
-            [],
-            "Replicas whose following is throttled: partition:broker, ... or *.",
-            throttled_replicas,
-        ),
-        ConfigKey(
-            "index.interval.bytes",
-            _T.INT,
-            4096,
-            "Bytes of log between two entries of the offset index.",
-            at_least(0),
-        ),
-        ConfigKey(
-            "leader.replication.throttled.replicas",
-            _T.LIST,
-            [],
-            "Replicas whose leading is throttled: partition:broker, ... or *.",
-            throttled_replicas,
-        ),
-        ConfigKey(
-            "local.retention.bytes",
-            _T.LONG,
-            -2,
-            "With tiered storage, bytes kept locally; -2 is retention.bytes.",
-            at_least(-2),
-        ),
-        ConfigKey(
-            "local.retention.ms",
-            _T.LONG,
-            -2,
-            "With tiered storage, how long is kept locally, ms; -2 is retention.ms.",
-            at_least(-2),
-        ),
-        ConfigKey(
-            "max.compaction.lag.ms",
-            _T.LONG,
-            LONG_MAX,
-            "The longest a record of a compacted topic stays uncompacted, ms.",
-            at_least(1),
-        ),
-        ConfigKey(
-            "max.message.bytes", _T.INT, 1048588, "The largest record batch, after compression, bytes.", at_least(0)
-        ),
-        ConfigKey(
-            "message.timestamp.after.max.ms",
-            _T.LONG,
-            3600000,
-            "How far a CreateTime may lie ahead of the broker's clock, ms.",
-            at_least(0),
-        ),
-        ConfigKey(
-            "message.timestamp.before.max.ms",
-            _T.LONG,
-            LONG_MAX,
-            "How far a CreateTime may lie behind the broker's clock, ms.",
-            at_least(0),
-        ),
-        ConfigKey(
-            "message.timestamp.type",
-            _T.STRING,
-            "CreateTime",
-            "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
-            one_of("CreateTime", "LogAppendTime"),
-        ),
-        ConfigKey(
-            "min.cleanable.dirty.ratio",
-            _T.DOUBLE,
-            0.5,
-            "Share of a compacted log that must be uncleaned before it is cleaned.",
-            between(0, 1),
-        ),
-        ConfigKey(
-            "min.compaction.lag.ms",
-            _T.LONG,
-            0,
-            "The shortest a record of a compacted topic stays uncompacted, ms.",
-            at_least(0),
-        ),
-        ConfigKey("min.insync.replicas", _T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1)),
-        ConfigKey(
-            "plog.validate.records",
-            _T.BOOLEAN,
-            False,
-            "Whether each record of a batch is checked before it is appended: it must decode and have the next offset.",
-        ),
-        ConfigKey(
-            "plog.visible.after.flush",
-            _T.BOOLEAN,
-            False,
-            "Whether consumers see a record only once it is on the disk. Without flush.messages or flush.ms, records "
-            "are then flushed as soon as they come.",
-        ),
-        ConfigKey("preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size."),
-        ConfigKey("remote.log.copy.disable", _T.BOOLEAN, False, "With tiered storage, whether copying is stopped."),
-        ConfigKey(
-            "remote.log.delete.on.disable",
-            _T.BOOLEAN,
-            False,
-            "With tiered storage, whether disabling it deletes the remote data.",
-        ),
-        ConfigKey("remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered."),
-        ConfigKey("retention.bytes", _T.LONG, -1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2)),
-        ConfigKey("retention.ms", _T.LONG, 7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1)),
-        ConfigKey(
-            "segment.bytes",
-            _T.INT,
-            1 << 30,
-            "The largest segment file, bytes.",
-            at_least(_MIN_SEGMENT_BYTES),
-        ),
-        ConfigKey("segment.index.bytes", _T.INT, 10 * 1024 * 1024, "The largest index file, bytes.", at_least(4)),
-        ConfigKey(
-            "segment.jitter.ms",
-            _T.LONG,
-            0,
-            "The most that is taken off segment.ms at random, ms, so that segments don't roll all at once.",
-            at_least(0),
-        ),
-        ConfigKey("segment.ms", _T.LONG, 7 * _DAY_MS, "The longest a segment takes appends, ms.", at_least(1)),
-        ConfigKey(
-            "unclean.leader.election.enable",
-            _T.BOOLEAN,
-            False,
-            "Whether a replica that is not in sync may become leader.",
-        ),
-        ConfigKey(
-            "internal.segment.bytes",
-            _T.INT,
-            None,
-            "segment.bytes without its floor; for tests.",
-            at_least(14),
-        ),
-    ],
-)
+T = TypeVar("T")
 
-INTERNAL_KEYS = frozenset({"internal.segment.bytes"})
-"""Accepted, but not listed by DescribeConfigs."""
 
-_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
-
-SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
-    "cleanup.policy": (("log.cleanup.policy", 1),),
-    "compression.gzip.level": (("compression.gzip.level", 1),),
-    "compression.lz4.level": (("compression.lz4.level", 1),),
-    "compression.type": (("compression.type", 1),),
-    "compression.zstd.level": (("compression.zstd.level", 1),),
-    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
-    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
-    "flush.messages": (("log.flush.interval.messages", 1),),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-    "index.interval.bytes": (("log.index.interval.bytes", 1),),
-    "local.retention.bytes": (("log.local.retention.bytes", 1),),
-    "local.retention.ms": (("log.local.retention.ms", 1),),
-    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
-    "max.message.bytes": (("message.max.bytes", 1),),
-    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
-    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
-    "message.timestamp.type": (("log.message.timestamp.type", 1),),
-    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
-    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
-    "min.insync.replicas": (("min.insync.replicas", 1),),
-    "plog.validate.records": (("plog.validate.records", 1),),
-    "plog.visible.after.flush": (("plog.visible.after.flush", 1),),
-    "preallocate": (("log.preallocate", 1),),
-    "retention.bytes": (("log.retention.bytes", 1),),
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "segment.bytes": (("log.segment.bytes", 1),),
-    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
-}
-"""Per topic key the broker keys that give its default, first one set wins, with what turns its unit into ours."""
+def _key(type_: ConfigType, default: T, doc: str, validator: Validator | None = None) -> T:
+    """The field of a key that the log acts on: its name is the key's, `.` for `_`."""
+    parsed: Any = sorted(default) if isinstance(default, frozenset) else default
+    return field(default=default, metadata={"key": ConfigKey("", type_, parsed, doc, validator)})
 
 
 @dataclass(frozen=True)
@@ -270,33 +51,82 @@ class LogConfig:
     changes.
     """
 
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    delete_retention_ms: int = _DAY_MS
-    file_delete_delay_ms: int = 60000
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
-    index_interval_bytes: int = 4096
-    max_compaction_lag_ms: int = LONG_MAX
-    max_message_bytes: int = 1048588
-    message_timestamp_after_max_ms: int = 3600000
-    message_timestamp_before_max_ms: int = LONG_MAX
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    plog_validate_records: bool = False
-    plog_visible_after_flush: bool = False
-    preallocate: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 7 * _DAY_MS
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 * 1024 * 1024
-    segment_jitter_ms: int = 0
-    segment_ms: int = 7 * _DAY_MS
+    cleanup_policy: frozenset[str] = _key(
+        _T.LIST,
+        frozenset({"delete"}),
+        "What happens to old segments: delete, compact, or both; if it is empty they are kept as they are.",
+        each_of("compact", "delete"),
+    )
+    compression_gzip_level: int = _key(
+        _T.INT,
+        -1,
+        "Level when compression.type is gzip, 1 to 9; -1 is the codec's default.",
+        lambda v: None if v == -1 else between(1, 9)(v),
+    )
+    compression_lz4_level: int = _key(_T.INT, 9, "Level when compression.type is lz4, 1 to 17.", between(1, 17))
+    compression_type: str = _key(
+        _T.STRING,
+        "producer",
+        "The codec of the stored batches; producer keeps what the producer chose.",
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    )
+    compression_zstd_level: int = _key(
+        _T.INT, 3, "Level when compression.type is zstd, -131072 to 22.", between(-131072, 22)
+    )
+    delete_retention_ms: int = _key(
+        _T.LONG, _DAY_MS, "How long tombstones of a compacted topic are kept, ms.", at_least(0)
+    )
+    file_delete_delay_ms: int = _key(
+        _T.LONG, 60000, "How long a deleted segment's files stay on the disk, ms.", at_least(0)
+    )
+    flush_messages: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1))
+    flush_ms: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0))
+    index_interval_bytes: int = _key(_T.INT, 4096, "Bytes of log between two entries of the offset index.", at_least(0))
+    max_compaction_lag_ms: int = _key(
+        _T.LONG, LONG_MAX, "The longest a record of a compacted topic stays uncompacted, ms.", at_least(1)
+    )
+    max_message_bytes: int = _key(_T.INT, 1048588, "The largest record batch, after compression, bytes.", at_least(0))
+    message_timestamp_after_max_ms: int = _key(
+        _T.LONG, 3600000, "How far a CreateTime may lie ahead of the broker's clock, ms.", at_least(0)
+    )
+    message_timestamp_before_max_ms: int = _key(
+        _T.LONG, LONG_MAX, "How far a CreateTime may lie behind the broker's clock, ms.", at_least(0)
+    )
+    message_timestamp_type: str = _key(
+        _T.STRING,
+        "CreateTime",
+        "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+    )
+    min_cleanable_dirty_ratio: float = _key(
+        _T.DOUBLE, 0.5, "Share of a compacted log that must be uncleaned before it is cleaned.", between(0, 1)
+    )
+    min_compaction_lag_ms: int = _key(
+        _T.LONG, 0, "The shortest a record of a compacted topic stays uncompacted, ms.", at_least(0)
+    )
+    min_insync_replicas: int = _key(_T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1))
+    plog_validate_records: bool = _key(
+        _T.BOOLEAN,
+        False,
+        "Whether each record of a batch is checked before it is appended: it must decode and have the next offset.",
+    )
+    plog_visible_after_flush: bool = _key(
+        _T.BOOLEAN,
+        False,
+        "Whether consumers see a record only once it is on the disk. Without flush.messages or flush.ms, records "
+        "are then flushed as soon as they come.",
+    )
+    retention_bytes: int = _key(_T.LONG, -1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2))
+    retention_ms: int = _key(_T.LONG, 7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1))
+    segment_bytes: int = _key(_T.INT, 1 << 30, "The largest segment file, bytes.", at_least(_MIN_SEGMENT_BYTES))
+    segment_index_bytes: int = _key(_T.INT, 10 * 1024 * 1024, "The largest index file, bytes.", at_least(4))
+    segment_jitter_ms: int = _key(
+        _T.LONG,
+        0,
+        "The most that is taken off segment.ms at random, ms, so that segments don't roll all at once.",
+        at_least(0),
+    )
+    segment_ms: int = _key(_T.LONG, 7 * _DAY_MS, "The longest a segment takes appends, ms.", at_least(1))
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
@@ -359,6 +189,124 @@ class LogConfig:
             case CompressionType.ZSTD:
                 return self.compression_zstd_level
         return None
+
+
+_ACTED_ON: list[ConfigKey] = [
+    replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(LogConfig)
+]
+
+_KEPT_ONLY = [
+    ConfigKey(
+        "follower.replication.throttled.replicas",
+        _T.LIST,
+        [],
+        "Replicas whose following is throttled: partition:broker, ... or *.",
+        throttled_replicas,
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "leader.replication.throttled.replicas",
+        _T.LIST,
+        [],
+        "Replicas whose leading is throttled: partition:broker, ... or *.",
+        throttled_replicas,
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "local.retention.bytes",
+        _T.LONG,
+        -2,
+        "With tiered storage, bytes kept locally; -2 is retention.bytes.",
+        at_least(-2),
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "local.retention.ms",
+        _T.LONG,
+        -2,
+        "With tiered storage, how long is kept locally, ms; -2 is retention.ms.",
+        at_least(-2),
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size.", is_kept_only=True
+    ),
+    ConfigKey(
+        "remote.log.copy.disable",
+        _T.BOOLEAN,
+        False,
+        "With tiered storage, whether copying is stopped.",
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "remote.log.delete.on.disable",
+        _T.BOOLEAN,
+        False,
+        "With tiered storage, whether disabling it deletes the remote data.",
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered; true is refused.", is_kept_only=True
+    ),
+    ConfigKey(
+        "unclean.leader.election.enable",
+        _T.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may become leader.",
+        is_kept_only=True,
+    ),
+]
+
+TOPIC_CONFIG = ConfigDef(
+    "topic",
+    [
+        *sorted([*_ACTED_ON, *_KEPT_ONLY], key=lambda key: key.name),
+        ConfigKey("internal.segment.bytes", _T.INT, None, "segment.bytes without its floor; for tests.", at_least(14)),
+    ],
+)
+
+INTERNAL_KEYS = frozenset({"internal.segment.bytes"})
+"""Accepted, but not listed by DescribeConfigs."""
+
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+
+SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "plog.validate.records": (("plog.validate.records", 1),),
+    "plog.visible.after.flush": (("plog.visible.after.flush", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+"""Per topic key the broker keys that give its default, first one set wins, with what turns its unit into ours."""
 
 
 def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:

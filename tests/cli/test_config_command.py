@@ -132,3 +132,20 @@ def test_looking_does_not_write(tmp_path: Path) -> None:
     for command in (["config", "describe", "topic", "t"], ["config", "list"], ["group", "list"]):
         call_plog(*command, "--data-dir", str(tmp_path))
     assert fingerprint(tmp_path) == before
+
+
+def test_what_changes_nothing_is_noted(where: list[str]) -> None:
+    note = b"note: preallocate changes nothing: plog keeps this setting and does not act on it\n"
+    for command in (
+        ("topic", "create", "kept", "--set", "preallocate=true", "--set", "retention.ms=-1"),
+        ("topic", "alter", "kept", "--set", "preallocate=false"),
+        ("config", "alter", "topic", "kept", "--set", "preallocate=true", "--dry-run"),
+        ("topic", "create", "kept-too", "--like", "kept"),
+    ):
+        assert call_plog(*command, *where).stderr.startswith(note), command
+    assert b"note" not in call_plog("topic", "alter", "kept", "--unset", "preallocate", *where).stderr
+    noted = call_plog("config", "alter", "broker", "--set", "log.preallocate=true", *where)
+    assert noted.stderr.startswith(b"note: log.preallocate changes nothing")
+    call_plog("config", "alter", "broker", "--unset", "log.preallocate", *where)
+    for topic in ("kept", "kept-too"):
+        call_plog("topic", "delete", topic, *where)

@@ -15,6 +15,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.steps import Steps
+from core.log.log_config import TOPIC_CONFIG
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
@@ -50,6 +51,8 @@ def _create(services: Services, request: CreateTopicsRequest) -> Steps[CreateTop
         outcome = made[name] if isinstance(new, NewTopic) else new
         if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
             results.append(_described(services, outcome, new.configs))
+            if not request.validate_only:
+                services.configs.tell_kept_only(TOPIC_CONFIG, new.configs)
         elif isinstance(outcome, KafkaError):
             results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
         yield

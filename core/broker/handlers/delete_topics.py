@@ -70,7 +70,7 @@ def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None
 
 def _find(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
     """The topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
-    if not services.config["delete.topic.enable"]:
+    if not services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
     if not _is_named_well(state):

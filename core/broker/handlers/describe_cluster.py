@@ -26,7 +26,9 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
         controller_id=services.node.node_id,
-        brokers=[DescribeClusterBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.rack)],
+        brokers=[
+            DescribeClusterBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)
+        ],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

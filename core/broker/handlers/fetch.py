@@ -67,7 +67,7 @@ class DelayedFetch(Pending[FetchResponse]):
         self._version = version
         self._session = session
         self._session_epoch = session.epoch if session is not None else 0
-        self._max_bytes = min(request.max_bytes, services.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names: dict[bytes, str | None] = {}
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`

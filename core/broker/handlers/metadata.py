@@ -66,7 +66,9 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
             yield
     endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.rack)],
+        brokers=[
+            MetadataResponseBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)
+        ],
         cluster_id=services.node.cluster_id,
         controller_id=services.node.node_id,
         topics=topics,
@@ -105,7 +107,7 @@ def _find(
 
 
 def _auto_create(services: Services, name: str, *, may_create: bool) -> TopicImage:
-    is_allowed = services.config["auto.create.topics.enable"] and not services.node.is_read_only
+    is_allowed = services.config.auto_create_topics_enable and not services.node.is_read_only
     ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

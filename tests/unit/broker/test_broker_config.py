@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
+from core.broker.broker_config import BrokerConfig
+from core.broker.broker_settings import BROKER_CONFIG
 from core.common.config_def import value_text
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
@@ -51,7 +52,7 @@ def test_loopback(host: str, is_loopback: bool) -> None:
 
 def test_unknown_keys_are_kept_and_named() -> None:
     config = BrokerConfig.parse({"process.roles": "broker,controller", "num.partitions": "3"})
-    assert config["num.partitions"] == 3
+    assert config.num_partitions == config["num.partitions"] == 3
     assert config.unknown == {"process.roles": "broker,controller"}
 
 
@@ -82,18 +83,17 @@ def test_listeners_without_a_plaintext_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "node_id", "is_given"),
+    ("properties", "node_id"),
     [
-        ({}, 1, False),
-        ({"node.id": "7"}, 7, True),
-        ({"broker.id": "5"}, 5, True),
-        ({"broker.id": "-1"}, 1, False),
-        ({"node.id": "7", "broker.id": "5"}, 7, True),
+        ({}, None),
+        ({"node.id": "7"}, 7),
+        ({"broker.id": "5"}, 5),
+        ({"broker.id": "-1"}, None),
+        ({"node.id": "7", "broker.id": "5"}, 7),
     ],
 )
-def test_node_id(properties: dict[str, str], node_id: int, is_given: bool) -> None:
-    config = BrokerConfig.parse(properties)
-    assert (config.node_id, config.is_node_id_given) == (node_id, is_given)
+def test_given_node_id(properties: dict[str, str], node_id: int | None) -> None:
+    assert BrokerConfig.parse(properties).given_node_id == node_id
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "2000")) == (0, "")
     assert log.config.retention_ms == 2000
     assert alter(broker, BROKER, "1", ("log.retention.ms", SET, "1000"), ("max.connections", SET, "9")) == (0, "")
-    assert (log.config.retention_ms, broker.services.config.integer("max.connections")) == (1000, 9)
+    assert (log.config.retention_ms, broker.services.config.max_connections) == (1000, 9)
     assert broker.services.replicas.find("own", 0).log.config.retention_ms == 77
     own = describe(broker, BROKER, "1")["log.retention.ms"]
     assert (own.value, own.config_source, own.read_only) == ("1000", 2, False)
@@ -216,7 +216,7 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     broker.close()
     broker = open_broker(tmp_path, log_retention_ms="5000")
     log = broker.services.replicas.find("t", 0).log
-    assert (log.config.retention_ms, broker.services.config.integer("max.connections")) == (1000, 9)
+    assert (log.config.retention_ms, broker.services.config.max_connections) == (1000, 9)
     assert alter(broker, BROKER, "1", ("log.retention.ms", DELETE, None)) == (0, "")
     assert log.config.retention_ms == 2000
     assert replace(broker, BROKER, "") == 0

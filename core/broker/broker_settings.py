@@ -1,0 +1,295 @@
+"""The broker's settings: Kafka's keys, each with its type, default, check and line of documentation, at one place.
+
+A setting is read by attribute: `config.num_partitions` is the value of `num.partitions` in force. The table holds the
+keys that plog acts on, and some that it only keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Generic, Protocol, Self, TypeVar, overload
+
+from core.broker.listener import DEFAULT_PROTOCOL_MAP
+from core.common.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Validator,
+    Value,
+    at_least,
+    between,
+    one_of,
+)
+from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+
+_T = ConfigType
+_INT_MAX = 0x7FFFFFFF
+_PYTHON_TYPES: Mapping[ConfigType, type] = {
+    _T.BOOLEAN: bool,
+    _T.STRING: str,
+    _T.INT: int,
+    _T.SHORT: int,
+    _T.LONG: int,
+    _T.DOUBLE: float,
+    _T.LIST: list,
+}
+
+T = TypeVar("T", bound=Value)
+
+
+class _HasSettings(Protocol):
+    @property
+    def settings(self) -> Mapping[str, Value]:
+        """The values in force that somebody gave, parsed, by Kafka's names."""
+        ...
+
+
+class Setting(Generic[T]):
+    """An attribute of `BrokerSettings`: read from a configuration, it is the value in force; from the class, itself.
+
+    Kafka's name of it is the attribute's, with `.` for `_`.
+    """
+
+    __slots__ = ("_default", "_name", "key")
+
+    def __init__(
+        self,
+        type_: ConfigType,
+        default: T,
+        doc: str,
+        validator: Validator | None = None,
+        *,
+        is_dynamic: bool = False,
+        is_kept_only: bool = False,
+    ) -> None:
+        assert default is None or type(default) is _PYTHON_TYPES[type_], doc
+        self._default = default
+        self._name = ""
+        self.key = ConfigKey("", type_, default, doc, validator, is_dynamic, is_kept_only)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name.replace("_", ".")
+        self.key = replace(self.key, name=self._name)
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, config: _HasSettings, owner: type) -> T: ...
+
+    def __get__(self, config: _HasSettings | None, owner: type) -> Self | T:
+        if config is None:
+            return self
+        return config.settings.get(self._name, self._default)  # type: ignore[return-value]  # parsed by the key's type
+
+    def of(self, config: _HasSettings) -> T:
+        """As the attribute of the configuration, if which setting it is was not known when the code was written."""
+        return self.__get__(config, type(config))
+
+    def is_given(self, config: _HasSettings) -> bool:
+        """Whether somebody gave the value in force; otherwise it is the default."""
+        return self._name in config.settings
+
+
+class BrokerSettings:
+    """What of a broker can be set. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
+
+    __slots__ = ()
+
+    node_id = Setting(_T.INT, 1, "This broker's id.", at_least(0))
+    broker_id = Setting(_T.INT, -1, "Older name of node.id.")
+    broker_rack = Setting[str | None](_T.STRING, None, "The rack that this broker is in.")
+    log_dirs = Setting[list[str] | None](_T.LIST, None, "The data directory.")
+    log_dir = Setting[list[str] | None](_T.LIST, None, "The data directory, where log.dirs is not set.")
+    listeners = Setting[list[str] | None](_T.LIST, None, "Where the broker listens: PLAINTEXT://HOST:PORT.")
+    advertised_listeners = Setting[list[str] | None](_T.LIST, None, "What clients are told to connect to.")
+    listener_security_protocol_map = Setting(
+        _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
+    )
+    controller_listener_names = Setting[list[str] | None](
+        _T.LIST, None, "Listeners that are not for clients; they are not opened."
+    )
+    auto_create_topics_enable = Setting(
+        _T.BOOLEAN, True, "Whether a topic is made when a client asks for its metadata."
+    )
+    delete_topic_enable = Setting(_T.BOOLEAN, True, "Whether topics may be deleted.")
+    num_partitions = Setting(_T.INT, 1, "Partitions of a topic that does not say.", at_least(1))
+    default_replication_factor = Setting(_T.INT, 1, "Replicas of a topic that does not say.", at_least(1))
+    socket_request_max_bytes = Setting(_T.INT, 104857600, "The largest request, bytes.", at_least(1))
+    queued_max_request_bytes = Setting(
+        _T.LONG,
+        268435456,
+        "The most memory that connections may hold together, for requests that came in part and answers that are "
+        "not sent, bytes; -1 is no limit.",
+    )
+    socket_send_buffer_bytes = Setting(_T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1))
+    socket_receive_buffer_bytes = Setting(_T.INT, 102400, "SO_RCVBUF of connections; -1 is the system's.", at_least(-1))
+    socket_listen_backlog_size = Setting(_T.INT, 50, "Connections that may wait to be accepted.", at_least(1))
+    connections_max_idle_ms = Setting(_T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never.")
+    max_connections = Setting(
+        _T.INT, _INT_MAX, "Connections that may be open at once; more of them wait.", at_least(0), is_dynamic=True
+    )
+    max_connections_per_ip = Setting(
+        _T.INT,
+        _INT_MAX,
+        "Connections that may be open at once from one address; more of them are closed.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    fetch_max_bytes = Setting(
+        _T.INT, 57671680, "The most bytes of records that a fetch is answered with.", at_least(1024)
+    )
+    max_incremental_fetch_session_cache_slots = Setting(
+        _T.INT, 1000, "Fetch sessions (KIP-227) that are kept at most.", at_least(0)
+    )
+    producer_id_expiration_ms = Setting(
+        _T.INT, 86400000, "After how long an idle producer's sequences are forgotten, ms.", at_least(1), is_dynamic=True
+    )
+    log_flush_offset_checkpoint_interval_ms = Setting(
+        _T.INT, 60000, "How often recovery points are written down, ms.", at_least(0)
+    )
+    log_flush_start_offset_checkpoint_interval_ms = Setting(
+        _T.INT, 60000, "How often log start offsets are written down, ms.", at_least(0)
+    )
+    log_cleaner_enable = Setting(_T.BOOLEAN, True, "Whether compacted topics are cleaned while the broker runs.")
+    log_cleaner_threads = Setting(
+        _T.INT, 1, "How many logs are cleaned at once, each by a process of its own.", at_least(0), is_dynamic=True
+    )
+    log_cleaner_dedupe_buffer_size = Setting(
+        _T.LONG,
+        128 * 1024 * 1024,
+        "Memory for the keys of logs that are being cleaned, all of them together, bytes.",
+        at_least(1),
+        is_dynamic=True,
+    )
+    log_cleaner_io_buffer_load_factor = Setting(
+        _T.DOUBLE, 0.9, "How full the table of keys may get, as a share of it.", between(0, 1), is_dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second = Setting(
+        _T.DOUBLE,
+        1.7976931348623157e308,
+        "How much cleaning may read and write each second, bytes.",
+        at_least(1),
+        is_dynamic=True,
+    )
+    log_cleaner_backoff_ms = Setting(
+        _T.LONG, 15000, "How long to wait when no log needs cleaning, ms.", at_least(0), is_dynamic=True
+    )
+    plog_scrub_bytes_per_second = Setting(
+        _T.LONG,
+        4 * 1024 * 1024,
+        "How much of the logs is read again each second, to find damage before it is needed; 0 is nothing.",
+        at_least(0),
+    )
+    plog_scrub_interval_ms = Setting(_T.LONG, 86400000, "How often all logs are read again, ms.", at_least(1))
+    group_min_session_timeout_ms = Setting(_T.INT, 6000, "The shortest session timeout that a member may ask for, ms.")
+    group_max_session_timeout_ms = Setting(_T.INT, 1800000, "The longest one, ms.")
+    group_initial_rebalance_delay_ms = Setting(
+        _T.INT, 3000, "How long an empty group waits for more members after the last one that came, ms.", at_least(0)
+    )
+    group_consumer_session_timeout_ms = Setting(
+        _T.INT, 45000, "How long a member of a consumer group (KIP-848) may be silent, ms.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms = Setting(
+        _T.INT, 5000, "How often such members are told to speak, ms.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms = Setting(
+        _T.INT, 45000, "The shortest consumer.session.timeout.ms that a group may be given, ms.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms = Setting(_T.INT, 60000, "The longest one, ms.", at_least(1))
+    group_consumer_min_heartbeat_interval_ms = Setting(
+        _T.INT, 5000, "The shortest consumer.heartbeat.interval.ms that a group may be given, ms.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms = Setting(_T.INT, 15000, "The longest one, ms.", at_least(1))
+    group_consumer_migration_policy = Setting(
+        _T.STRING,
+        "bidirectional",
+        "Whether groups with members change their protocol: upgrade to the consumer protocol when the first of its "
+        "members joins, downgrade to the classic one when the last of them leaves.",
+        lambda value: one_of("bidirectional", "upgrade", "downgrade", "disabled")(str(value).lower()),
+    )
+    group_consumer_max_size = Setting(_T.INT, _INT_MAX, "The most members of such a group.", at_least(1))
+    group_max_size = Setting(_T.INT, _INT_MAX, "The most members that a group may have.", at_least(1))
+    offset_metadata_max_bytes = Setting(_T.INT, 4096, "The longest metadata that may be committed with an offset.")
+    offsets_retention_minutes = Setting(
+        _T.INT, 10080, "How long offsets are kept that no member of their group needs.", at_least(1)
+    )
+    offsets_retention_check_interval_ms = Setting(
+        _T.LONG, 600000, "How often such offsets are looked for, ms.", at_least(1)
+    )
+    offsets_commit_timeout_ms = Setting(
+        _T.INT, 5000, "How long the commit of offsets may wait for the disk, ms.", at_least(1)
+    )
+    offsets_topic_num_partitions = Setting(_T.INT, 50, "Partitions of __consumer_offsets.", at_least(1))
+    offsets_topic_replication_factor = Setting(_T.SHORT, 3, "Its replicas; it has one.", at_least(1), is_kept_only=True)
+    offsets_topic_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    transaction_max_timeout_ms = Setting(
+        _T.INT, 900000, "The longest timeout that a transactional producer may ask for, ms.", at_least(1)
+    )
+    transactional_id_expiration_ms = Setting(
+        _T.INT, 604800000, "After how long a transactional id that is not used is forgotten, ms.", at_least(1)
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = Setting(
+        _T.INT,
+        10000,
+        "How often transactions that are open for too long are looked for, to be aborted, ms.",
+        at_least(1),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = Setting(
+        _T.INT, 3600000, "How often transactional ids that expired are looked for, ms.", at_least(1)
+    )
+    transaction_partition_verification_enable = Setting(
+        _T.BOOLEAN,
+        True,
+        "Whether a transaction's records are taken only for partitions that were added to it.",
+        is_dynamic=True,
+    )
+    transaction_state_log_num_partitions = Setting(_T.INT, 50, "Partitions of __transaction_state.", at_least(1))
+    transaction_state_log_replication_factor = Setting(
+        _T.SHORT, 3, "Its replicas; it has one.", at_least(1), is_kept_only=True
+    )
+    transaction_state_log_min_isr = Setting(
+        _T.INT, 2, "Its min.insync.replicas; it is one.", at_least(1), is_kept_only=True
+    )
+    transaction_state_log_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    log_retention_check_interval_ms = Setting(
+        _T.LONG, 300000, "How often segments that are too old or too much are looked for, ms.", at_least(1)
+    )
+    replica_high_watermark_checkpoint_interval_ms = Setting(
+        _T.LONG, 5000, "How often high watermarks are written down, ms."
+    )
+
+
+def _topic_default_keys() -> list[ConfigKey]:
+    """The broker's keys that give topics their defaults; where there are several, only the last has one."""
+    keys = []
+    for topic_key in TOPIC_CONFIG:
+        server_keys = SERVER_KEYS.get(topic_key.name, ())
+        for name, factor in server_keys:
+            default = topic_key.default
+            if name.endswith(".hours") and isinstance(default, int):
+                default = default // factor
+            elif len(server_keys) > 1:
+                default = None
+            keys.append(
+                ConfigKey(
+                    name,
+                    topic_key.type if factor == 1 else _T.INT,
+                    default,
+                    f"Default of {topic_key.name} for topics: {topic_key.doc}",
+                    None if default is None else topic_key.validator,
+                    is_dynamic=factor == 1 and name != "log.flush.scheduler.interval.ms",
+                    is_kept_only=topic_key.is_kept_only,
+                )
+            )
+    return keys
+
+
+BROKER_CONFIG = ConfigDef(
+    "broker",
+    [
+        *(setting.key for setting in vars(BrokerSettings).values() if isinstance(setting, Setting)),
+        *_topic_default_keys(),
+    ],
+)
