@@ -6,19 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.common.filesystem import Buffer, FileSystem
-from core.index.offset_index import OffsetIndex
-from core.index.time_index import TimeIndex, TimestampOffset
-from core.index.transaction_index import AbortedTransaction, TransactionIndex
-from core.log.file_names import (
-    CLEANED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    offset_file_name,
-)
+from core.index.transaction_index import AbortedTransaction
+from core.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
 from core.log.log_config import LogConfig
-from core.records.record_batch import NO_TIMESTAMP
+from core.log.segment_indexes import SegmentIndexes
 
 _WRITE_BYTES = 1024 * 1024
 
@@ -40,18 +31,15 @@ class CleanedSegment:
         self._filesystem = filesystem
         self._pieces: list[Buffer] = []
         self._pending_bytes = 0
-        self._since_entry = 0
-        self._newest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._directory = directory
         if filesystem is None:
             return
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             filesystem.unlink(self._path(suffix))
         self._file = filesystem.open_append(self._path(LOG_SUFFIX))
-        maximum = config.segment_index_bytes
-        self._offset_index = OffsetIndex(self._path(INDEX_SUFFIX), self.base_offset, maximum, filesystem)
-        self._time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), self.base_offset, maximum, filesystem)
-        self._transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
+        self._indexes = SegmentIndexes(
+            directory, self.base_offset, config, filesystem, is_new=True, suffix=CLEANED_SUFFIX
+        )
 
     def _path(self, suffix: str) -> Path:
         return self._directory / (offset_file_name(self.base_offset, suffix) + CLEANED_SUFFIX)
@@ -59,28 +47,18 @@ class CleanedSegment:
     @property
     def paths(self) -> list[Path]:
         """Its files that are there, the log first."""
-        suffixes = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        return [path for path in map(self._path, suffixes) if path.exists()]
+        return [path for path in map(self._path, SEGMENT_SUFFIXES) if path.exists()]
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
         """A whole batch; OSError as the disk says."""
         if self._filesystem is not None:
-            self._index(self.size_bytes, len(batch), last_offset, max_timestamp)
+            interval = self._config.index_interval_bytes
+            self._indexes.add(self.size_bytes, len(batch), last_offset, max_timestamp, interval)
             self._pieces.append(batch)
             self._pending_bytes += len(batch)
             if self._pending_bytes >= _WRITE_BYTES:
                 self._write()
         self.size_bytes += len(batch)
-
-    def _index(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        if max_timestamp > self._newest.timestamp:
-            self._newest = TimestampOffset(max_timestamp, last_offset)
-        if self._since_entry > self._config.index_interval_bytes:
-            if not self._offset_index.is_full and not self._time_index.is_full:
-                self._offset_index.append(last_offset, position)
-                self._time_index.maybe_append(*self._newest)
-            self._since_entry = 0
-        self._since_entry += size
 
     def _write(self) -> None:
         self._file.write_at(b"".join(self._pieces), self._file.size())
@@ -89,23 +67,18 @@ class CleanedSegment:
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
         if self._filesystem is not None:
-            self._transaction_index.append(aborted)
+            self._indexes.transaction.append(aborted)
 
     def finish(self, modified_ms: int) -> None:
         """Brings everything to the disk, dated as the last of the segments it replaces; OSError as the disk says."""
         if self._filesystem is None:
             return
         self._write()
-        if self.size_bytes:
-            self._time_index.maybe_append(*self._newest, at_roll=True)
-        self._offset_index.seal()
-        self._time_index.seal()
+        self._indexes.seal(is_empty=not self.size_bytes)
         self._file.set_modified_ms(modified_ms)
         self._file.sync()
         self._file.close()
-        self._offset_index.sync()
-        self._time_index.sync()
-        self._transaction_index.sync()
+        self._indexes.sync()
 
     def discard(self) -> None:
         """Takes its files away."""

@@ -41,8 +41,7 @@ class SegmentToClean(NamedTuple):
 
     base_offset: int
     size_bytes: int
-    offset_index_bytes: int
-    time_index_bytes: int
+    index_bytes: Sequence[int]
     modified_ms: int
 
 
@@ -190,7 +189,7 @@ def _describe(segment: LogSegment) -> SegmentToClean:
     return SegmentToClean(
         segment.base_offset,
         segment.size_bytes,
-        *segment.index_bytes,
+        segment.index_bytes,
         segment.records.path.stat().st_mtime_ns // 1_000_000,
     )
 
@@ -198,14 +197,13 @@ def _describe(segment: LogSegment) -> SegmentToClean:
 def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
     """Numbers of segments that fit into one, by their sizes of before."""
     config = log.config
-    most = config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes
     group: list[int] = []
-    sizes = 0, 0, 0
+    sizes: list[int] = []
     for number in numbers:
         segment = log.segments[number]
-        own = segment.size_bytes, segment.offset_index_bytes, segment.time_index_bytes
-        sizes = sizes[0] + own[0], sizes[1] + own[1], sizes[2] + own[2]
-        is_too_large = any(size > limit for size, limit in zip(sizes, most, strict=True))
+        own = [segment.size_bytes, *segment.index_bytes]
+        sizes = [sum(pair) for pair in zip(sizes, own, strict=True)] if group else own
+        is_too_large = sizes[0] > config.segment_bytes or max(sizes[1:]) > config.segment_index_bytes
         if group and (is_too_large or not _is_in_reach(log, group[0], number)):
             yield group
             group, sizes = [], own

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -36,6 +37,8 @@ class AbstractIndex:
     """
 
     ENTRY: struct.Struct
+    OFFSET_FIELD: int
+    """Which of an entry's two numbers is the relative offset."""
     KEPT_FREE = 0
     """Entries that only the end of the segment may use."""
 
@@ -127,10 +130,6 @@ class AbstractIndex:
         self._last = None
         self._count = self._written = 0
 
-    def move(self, path: Path) -> None:
-        """The file was renamed with its segment."""
-        self.path = path
-
     def sanity_check(self) -> bool:
         """Whether the file is there. CorruptRecordError where it cannot be an index of this segment: cheap, as Kafka
         checks at load.
@@ -144,6 +143,11 @@ class AbstractIndex:
                 f"index of {size} bytes, expected a multiple of {self.ENTRY.size}", path=str(self.path)
             )
         return True
+
+    def check_invariants(self) -> None:
+        offsets = [self.entry(number)[self.OFFSET_FIELD] for number in range(len(self))]
+        assert all(before < after for before, after in pairwise(offsets)), f"{self.path}: offsets do not rise"
+        assert self._written == self._count or isinstance(self._data, bytearray), f"{self.path}: entries are lost"
 
     def _last_raw(self) -> tuple[int, int] | None:
         """The last entry, its offset still relative; None where there is none."""
@@ -160,8 +164,9 @@ class AbstractIndex:
         self._count += 1
         self._last = first, second
 
-    def _keep(self, count: int) -> None:
-        """Drops the entries from number `count` on."""
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries of `offset` and above."""
+        count = self._find_last(self.OFFSET_FIELD, offset - self.base_offset - 1) + 1
         if count < self._count:
             del self._writable()[count * self.ENTRY.size :]
             self._count = count

@@ -27,6 +27,7 @@ class OffsetIndex(AbstractIndex):
     """Sparse map from offset to file position; thread rule and invariants of `AbstractIndex`."""
 
     ENTRY = struct.Struct(">ii")
+    OFFSET_FIELD = 0
 
     def append(self, offset: int, position: int) -> None:
         """`offset` must be above the last entry's, and the index not full."""
@@ -56,10 +57,6 @@ class OffsetIndex(AbstractIndex):
 
     def last_entry(self) -> OffsetPosition:
         return self.lookup(self.base_offset + MAX_RELATIVE_OFFSET)
-
-    def truncate_to(self, offset: int) -> None:
-        """Drops the entries of `offset` and above."""
-        self._keep(self._find_last(0, offset - self.base_offset - 1) + 1)
 
     def sanity_check(self) -> bool:
         is_there = super().sanity_check()

@@ -27,6 +27,7 @@ class TimeIndex(AbstractIndex):
     """Sparse map from timestamp to offset; thread rule and invariants of `AbstractIndex`."""
 
     ENTRY = struct.Struct(">qi")
+    OFFSET_FIELD = 1
     KEPT_FREE = 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
@@ -51,10 +52,6 @@ class TimeIndex(AbstractIndex):
         if last is None:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return TimestampOffset(last[0], self.base_offset + last[1])
-
-    def truncate_to(self, offset: int) -> None:
-        """Drops the entries of `offset` and above."""
-        self._keep(self._find_last(1, offset - self.base_offset - 1) + 1)
 
     def sanity_check(self) -> bool:
         is_there = super().sanity_check()

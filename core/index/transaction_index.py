@@ -161,10 +161,6 @@ class TransactionIndex:
             finally:
                 file.close()
 
-    def move(self, path: Path) -> None:
-        """The file was renamed with its segment."""
-        self.path = path
-
     def sanity_check(self) -> None:
         """CorruptRecordError where the file does not parse, unless it was read before."""
         self.entries()

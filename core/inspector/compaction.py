@@ -32,14 +32,12 @@ from core.log.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIX,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     offset_file_name,
 )
 from core.log.hole import Hole, HoleReason
@@ -48,6 +46,7 @@ from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
+from core.log.segment_indexes import SPARSE_INDEXES
 from core.log.segment_swap import begin_swap, finish_swaps, swapped_below
 
 _INTERNAL = {
@@ -372,7 +371,7 @@ class Compaction:
     def _write_active_segment(self, opened: OpenedLog) -> None:
         """The empty one that the log goes on in."""
         end_offset = opened.log.log_end_offset
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.open_append(opened.directory / offset_file_name(end_offset, suffix)).close()
         snapshot = offset_file_name(end_offset, SNAPSHOT_SUFFIX)
         if (opened.log.directory / snapshot).exists() and not (opened.directory / snapshot).exists():

@@ -127,7 +127,6 @@ class _Copy:
     def __init__(self, path: Path, findings: list[Finding]) -> None:
         self.findings = findings
         self.records: deque[tuple[Record, Batch]] = deque()
-        self._last_offset = -1
         self._start_offset: int | None = None
         self._log = path
         """The file that the head is of: it is read on only when the head is asked for."""
@@ -167,7 +166,6 @@ class _Copy:
         assert self._head is not None
         if self._start_offset is None:
             self._start_offset = self._head.base_offset
-        self._last_offset = self._head.last_offset
         self._head = None
 
     def first_record(self) -> Record | None:

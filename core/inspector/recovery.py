@@ -35,7 +35,7 @@ from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
@@ -45,7 +45,6 @@ from core.log.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     SET_ASIDE,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
@@ -75,9 +74,9 @@ from core.log.recovery_journal import (
     undo,
     was_left_as_recovered,
 )
+from core.log.segment_indexes import SPARSE_INDEXES
 from core.log.transaction_marker import Marker
 
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 
 
@@ -486,9 +485,9 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             continue
         name = step.path.name
         if name.endswith(LOG_SUFFIX):
-            left |= {step.path.with_suffix(suffix) for suffix in _INDEXES}
-        elif name.endswith(_INDEXES):  # what the transaction index knows, the log may not show
-            left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
+            left |= {step.path.with_suffix(suffix) for suffix in INDEX_SUFFIXES}
+        elif name.endswith(INDEX_SUFFIXES):  # what the transaction index knows, the log may not show
+            left |= {step.path, *(step.path.with_suffix(suffix) for suffix in SPARSE_INDEXES)}
         elif step.action in (Action.REBUILD, Action.SET_ASIDE) and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
         if step.action is Action.PUT_BACK:  # the epochs of the records were taken out of the checkpoint
@@ -497,7 +496,7 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             lost = range(step.offset, step.last_offset + 1)
             left |= {
                 path
-                for suffix in _INDEXES
+                for suffix in INDEX_SUFFIXES
                 for base_offset, path in find_offset_files(plan.directory, suffix)
                 if base_offset in lost and not path.with_suffix(LOG_SUFFIX).exists()
             }

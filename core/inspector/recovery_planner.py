@@ -40,6 +40,7 @@ from core.log.log_layout import Stretch, lay_out
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
+from core.log.segment_indexes import SPARSE_INDEXES
 from core.records.batches import count_records
 
 _DAMAGE = {
@@ -257,7 +258,7 @@ class _Planner:
     def _rebuild_beside(self, logs: set[Path]) -> None:
         planned = {step.path for step in self._plan.steps}
         for log in sorted(logs):
-            for suffix in (".index", ".timeindex"):
+            for suffix in SPARSE_INDEXES:
                 path = log.with_suffix(suffix)
                 if path not in planned:
                     self._plan.steps.append(Step(Action.REBUILD, path, "its log changes"))

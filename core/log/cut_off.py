@@ -20,8 +20,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from core.log.file_names import LOG_SUFFIX, is_file, parse_offset_file_name
-from core.log.lone_index import INDEX_SUFFIXES, index_end
+from core.log.file_names import SEGMENT_SUFFIXES, is_file, parse_offset_file_name
+from core.log.lone_index import index_end
 
 _CUT_AT = ".cut-at-"
 _NAME = r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?"
@@ -95,7 +95,7 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
     """Where to keep what is cut off a log, or an index of a log that is gone: a name that is free, or that of a file
     which holds the same as `same_as`, as a start leaves it that was killed.
     """
-    assert file.name.endswith((LOG_SUFFIX, *INDEX_SUFFIXES)), file
+    assert file.name.endswith(SEGMENT_SUFFIXES), file
     first = file.with_name(f"{file.name}{_CUT_AT}{position}")
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")

@@ -34,10 +34,9 @@ from core.index.time_index import TimeIndex
 from core.log.file_names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
 from core.log.file_records import FileRecords
 from core.log.lone_index import rising_entries
+from core.log.segment_indexes import SPARSE_INDEXES
 from core.records.batches import stated_offset
 from core.records.record_batch import NO_TIMESTAMP
-
-_ENTRIES = {INDEX_SUFFIX: OffsetIndex.ENTRY, TIME_INDEX_SUFFIX: TimeIndex.ENTRY}
 
 
 class CutSegment(NamedTuple):
@@ -62,7 +61,7 @@ def find_cut_segment(directory: Path, base_offset: int, limit: int) -> CutSegmen
 
 def keep_proof(cut: CutSegment, filesystem: FileSystem) -> None:
     """Keeps the indexes that say so beside themselves, before they are made again. OSError as the disk says."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in SPARSE_INDEXES:
         path = cut.path.with_suffix(suffix)
         kept = _kept_path(path, cut.position)
         if path.exists() and not kept.exists():
@@ -132,7 +131,7 @@ def _read(records: FileRecords, suffix: str) -> bytes:
     """Gives an index without the zeros at its end, the one that was kept if there is one. Nothing if it is not there,
     if it ends within an entry, or if a cleaned one is about to take its place: the log may be the cleaned one already.
     """
-    path, entry = records.path.with_suffix(suffix), _ENTRIES[suffix]
+    path, entry = records.path.with_suffix(suffix), SPARSE_INDEXES[suffix].ENTRY
     if path.with_name(path.name + SWAP_SUFFIX).exists():
         return b""
     kept = _kept_path(path, records.size_bytes)

@@ -11,7 +11,10 @@ in the frame of Kafka's checkpoints (a version line 0, a line with the number of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
@@ -19,6 +22,13 @@ from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from core.log.damage import DamagedRange
 from core.log.file_names import DAMAGED_RANGES
+from core.log.hole import offsets_are
+
+if TYPE_CHECKING:
+    import logging
+
+    from core.common.topic_partition import TopicPartition
+    from core.log.log_segment import LogSegment
 
 DAMAGED_OFFSETS = "plog.damaged.offsets"
 """What a broker calls the damage of a topic where it describes the topic's settings: no API of Kafka's has a place for
@@ -98,7 +108,7 @@ class DamagedRanges:
         try:
             self._gaps = read_damaged_ranges(directory)
         except CorruptRecordError as error:
-            _warn("%s; damage will be noted again when it is met", error)
+            _logger().warning("%s; damage will be noted again when it is met", error)
 
     def __len__(self) -> int:
         return len(self._gaps)
@@ -121,6 +131,12 @@ class DamagedRanges:
         ]
         self._replace(sorted([*kept, gap]))
 
+    def note(self, segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
+        """Adds the gap, and tells the segment and the operator."""
+        self.add(gap)
+        segment.gaps = self.of_segment(segment.base_offset)
+        log_damage(segment, gap, partition)
+
     def set_segments(self, gaps: Mapping[int, list[DamagedRange]]) -> None:
         """These and no others of the segments, by base offset."""
         kept = [g for g in self._gaps if g.segment_base_offset not in gaps]
@@ -130,6 +146,13 @@ class DamagedRanges:
         """Those of segments that are still there, below the log's end."""
         kept = [g for g in self._gaps if g.segment_base_offset in base_offsets and g.start_offset < end_offset]
         self._replace(kept)
+
+    def check_invariants(self) -> None:
+        by_segment = sorted(self._gaps, key=attrgetter("segment_base_offset"))  # which keeps their order else
+        for gap, following in pairwise(by_segment):
+            if gap.segment_base_offset == following.segment_base_offset:
+                is_after = gap.end_offset <= following.start_offset and gap.end_position <= following.position
+                assert is_after, f"{self._path}: {gap}, {following}"
 
     def _replace(self, gaps: list[DamagedRange]) -> None:
         if gaps == self._gaps:
@@ -141,10 +164,31 @@ class DamagedRanges:
             else:
                 self._filesystem.unlink(self._path)
         except OSError as error:
-            _warn("could not write %s: %s; a restart will have to find the damage again", self._path, error)
+            _logger().warning("could not write %s: %s; a restart will have to find the damage again", self._path, error)
 
 
-def _warn(message: str, *values: object) -> None:
+def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
+    """Tells the operator of the gap. One without bytes is a hole between batches."""
+    path = segment.records.path
+    if gap.end_offset <= gap.start_offset:
+        what = "damage without offsets"
+    elif gap.position == gap.end_position:
+        missing = offsets_are(gap.start_offset, gap.end_offset)
+        _logger().error("%s: %s missing after position %d of %s", partition, missing, gap.position, path)
+        return
+    else:
+        what = f"{offsets_are(gap.start_offset, gap.end_offset)} damaged"
+    _logger().error(
+        "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",
+        partition,
+        what,
+        gap.position,
+        gap.end_position,
+        path,
+    )
+
+
+def _logger() -> logging.Logger:
     import logging  # who reads a log does without
 
-    logging.getLogger("plog.log").warning(message, *values)
+    return logging.getLogger("plog.log")

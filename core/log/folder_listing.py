@@ -14,6 +14,7 @@ from core.log.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -50,8 +51,7 @@ class FolderListing:
     def has_lone_indexes(self) -> bool:
         """Whether anything is called an index of a segment that has no log."""
         logs = self._named(LOG_SUFFIX).keys()
-        suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        return any(not self._named(suffix).keys() <= logs for suffix in suffixes)
+        return any(not self._named(suffix).keys() <= logs for suffix in INDEX_SUFFIXES)
 
     @property
     def has_unreadable_logs(self) -> bool:

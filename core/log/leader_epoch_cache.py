@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT
+
+if TYPE_CHECKING:
+    from core.records.batches import Batch
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -91,6 +95,11 @@ class LeaderEpochCache:
         self._entries = entries
         self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH
 
+    def check_invariants(self) -> None:
+        for entry, following in pairwise(self._entries):
+            is_above = entry.epoch < following.epoch and entry.start_offset < following.start_offset
+            assert is_above, f"{self._path}: {entry}, {following}"
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. OSError
         as the disk says, nothing noted then.
@@ -99,6 +108,11 @@ class LeaderEpochCache:
             return
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._write([*kept, EpochEntry(epoch, start_offset)])
+
+    def note(self, batch: Batch) -> None:
+        """Does what `assign` does for a batch of a later epoch."""
+        if batch.partition_leader_epoch > self.latest_epoch:
+            self.assign(batch.partition_leader_epoch, batch.base_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which the record at `offset` was written; -1 where that is not known."""

@@ -25,9 +25,7 @@ from core.index.transaction_index import AbortedTransaction, read_transaction_in
 from core.log.abort_follower import AbortFollower
 from core.log.damage import Damage, DamagedRange
 from core.log.file_names import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     offset_file_name,
@@ -40,6 +38,7 @@ from core.log.log_map import LogFile, LogMap
 from core.log.partition_reader import open_reading
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_indexes import SPARSE_INDEXES
 from core.log.segment_walk import SegmentWalk
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch, is_thinned
@@ -272,12 +271,12 @@ class _Arranger:
                     written = copy_bytes(files[stretch.path], stretch.start, stretch.end, (), out, written)
         for path in layout:
             self._filesystem.rename(path.with_name(path.name + _ARRANGED), path)
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in SPARSE_INDEXES:
                 self._filesystem.unlink(path.with_suffix(suffix))
 
     def _drop(self, file: LogFile) -> None:
         """A segment that no offsets belong into."""
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.unlink(file.path.with_suffix(suffix))
 
 

@@ -43,6 +43,7 @@ from core.log.file_names import (
     CLUSTER_METADATA_TOPIC,
     DELETED_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -56,7 +57,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
-from core.log.lone_index import INDEX_SUFFIXES, find_traces, indexed_end
+from core.log.lone_index import find_traces, indexed_end
 from core.log.recovery_journal import gave_up_end, read_lost_offsets
 from core.log.segment_deletion import was_replaced
 from core.records.record_batch import MAGIC_POSITION

@@ -15,40 +15,39 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.index.offset_index import OffsetPosition
 from core.log.damage import DamagedRange
-from core.log.damaged_ranges import DamagedRanges
-from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, find_unreadable_files
+from core.log.damaged_ranges import DamagedRanges, log_damage
+from core.log.file_names import find_unreadable_files
 from core.log.folder_listing import FolderListing
 from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
 from core.log.late_check import LateCheck, SegmentHole, compacted_below, keep_proof_of_cut, warn_of_holes
-from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
+from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.leader_epoch_recovery import LeaderEpochRecovery
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_cutter import LogCutter
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
-from core.log.log_segment import ListedSegment, LogSegment
+from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.lone_index import find_lone_indexes, find_traces, indexed_end
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog, log_damage
+from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_deletion import finish_deletions
-from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.log.segment_files import ListedSegment
+from core.log.segment_reading import DamagedBytes
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
-from core.records.batches import CURRENT_MAGIC, Batch
+from core.records.batches import CURRENT_MAGIC
 
 _log = logging.getLogger("plog.log")
 
@@ -151,7 +150,7 @@ class _Loader:
             self._producers,
             self._damage,
             now_ms=settings.clock.now_ms,
-            on_batch=partial(_note_leader_epoch, self._leader_epochs),  # nothing of this loader: that were a cycle
+            on_batch=self._leader_epochs.note,  # nothing of this loader: that were a cycle
         )
         self._recovery.log_end_offset = 0
         self._late_check = LateCheck(
@@ -197,7 +196,7 @@ class _Loader:
             known = self._known(had_clean_shutdown=had_clean_shutdown)
             self._recover(known, log_start_offset, LONG_MAX if known_point is None else recovery_point)
         if not len(self._segments):
-            self._segments.add(self._new_segment(log_start_offset))
+            self._segments.add(self._segment(log_start_offset, is_new=True))
         end_offset = self._recovery.log_end_offset = self._end_offset()
         self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
@@ -208,12 +207,10 @@ class _Loader:
             self._tell_of_short_log(end_offset, known_end)
         if end_offset < log_start_offset:
             self._cutter.remove_all(log_start_offset)
-            self._segments.add(self._new_segment(log_start_offset))
+            self._segments.add(self._segment(log_start_offset, is_new=True))
             end_offset = log_start_offset
-        if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
-            self._recovery.past_damage(self._rebuild_leader_epochs)
-        self._leader_epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
-        self._begin_epochs_at(log_start_offset)
+        epochs = LeaderEpochRecovery(self._partition, self._segments, self._leader_epochs, self._recovery)
+        epochs.recover(log_start_offset, end_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._recovery.rebuild_producer_state(log_start_offset, end_offset)
         self._producers.listed_snapshots = None
@@ -319,7 +316,7 @@ class _Loader:
         logs = listing.log_sizes()
         if not logs:
             return True
-        segment = self._segment(max(logs), is_sealed=True, listed=None)
+        segment = self._segment(max(logs), is_sealed=True)
         try:
             return find_indexed_end(segment, LONG_MAX) is not None
         finally:
@@ -347,18 +344,6 @@ class _Loader:
         for segment in self._segments:
             self._recovery.recover(segment, 0, log_start_offset, is_judged=True)
 
-    # --- damage below the recovery point
-
-    def _take_up_known_damage(self) -> None:
-        """What the ledger holds, unless it is sound now: somebody mended it."""
-        known = defaultdict[int, list[DamagedRange]](list)
-        for gap in self._damage.gaps:
-            known[gap.segment_base_offset].append(gap)
-        for segment in self._segments if known else ():
-            reading = segment.reading(OffsetPosition(self._recovery.end_of(segment), segment.size_bytes))
-            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
-        self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
-
     # --- segments and their indexes
 
     def _open_segments(self, listing: FolderListing, check_below: int | None, log_start_offset: int) -> None:
@@ -384,12 +369,14 @@ class _Loader:
                 )
             self._segments.add(self._segment(offset, is_sealed=end_offset != LONG_MAX, listed=listed))
         if self._arrangement is None:
-            self._take_up_known_damage()
+            self._recovery.take_up_known_damage()
             self._check_indexes(check_below)
         else:
             self._take_up(self._arrangement)
 
-    def _segment(self, base_offset: int, *, is_sealed: bool, listed: ListedSegment | None) -> LogSegment:
+    def _segment(
+        self, base_offset: int, *, is_sealed: bool = False, is_new: bool = False, listed: ListedSegment | None = None
+    ) -> LogSegment:
         return LogSegment(
             self._directory,
             base_offset,
@@ -398,6 +385,7 @@ class _Loader:
             self._settings.open_files,
             created_ms=self._opened_ms,
             is_sealed=is_sealed,
+            is_new=is_new,
             listed=listed,
         )
 
@@ -451,61 +439,9 @@ class _Loader:
         """
         return base_offset < last_base_offset or indexed_end(self._directory, base_offset) > base_offset
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
-        return LogSegment(
-            self._directory,
-            base_offset,
-            self._config,
-            self._filesystem,
-            self._settings.open_files,
-            created_ms=self._opened_ms,
-            is_new=True,
-        )
-
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
         self._recovery.recover(segment, self._recovery.end_of(segment))
-
-    def _has_leader_epochs(self) -> bool:
-        """Whether the log's batches carry epochs; those of magic 0 and 1 know none."""
-        for segment in self._segments:
-            if segment.size_bytes:
-                try:
-                    return segment.records.read_header(0).partition_leader_epoch >= 0
-                except CorruptRecordError:
-                    continue
-        return False
-
-    def _rebuild_leader_epochs(self) -> None:
-        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
-        runs: list[EpochEntry] = []
-        counts: list[int] = []
-        for segment in self._segments:
-            for batch in segment.batches(0):
-                epoch = batch.partition_leader_epoch
-                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
-                    runs.append(EpochEntry(epoch, batch.base_offset))
-                    counts.append(0)
-                if epoch >= 0:
-                    counts[-1] += 1
-        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
-        # Without those that a flipped bit raised.
-        self._leader_epochs.make_again([runs[number] for number in rising_epochs(weighed)])
-
-    def _begin_epochs_at(self, log_start_offset: int) -> None:
-        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
-        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
-        """
-        epochs = self._leader_epochs.entries
-        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
-            return
-        if not (self._leader_epochs.was_damaged or self._leader_epochs.was_missing):
-            _log.warning(
-                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
-                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
-                log_start_offset,
-            )  # fmt: skip
-        self._leader_epochs.truncate_from_start(log_start_offset)
 
     # --- after an unclean stop
 
@@ -545,30 +481,6 @@ class _Loader:
         return DamagedBytes(where, "the segment that followed is missing", None)
 
 
-def _note_leader_epoch(leader_epochs: LeaderEpochCache, batch: Batch) -> None:
-    if batch.partition_leader_epoch > leader_epochs.latest_epoch:
-        leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-
-
 def _newest_snapshot(listing: FolderListing) -> int:
     """Its offset: a clean stop took it at the log's end."""
     return max((offset for offset, _ in listing.snapshots()), default=0)
-
-
-def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
-    """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
-    offset is in no checksum.
-    """
-    try:
-        batch = segment.records.read_batch(gap.position)
-        batch.ensure_valid()
-    except CorruptRecordError:
-        return gap.position >= segment.size_bytes
-    if not gap.start_offset <= batch.last_offset < gap.end_offset:
-        return False
-    for item in reading.items(gap.position, gap.start_offset):
-        if isinstance(item, DamagedBytes):
-            return item.range.position >= gap.end_position
-        if item.position + item.size_bytes >= gap.end_position:
-            break
-    return True

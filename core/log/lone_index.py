@@ -13,18 +13,9 @@ from pathlib import Path
 
 from core.common.bad_sectors import read_small_file
 from core.common.errors import CorruptRecordError
-from core.index.offset_index import OffsetIndex
-from core.index.time_index import TimeIndex
 from core.index.transaction_index import parse_transaction_index
-from core.log.file_names import (
-    INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    find_offset_files,
-    offset_file_name,
-)
-
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+from core.log.file_names import INDEX_SUFFIXES, find_offset_files, offset_file_name
+from core.log.segment_indexes import SPARSE_INDEXES
 
 
 def find_lone_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, Path]]:
@@ -69,11 +60,11 @@ def index_end(path: Path, suffix: str, base_offset: int) -> int:
 
 
 def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
-    if suffix == TRANSACTION_INDEX_SUFFIX:
+    kind = SPARSE_INDEXES.get(suffix)
+    if kind is None:
         return max((entry.last_offset + 1 for entry in parse_transaction_index(data)), default=base_offset)
-    entry, offset_at = (OffsetIndex.ENTRY, 0) if suffix == INDEX_SUFFIX else (TimeIndex.ENTRY, 1)
-    entries = rising_entries(entry, data)
-    return base_offset + entries[-1][offset_at] + 1 if entries else base_offset
+    entries = rising_entries(kind.ENTRY, data)
+    return base_offset + entries[-1][kind.OFFSET_FIELD] + 1 if entries else base_offset
 
 
 def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:

@@ -111,6 +111,11 @@ class OpenFiles:
         with self._lock:
             self._take_out(segment)
 
+    def check_invariants(self) -> None:
+        with self._lock:
+            assert self._closable.keys().isdisjoint(self._kept)
+            assert self._count == sum(self._closable.values()) + sum(self._kept.values())
+
     def _move(self, segment: HasFiles, among: dict[HasFiles, int], into: dict[HasFiles, int]) -> None:
         """A segment that is flushed for each append is moved to and fro."""
         counted = among.pop(segment, 0) or into.pop(segment, 0)

@@ -57,7 +57,7 @@ class PackedProducers:
             pack_producer(state.to_snapshot(), self._packed, state.slot * ENTRY_BYTES)
         self._changed.clear()
 
-    def _check_invariants(self) -> None:
+    def check_invariants(self) -> None:
         assert len(self._packed) == len(self._by_slot) * ENTRY_BYTES
         for slot, state in enumerate(self._by_slot):
             assert state.slot == slot

@@ -17,7 +17,6 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,18 +32,17 @@ from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import LogRegion
-from core.log.hole import offsets_are
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
-from core.log.log_segment import FoundTimestamp, LogSegment
+from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.log_validator import validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
-from core.log.producer_state_manager import ProducerStateManager
+from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.log.record_validator import CheckedBatch
+from core.log.segment_lookup import FoundTimestamp
 from core.log.segment_swap import swap_files
-from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
     LARGE_BATCH_BYTES,
@@ -53,7 +51,6 @@ from core.records.record_batch import (
     set_base_offset_and_leader_epoch,
     set_log_append_time,
 )
-from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
     from core.log.judged_transactions import JudgedTransactions
@@ -131,7 +128,7 @@ class PartitionLog:
         self._unsettled: str | None = None
         self.is_written_ahead = False
         """Whether a large batch is being written, so that another append would undo what was done of it."""
-        self.check_invariants()
+        self._ensure_in_order()
 
     def configure(self, config: LogConfig) -> None:
         self.config = config
@@ -373,8 +370,7 @@ class PartitionLog:
         unstable = self.producers.first_unstable_offset
         if unstable is not None and unstable.offset == end_offset and unstable.position >= 0:
             return unstable.position if unstable.segment_base_offset == segment.base_offset else segment.size_bytes
-        found = segment.translate_offset(end_offset)
-        return segment.size_bytes if found is None else found[0]
+        return segment.position_of(end_offset)
 
     def _aborted_transactions(
         self, segment: LogSegment, offset: int, region: LogRegion, end_offset: int
@@ -404,18 +400,10 @@ class PartitionLog:
             segment = yield from self._find_segment(offset, timestamp)
             if segment is None:
                 return None
-            for batch in segment.batches_by_timestamp(timestamp, offset):
-                if batch is not None:
-                    found = yield from _find_in_batch(batch, timestamp, offset)
-                    if found is not None:
-                        return found
-                    offset = batch.next_offset
-                yield
-                if segment.is_removed:
-                    offset = max(offset, self.log_start_offset)
-                    break
-            else:
-                offset = self.end_offset_of(segment)
+            found = yield from segment.find_by_timestamp(timestamp, offset)
+            if found is not None:
+                return found
+            offset = max(offset, self.log_start_offset) if segment.is_removed else self.end_offset_of(segment)
         return None
 
     def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
@@ -446,7 +434,7 @@ class PartitionLog:
         segment = self.segments.floor(gap.segment_base_offset)
         if segment is None or segment.base_offset != gap.segment_base_offset or gap in segment.gaps:
             return
-        note_damage(self._damage, segment, gap, self.partition)
+        self._damage.note(segment, gap, self.partition)
 
     # --- cut and trim
 
@@ -488,7 +476,7 @@ class PartitionLog:
         self.producers.remove_snapshots_from(offset + 1)
         rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self._clock.now_ms())
         self.producers.on_high_watermark(self.high_watermark)
-        self.check_invariants()
+        self._ensure_in_order()
 
     def increment_log_start_offset(self, offset: int) -> None:
         """The log begins at `offset` now: DeleteRecords and retention. KafkaError(OFFSET_OUT_OF_RANGE) above the high
@@ -503,7 +491,7 @@ class PartitionLog:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
             self.producers.truncate_head(offset)
-            self.check_invariants()
+            self._ensure_in_order()
 
     def end_offset_of(self, segment: LogSegment) -> int:
         """The offset behind the segment's last."""
@@ -534,7 +522,7 @@ class PartitionLog:
         self._forget_damage()
         paths = [path for segment in segments for path in segment.paths]
         paths += self.producers.snapshot_paths({segment.base_offset for segment in segments})
-        self.check_invariants()
+        self._ensure_in_order()
         return [self._rename_deleted(path) for path in paths if path.exists()]
 
     def replace_segments(self, base_offset: int, replaced: Sequence[int]) -> list[Path]:
@@ -567,7 +555,7 @@ class PartitionLog:
                     is_sealed=True,
                 )
             )
-        self.check_invariants()
+        self._ensure_in_order()
         return deleted
 
     def _forget_damage(self) -> None:
@@ -641,13 +629,21 @@ class PartitionLog:
             segment.on_removed()
             segment.release_files()
 
-    def check_invariants(self) -> None:
+    def _ensure_in_order(self) -> None:
         assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
             f"{self.partition}: start {self.log_start_offset}, stable {self.last_stable_offset}, "
             f"high watermark {self.high_watermark}, end {self.log_end_offset}"
         )
         assert self.recovery_point <= self.log_end_offset
         assert self.segments.first.base_offset <= self.log_start_offset
+
+    def check_invariants(self) -> None:
+        """Its own and those of what it keeps in memory. Files may be damaged: `LogSegment.check_invariants` is for
+        logs that are sound.
+        """
+        self._ensure_in_order()
+        for part in (self.producers, self.leader_epochs, self._damage, self._open_files):
+            part.check_invariants()
 
 
 def _max_timestamp(segment: LogSegment) -> Steps[int]:
@@ -658,69 +654,7 @@ def _max_timestamp(segment: LogSegment) -> Steps[int]:
     return NO_TIMESTAMP if segment.is_removed else segment.max_timestamp.timestamp
 
 
-def _find_in_batch(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
-    epoch = batch.partition_leader_epoch
-    try:
-        found = yield from find_by_time(batch, timestamp, start_offset)
-    except CorruptRecordError:
-        return FoundTimestamp(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
-    return None if found is None else FoundTimestamp(*found, epoch)
-
-
-def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
-    """Writes the gap into the ledger, and tells the segment and the operator."""
-    damage.add(gap)
-    segment.gaps = damage.of_segment(segment.base_offset)
-    log_damage(segment, gap, partition)
-
-
-def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
-    """Tells the operator of the gap. One without bytes is a hole between batches."""
-    lost = gap.end_offset > gap.start_offset
-    if lost and gap.position == gap.end_position:
-        what = f"{offsets_are(gap.start_offset, gap.end_offset)} missing"
-        _log.error("%s: %s after position %d of %s", partition, what, gap.position, segment.records.path)
-        return
-    _log.error(
-        "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",
-        partition,
-        f"{offsets_are(gap.start_offset, gap.end_offset)} damaged" if lost else "damage without offsets",
-        gap.position,
-        gap.end_position,
-        segment.records.path,
-    )
-
-
 def sync_segments(segments: Iterable[LogSegment]) -> None:
     """Syncs the segments' files; from any thread."""
     for segment in segments:
         segment.sync()
-
-
-def rebuild_producer_state(
-    producers: ProducerStateManager,
-    segments: LogSegments,
-    log_start_offset: int,
-    log_end_offset: int,
-    now_ms: int,
-    on_batch: Callable[[RecordBatch], None] | None = None,
-) -> None:
-    """Loads the newest snapshot up to `log_end_offset` and reads the batches behind it, up to there.
-
-    What lies before the log's start is forgotten unless the snapshot has it, as Kafka does.
-    """
-    offset = producers.load(log_start_offset, log_end_offset, now_ms)
-    for segment in segments.from_offset(offset):
-        if segment.base_offset >= log_end_offset:
-            break
-        found = segment.translate_offset(offset) if offset > segment.base_offset else (0, 0)  # which needs no index
-        if found is None:
-            continue
-        for batch in dropwhile(lambda batch: batch.last_offset < offset, segment.batches(found[0])):
-            if batch.last_offset >= log_end_offset:
-                break
-            if isinstance(batch, RecordBatch):
-                producers.update(batch, segment.base_offset, batch.position)
-                if on_batch:
-                    on_batch(batch)
-    producers.map_end_offset = max(producers.map_end_offset, log_end_offset)

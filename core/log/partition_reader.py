@@ -42,13 +42,13 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongLine
 from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
+from core.log.segment_lookup import find_by_timestamp
 from core.log.segment_reader import SegmentReader
 from core.log.transaction_marker import FateKind, Marker
 from core.log.transaction_outcomes import Outcome, Page, ReadAhead, TransactionOutcomes, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP
-from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
@@ -210,19 +210,11 @@ class PartitionReader:
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
                 continue
-            following = self._following_base(segment)
-            for batch in self.headers(max(segment.offset_by_timestamp(timestamp), self.start_offset)):
-                if following is not None and batch.last_offset >= following:
-                    break
-                if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
-                    continue
-                whole = self.whole(batch)
-                try:
-                    found = finish(find_by_time(whole, timestamp, self.start_offset))
-                except CorruptRecordError:  # reading begins with it, and says so
-                    return min(max(whole.base_offset, self.start_offset), self.end_offset)
-                if found is not None:
-                    return found[1] if found[1] < self.end_offset else None
+            start = max(segment.find_time_entry(timestamp).offset, self.start_offset)
+            headers = self.headers_of(segment, start)
+            found = finish(find_by_timestamp(headers, timestamp, self.start_offset, self.whole))
+            if found is not None:
+                return found.offset if found.offset < self.end_offset else None
         return None
 
     def headers(self, start_offset: int) -> Iterator[Batch]:
@@ -244,10 +236,10 @@ class PartitionReader:
         except CorruptRecordError:
             yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
-    def headers_of(self, segment: SegmentReader) -> Iterator[Batch]:
+    def headers_of(self, segment: SegmentReader, start_offset: int = 0) -> Iterator[Batch]:
         """Gives those of `headers` whose offsets are the segment's."""
         following = self._following_base(segment)
-        for batch in self.headers(segment.base_offset):
+        for batch in self.headers(max(start_offset, segment.base_offset)):
             if following is not None and batch.last_offset >= following:
                 return
             yield batch

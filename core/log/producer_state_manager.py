@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Container
+from itertools import dropwhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
@@ -20,6 +22,9 @@ from core.log.producer_snapshot import read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.log_segments import LogSegments
 
 
 class ProducerStateManager:
@@ -66,6 +71,13 @@ class ProducerStateManager:
     def latest_producer_id(self) -> int:
         """The largest id that is known here, -1 where none is."""
         return max(self._producers, default=-1)
+
+    def check_invariants(self) -> None:
+        assert self._ongoing.keys() <= self._producers.keys()
+        ongoing = list(self._ongoing.values())
+        assert ongoing == sorted(ongoing)
+        assert self.ended == sorted(self.ended)
+        self._packed.check_invariants()
 
     def find(self, producer_id: int) -> ProducerState | None:
         return self._producers.get(producer_id)
@@ -240,3 +252,27 @@ class ProducerStateManager:
 
     def _path(self, offset: int) -> Path:
         return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)
+
+
+def rebuild_producer_state(
+    producers: ProducerStateManager,
+    segments: LogSegments,
+    log_start_offset: int,
+    log_end_offset: int,
+    now_ms: int,
+) -> None:
+    """Loads the newest snapshot up to `log_end_offset` and reads the batches after it, up to there.
+
+    What lies before the log's start is forgotten unless the snapshot has it, as Kafka does.
+    """
+    offset = producers.load(log_start_offset, log_end_offset, now_ms)
+    for segment in segments.from_offset(offset):
+        if segment.base_offset >= log_end_offset:
+            break
+        start = segment.position_of(offset) if offset > segment.base_offset else 0  # which needs no index
+        for batch in dropwhile(lambda batch: batch.last_offset < offset, segment.batches(start)):
+            if batch.last_offset >= log_end_offset:
+                break
+            if isinstance(batch, RecordBatch):
+                producers.update(batch, segment.base_offset, batch.position)
+    producers.map_end_offset = max(producers.map_end_offset, log_end_offset)

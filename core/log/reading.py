@@ -44,7 +44,9 @@ class ReadableSegment(Protocol):
     """What `LogReading` needs of a segment whose files are open."""
 
     base_offset: int
-    records: FileRecords
+
+    @property
+    def records(self) -> FileRecords: ...
 
     def position_before(self, offset: int) -> int:
         """A position that begins a batch at or before the one that holds `offset`."""

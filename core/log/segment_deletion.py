@@ -16,6 +16,7 @@ from pathlib import Path
 from core.common.filesystem import FileSystem
 from core.log.file_names import (
     DELETED_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -23,7 +24,6 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import LeaderEpochCache
-from core.log.lone_index import INDEX_SUFFIXES
 
 
 def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesystem: FileSystem) -> None:

@@ -19,20 +19,26 @@ from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.log.file_names import INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
 from core.log.file_records import FileRecords
+from core.log.segment_lookup import SegmentLookup
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_INDEX_BYTES = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
-class SegmentReader:
+class SegmentReader(SegmentLookup):
     """One segment's files as they were when it was opened; owned by one task."""
 
     def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
+        self.gaps = []
+        self._records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
         self._filesystem = filesystem
+
+    @property
+    def records(self) -> FileRecords:
+        return self._records
 
     def file(self, suffix: str) -> Path:
         """Another file of the segment, as `.index`."""
@@ -53,11 +59,11 @@ class SegmentReader:
             return False
 
     @cached_property
-    def _offset_index(self) -> OffsetIndex:
+    def offset_index(self) -> OffsetIndex:
         return self._load(OffsetIndex, INDEX_SUFFIX)
 
     @cached_property
-    def _time_index(self) -> TimeIndex:
+    def time_index(self) -> TimeIndex:
         return self._load(TimeIndex, TIME_INDEX_SUFFIX)
 
     def _load(self, kind: type[_Index], suffix: str) -> _Index:
@@ -73,60 +79,29 @@ class SegmentReader:
             index.reset()
         return index
 
-    def position_before(self, offset: int) -> int:
-        """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
-        entry = self._offset_index.lookup(offset)
-        if not 0 < entry.position < self.records.size_bytes:
-            return 0
-        try:
-            header = self.records.read_header(entry.position)
-        except CorruptRecordError:
-            return 0
-        return entry.position if header.last_offset <= entry.offset else 0
-
     def index_entries(self) -> Iterator[tuple[int, int]]:
         """(last offset of what begins there, position) of every entry of the offset index."""
-        for number in range(len(self._offset_index)):
-            relative, position = self._offset_index.entry(number)
+        for number in range(len(self.offset_index)):
+            relative, position = self.offset_index.entry(number)
             yield self.base_offset + relative, position
-
-    def position_of(self, offset: int) -> int:
-        """Position of the batch that holds `offset`, or of the first after it; the file's end if there is none."""
-        for batch in self.records.iter_headers(self.position_before(offset)):
-            if batch.last_offset >= offset:
-                return batch.position
-        return self.records.size_bytes
 
     def position_by_timestamp(self, timestamp: int) -> int:
         """A position before which no record is as new as `timestamp`."""
-        return self.position_before(self.offset_by_timestamp(timestamp))
-
-    def offset_by_timestamp(self, timestamp: int) -> int:
-        """An offset below which no record is as new as `timestamp`."""
-        entry = self._time_index.lookup(timestamp)
-        return entry.offset if self._is_right_time(entry) else self.base_offset
+        return self.position_before(self.find_time_entry(timestamp).offset)
 
     @cached_property
     def max_timestamp(self) -> int:
         """The largest one; -1 if it is not known. A live segment may get larger ones."""
-        last = self._time_index.last_entry()
-        newest, offset = last if self._is_right_time(last) else (NO_TIMESTAMP, self.base_offset)
         try:
-            headers = self.records.iter_headers(self.position_before(offset))
-            return max((batch.max_timestamp for batch in headers), default=newest)
+            return self.find_newest().timestamp
         except CorruptRecordError:
             return NO_TIMESTAMP
 
     def _is_right_time(self, entry: TimestampOffset) -> bool:
-        """Whether the batch that holds the entry's offset has that timestamp."""
-        if entry.timestamp == NO_TIMESTAMP:
-            return True
         try:
-            headers = self.records.iter_headers(self.position_before(entry.offset))
-            found = next((batch for batch in headers if batch.last_offset >= entry.offset), None)
+            return super()._is_right_time(entry)
         except CorruptRecordError:
             return False
-        return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
 
     def close(self) -> None:
         self.records.close()

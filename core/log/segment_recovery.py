@@ -5,19 +5,20 @@ After an unclean stop, of each segment whose batches may be torn; of any other w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damaged_ranges import DamagedRanges
+from core.log.damage import DamagedRange
+from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.log_config import LONG_MAX
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.partition_log import log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state import CompletedTransaction
-from core.log.producer_state_manager import ProducerStateManager
+from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.record_batch import RecordBatch
 
@@ -88,8 +89,7 @@ class SegmentRecovery:
             self._damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
                 log_damage(segment, gap, self._partition)
-        segment.offset_index.flush()  # before they are released: without an entry they would be read from the old files
-        segment.time_index.flush()
+        segment.indexes.flush()  # before they are released: without an entry they would be read from the old files
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
@@ -140,9 +140,19 @@ class SegmentRecovery:
                 if reading is None or reading.path != segment.records.path:
                     reading = segment.reading(end)  # which knows a damaged segment after the first look
                 gap = segment.find_gap(error.position, reading)
-                note_damage(self._damage, segment, gap, self._partition)
+                self._damage.note(segment, gap, self._partition)
             else:
                 return
+
+    def take_up_known_damage(self) -> None:
+        """What the ledger holds, unless it is sound now: somebody mended it."""
+        known = defaultdict[int, list[DamagedRange]](list)
+        for gap in self._damage.gaps:
+            known[gap.segment_base_offset].append(gap)
+        for segment in self._segments if known else ():
+            reading = segment.reading(OffsetPosition(self.end_of(segment), segment.size_bytes))
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
+        self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
         """Where the segment's offsets end at the latest."""
@@ -170,19 +180,33 @@ def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
     not; `end_offset` if that is LONG_MAX.
     """
     try:
-        if not segment.offset_index.sanity_check():
+        if not segment.indexes.sanity_check(is_empty=not segment.size_bytes):
             return None
-        if not segment.time_index.sanity_check() and segment.size_bytes:
-            return None
-        segment.transaction_index.sanity_check()
-        last = segment.offset_index.last_entry()
-        if last.position < 0:  # a flipped bit
-            return None
-        if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
+        has_entries, last = bool(len(segment.offset_index)), segment.offset_index.last_entry()
+        if has_entries and not segment.is_right(last):
             return None
         next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
-        if end_offset == LONG_MAX and len(segment.offset_index) and last.offset >= segment.next_offset():
+        if end_offset == LONG_MAX and has_entries and last.offset >= segment.next_offset():
             return None
     except CorruptRecordError:
         return None
     return next_offset if next_offset <= end_offset else None
+
+
+def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
+    """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
+    offset is in no checksum.
+    """
+    try:
+        batch = segment.records.read_batch(gap.position)
+        batch.ensure_valid()
+    except CorruptRecordError:
+        return gap.position >= segment.size_bytes
+    if not gap.start_offset <= batch.last_offset < gap.end_offset:
+        return False
+    for item in reading.items(gap.position, gap.start_offset):
+        if isinstance(item, DamagedBytes):
+            return item.range.position >= gap.end_position
+        if item.position + item.size_bytes >= gap.end_position:
+            break
+    return True

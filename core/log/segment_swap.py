@@ -19,26 +19,24 @@ from core.common.filesystem import FileSystem
 from core.log.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     offset_file_name,
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
 
-_SEGMENT_SUFFIXES = (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
+_LOG_LAST = SEGMENT_SUFFIXES[::-1]
 
 
 def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSystem) -> None:
     """Step 2, for cleaned segments that are on the disk; between the first and the last of them no segment may be that
     stays. OSError as the disk says: nothing came of it then.
     """
-    names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _SEGMENT_SUFFIXES]
+    names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _LOG_LAST]
     paths = [directory / name for name in names]
     *others, first_log = [path for path in paths if _with(path, CLEANED_SUFFIX).exists()]
     filesystem.sync_directory(directory)
@@ -51,7 +49,7 @@ def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSys
 
 def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
     """A swapped-in segment's files, and the names that they get."""
-    paths = [directory / offset_file_name(base_offset, suffix) for suffix in _SEGMENT_SUFFIXES]
+    paths = [directory / offset_file_name(base_offset, suffix) for suffix in _LOG_LAST]
     return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
 
 
@@ -119,7 +117,7 @@ def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: Fil
     """The swapped-in segment replaces all segments of its offsets."""
     for offset, path in find_offset_files(directory, LOG_SUFFIX):
         if base_offset <= offset < end_offset:
-            for suffix in _SEGMENT_SUFFIXES:
+            for suffix in _LOG_LAST:
                 filesystem.unlink(path.with_suffix(suffix))
             if offset > base_offset:
                 filesystem.unlink(path.with_suffix(SNAPSHOT_SUFFIX))

@@ -135,7 +135,8 @@ def test_gaps_and_their_certificate(tmp_path: Path) -> None:
     assert {row["reason"] for row in rows} == {"aborted", "control record"}
     (account,) = json.loads(certificate.read_text())["partitions"]
     missing = sum(row["count"] for row in account["gaps"])
-    assert account["records"] + missing == account["end_offset"] - account["start_offset"]
+    records = ok("consume", "txn_multisegment", "--data-dir", str(SOUND), "--format", "%o\n").split()
+    assert (account["records"], missing) == (len(records), 226 - len(records))
     done = call_plog("gaps", str(DAMAGED / "c_bitflip_middle-0"))
     assert done.returncode == 1
     assert b"damaged" in done.stdout
@@ -218,7 +219,7 @@ def test_dump_by_key_and_format() -> None:
     first = json.loads(rows.splitlines()[0])
     assert (first["key"], first["value"]["i"]) == ("6b393137", 0)
     text = ok("dump-segment", log, "--print-data-log", "--max-records", "1", "--key-format", "base64").decode()
-    assert " key: azkxNw== payload: {" in text or " key: " in text
+    assert " key: azI5MQ== payload: {" in text
     assert call_plog("dump-segment", log, "--value-format", "nonsense").returncode == 2
 
 

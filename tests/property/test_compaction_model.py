@@ -87,6 +87,8 @@ def test_what_is_left_is_what_a_replay_gives(seed: int, steps: list[str], slots:
 
 def check(log: PartitionLog, latest: Latest, original: dict[int, Record], checkpoint: int) -> None:
     log.check_invariants()
+    for segment in log.segments:
+        segment.check_invariants()
     left = committed(log)
     for record in left:
         assert original[record.offset] == record

@@ -312,6 +312,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def offsets_agree(self) -> None:
         log, model = self.log, self.model
         log.check_invariants()
+        for segment in log.segments:
+            segment.check_invariants()
+            assert segment.next_offset() <= log.end_offset_of(segment)
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (
             model.start,
             model.high_watermark,

@@ -11,10 +11,10 @@ from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.damage import DamagedRange
-from core.log.damaged_ranges import read_damaged_ranges
+from core.log.damaged_ranges import log_damage, read_damaged_ranges
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
-from core.log.partition_log import PartitionLog, log_damage
+from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.record import Record

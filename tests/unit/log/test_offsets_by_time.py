@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from core.common.steps import finish
-from core.log import log_segment
-from core.log.log_segment import FoundTimestamp
+from core.log import segment_lookup
 from core.log.partition_log import PartitionLog
+from core.log.segment_lookup import FoundTimestamp
 from core.records import compression, record_walk
 from core.records.compression import CompressionType
 from core.records.record import Record
@@ -27,7 +27,7 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "PIECE_BYTES", 20)
     monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
     monkeypatch.setattr(record_walk, "MOST_RECORDS", 2)
-    monkeypatch.setattr(log_segment, "_HEADERS_AT_ONCE", 2)
+    monkeypatch.setattr(segment_lookup, "_HEADERS_AT_ONCE", 2)
 
 
 class Model:

@@ -35,7 +35,7 @@ def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             state.batches.append(BatchMetadata(step, step + 1, 2, step))
             packed.note_change(state)
             expected[producer_id] = step % 7, step, step, first
-        packed._check_invariants()
+        packed.check_invariants()
         if random.random() < 0.1:
             found = parse_producer_snapshot(packed.snapshot())
             assert {entry.producer_id: entry for entry in found} == {

@@ -1,0 +1,75 @@
+"""Makes the leader epochs of a log that is being opened fit it: again, from its batches, if the file does not tell."""
+
+from __future__ import annotations
+
+import logging
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
+from core.log.log_segments import LogSegments
+from core.log.segment_recovery import SegmentRecovery
+
+_log = logging.getLogger("plog.log")
+
+
+class LeaderEpochRecovery:
+    """Of one log; owned by the task that opens it."""
+
+    def __init__(
+        self, partition: TopicPartition, segments: LogSegments, epochs: LeaderEpochCache, recovery: SegmentRecovery
+    ) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._epochs = epochs
+        self._recovery = recovery
+
+    def recover(self, start_offset: int, end_offset: int) -> None:
+        """Fits them to a log of those offsets, which has a segment."""
+        epochs = self._epochs
+        if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
+            self._recovery.past_damage(self._rebuild)
+        epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        self._begin_at(start_offset)
+
+    def _has_epochs(self) -> bool:
+        """Whether the log's batches carry epochs; those of magic 0 and 1 know none."""
+        for segment in self._segments:
+            if segment.size_bytes:
+                try:
+                    return segment.records.read_header(0).partition_leader_epoch >= 0
+                except CorruptRecordError:
+                    continue
+        return False
+
+    def _rebuild(self) -> None:
+        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        runs: list[EpochEntry] = []
+        counts: list[int] = []
+        for segment in self._segments:
+            for batch in segment.batches(0):
+                epoch = batch.partition_leader_epoch
+                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
+                    runs.append(EpochEntry(epoch, batch.base_offset))
+                    counts.append(0)
+                if epoch >= 0:
+                    counts[-1] += 1
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        # Without those that a flipped bit raised.
+        self._epochs.make_again([runs[number] for number in rising_epochs(weighed)])
+
+    def _begin_at(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
+        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
+        """
+        epochs = self._epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._epochs.was_damaged or self._epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._epochs.truncate_from_start(log_start_offset)
