@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cli.consume_range import ensure_in_order, ensure_there, resolve
+from cli.options import say
 from cli.security_options import find_spark_access
 from cli.session import find_server, open_client
 from core.client.group_admin import GroupAdmin
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.pipeline.consume_range import ensure_in_order, ensure_there, resolve
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import BYTES_FORMATS, OutputFormat, ensure_writable
 from core.spark.record_schema import COLUMNS, schema_of
@@ -139,7 +140,7 @@ def _find_ranges(
         starts = resolve(request.from_, records, partitions, limits)
         if request.from_group:
             starts = {**starts, **group_offsets(request.from_group, data_dir, bootstrap_server, partitions)}
-        starts = ensure_there(starts, records, limits)
+        starts = ensure_there(starts, records, limits, say)
         ends = resolve(request.until, records, partitions, limits)
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
         return plan_ranges(source, options, starts, ends)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.completion import complete_group
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
 from cli.session import open_client
 from cli.table import Row
 from core.common.time_text import duration_text
@@ -90,8 +92,8 @@ def describe(
     Example:
       plog group describe etl --output json
     """
-    from cli.group_offsets import offset_rows, watched
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import offset_rows
 
     committed: set[str] = set()
 
@@ -119,8 +121,29 @@ def describe(
         if watch is None:
             _show(*look(), columns, output)
             return
-        for headlines, rows in watched(look, watch):
+        for headlines, rows in _watched(look, watch):
             _show(headlines, rows, columns, output)
+
+
+def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
+    """Gives what `look` sees, every so many seconds, for ever; rows with how many records were read a second since."""
+    before: dict[Any, int] = {}
+    looked_s = time.monotonic()
+    while True:
+        headlines, rows = look()
+        now_s = time.monotonic()
+        places = [(row["group"], row.get("topic"), row.get("partition")) for row in rows]
+        found = zip(places, (row.get("offset") for row in rows), strict=True)
+        offsets = {place: offset for place, offset in found if offset is not None}
+        speeds = {
+            place: round((offset - before[place]) / (now_s - looked_s), 1)
+            for place, offset in offsets.items()
+            if place in before
+        }
+        clear_screen()
+        yield headlines, [{**row, "read_per_s": speeds.get(place)} for place, row in zip(places, rows, strict=True)]
+        before, looked_s = offsets, now_s
+        time.sleep(seconds)
 
 
 def _show(headlines: list[str], rows: list[Row], columns: list[str], output: OutputFormat) -> None:
@@ -230,8 +253,8 @@ def reset_offsets(
     Example:
       plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
-    from cli.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
 
     reset = Reset.of(
         to_earliest=to_earliest or None,
@@ -249,7 +272,7 @@ def reset_offsets(
         if apply:
             _ensure_inactive(admin, group)
         partitions = find_partitions(client, committed, topics or (), reset, all_topics=all_topics)
-        targets = new_offsets(client, committed, partitions, reset)
+        targets = new_offsets(client, committed, partitions, reset, say=say)
         if apply:
             admin.commit(group, targets)
     rows: list[Row] = [
@@ -337,8 +360,8 @@ def delete_offsets(
     Example:
       plog group delete-offsets etl --topic flights:0,1
     """
-    from cli.group_offsets import parse_topics
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import parse_topics
     from core.common.errors import UsageError
 
     if not topics:

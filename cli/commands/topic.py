@@ -282,12 +282,12 @@ def delete_records(
     Example:
       plog topic delete-records flights --before 100 --partition 0
     """
-    from cli.consume_range import resolve
     from core.client.admin import Admin
     from core.client.cluster_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
+    from core.pipeline.consume_range import resolve
 
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         source = ClusterSource(client, read_committed=False)

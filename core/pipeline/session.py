@@ -1,0 +1,238 @@
+"""Where a command finds the log: a server on the network, the server that owns the data directory, or the directory
+itself, with the engine in this process."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import DirectoryLockedError, PlogError
+from core.log.directory_lock import find_lock_holder
+from core.log.file_names import parse_partition_directory_name
+from core.pipeline.frontend import SILENT, Frontend
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+    from core.client.kafka_client import KafkaClient
+    from core.log.directory_reader import DirectoryReader
+    from core.security.client_security import ClientSecurity
+    from core.security.client_settings import ClientSettings
+
+
+_LOOK_AGAIN_S = 0.1
+"""How long a locked directory is waited for before its holder is looked at again."""
+
+
+class DamagedAnswerError(PlogError):
+    """Raised when an answer was given that rests on damaged logs; what is damaged was said before."""
+
+
+class FoundServer(NamedTuple):
+    addresses: list[tuple[str, int]]
+    security: ClientSecurity | None
+    """How it is reached; None for plaintext."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Knows where the log is, and opens it; immutable."""
+
+    directory: Path
+    """The data directory, used if no server is named."""
+    find_named_server: Callable[[], str | None] = lambda: None
+    """Gives the servers that are named, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: somebody
+    may have to type a password.
+    """
+    find_settings: Callable[[], ClientSettings | None] = lambda: None
+    """Gives the settings of clients, None for the defaults. UsageError for settings that are wrong."""
+    options: str = ""
+    """The options that named the place, after a space: for a hint with a command that acts there."""
+    frontend: Frontend = SILENT
+    lock_timeout_s: float = 10.0
+    """How long a directory that is in use is waited for."""
+
+    def find_server(self) -> FoundServer | None:
+        """Finds the server to talk to: the one named, else the one that owns the directory, which is on this machine
+        and speaks plaintext; None for none.
+        """
+        named = self.find_named_server()
+        if named is not None:
+            settings = self.find_settings()
+            security = settings.security if settings is not None else None
+            return FoundServer(parse_bootstrap(named, security.protocol if security else "PLAINTEXT"), security)
+        holder = find_lock_holder(self.directory)
+        return FoundServer(parse_bootstrap(holder.address), None) if holder is not None and holder.address else None
+
+    @contextmanager
+    def open_client(
+        self,
+        *,
+        is_read_only: bool = False,
+        makes_directory: bool = False,
+        rests_on: Callable[[str], bool] | None = None,
+    ) -> Iterator[KafkaClient]:
+        """Opens a client of the server, or of a broker without sockets in this process, which owns the directory
+        meanwhile; or, for what only looks, leaves it as it is. If a server takes the directory first, it is that
+        server's client. AccessError if there is no directory, unless the command `makes_directory`: who mistypes a
+        path to delete a topic is not to find a new, empty one there.
+
+        `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of
+        damage to other logs then; damage to these is said, and ends the block with DamagedAnswerError when the answer
+        is given.
+        """
+        from core.client.kafka_client import KafkaClient
+
+        server = self.find_server()
+        with ExitStack() as stack:
+            if server is None:
+                if not makes_directory:
+                    from core.log.directory_reader import ensure_data_directory
+
+                    ensure_data_directory(self.directory)
+                try:
+                    client = stack.enter_context(self._open_embedded(is_read_only=is_read_only, rests_on=rests_on))
+                except DirectoryLockedError:
+                    server = self.find_server()
+                    if server is None:
+                        raise
+            if server is not None:
+                client = stack.enter_context(closing(KafkaClient(server.addresses, security=server.security)))
+            yield client
+
+    @contextmanager
+    def open_source(self) -> Iterator[KafkaClient | DirectoryReader]:
+        """Opens the log for reading: a client of a server, or the directory's files, without a lock."""
+        if self.find_server() is not None:
+            with self.open_client() as client:
+                yield client
+            return
+        from core.log.directory_reader import DirectoryReader
+
+        yield DirectoryReader(self.directory)
+
+    # --- the engine in this process
+
+    @contextmanager
+    def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
+        if rests_on is None:
+            with _each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):
+                yield client
+            return
+        talk = _Talk(self.frontend.say)
+        logging.getLogger("plog").addHandler(talk)
+        try:
+            with self._open_engine(is_read_only=is_read_only) as (broker, client):
+                yield client
+                talk.damaged |= _damaged_topics(broker)
+        finally:
+            logging.getLogger("plog").removeHandler(talk)
+            talk.say_of(rests_on)
+        if any(map(rests_on, talk.damaged)):
+            raise DamagedAnswerError("the answer rests on damaged logs")
+
+    @contextmanager
+    def _open_engine(self, *, is_read_only: bool) -> Iterator[tuple[Broker, KafkaClient]]:
+        from core.client.kafka_client import KafkaClient
+        from core.pipeline.embedded_transport import EmbeddedTransport
+
+        broker = self._open_broker(is_read_only=is_read_only)
+        broker.log_manager.delete(broker.log_manager.find_deleted_directories())
+        broker.transaction_log.load_all()
+        undivided = self.frontend.undivided
+        try:
+            client = KafkaClient(
+                [("embedded", 0)],
+                lambda host, port: EmbeddedTransport(broker.dispatcher, undivided),  # noqa: ARG005
+                place=f"in {self.directory}",
+            )
+            yield broker, client
+        finally:
+            with undivided(limit_s=float("inf")):
+                broker.close()
+
+    def _open_broker(self, *, is_read_only: bool) -> Broker:
+        """DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder listens:
+        `plog serve` was started a moment ago, and can be asked now.
+        """
+        from core.broker.broker import Broker
+        from core.broker.broker_config import BrokerConfig
+
+        deadline = time.monotonic() + self.lock_timeout_s
+        while True:
+            wait_s = min(self.lock_timeout_s, _LOOK_AGAIN_S)
+            try:
+                return Broker(self.directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+            except DirectoryLockedError:
+                holder = find_lock_holder(self.directory)
+                if time.monotonic() >= deadline or (holder is not None and holder.address):
+                    raise
+
+
+class _Once(logging.Filter):
+    """Lets each line through once: a request that is sent again and again, for a minute, fails in the same way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
+@contextmanager
+def _each_line_once() -> Iterator[None]:
+    """Of what the engine logs while nobody has said where to."""
+    handler, once = logging.lastResort, _Once()
+    assert handler is not None
+    handler.addFilter(once)
+    try:
+        yield
+    finally:
+        handler.removeFilter(once)
+
+
+def _damaged_topics(broker: Broker) -> set[str]:
+    """The topics of which more than a note is to be said, though their logs are open."""
+    replicas = broker.replicas
+    of = (broker.log_manager.offline, broker.log_manager.with_wrong_tail, replicas.unexplained, replicas.undecided)
+    return {partition.topic for partitions in of for partition in partitions}
+
+
+_NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
+"""Where a message names a partition: it begins with it, or has a path in its folder."""
+
+
+class _Talk(logging.Handler):
+    """Keeps what a broker in this process logs of partitions, and says at once what is of none."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+        self._kept: list[tuple[str, str]] = []
+        self.damaged: set[str] = set()
+        """The topics of which something was logged that is an error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        partition = next(filter(None, map(parse_partition_directory_name, _NAME.findall(message))), None)
+        if partition is None:
+            self._say(message)
+            return
+        self._kept.append((partition.topic, message))
+        if record.levelno >= logging.ERROR:
+            self.damaged.add(partition.topic)
+
+    def say_of(self, rests_on: Callable[[str], bool]) -> None:
+        for topic, message in self._kept:
+            if rests_on(topic):
+                self._say(message)
