@@ -17,6 +17,8 @@ from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 
 DATA_DIR = "PLOG_DATA_DIR"
+PLACES = "PATH|TOPIC[:P][@OFFSET]"
+PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
 
 class Acks(StrEnum):

@@ -11,7 +11,7 @@ from typing import Any
 
 from cli.options import say
 from cli.security_options import find_spark_access
-from cli.session import find_server, open_client
+from cli.session import session_of
 from core.client.group_admin import GroupAdmin
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
@@ -152,7 +152,7 @@ def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | 
     if named:
         parse_bootstrap(named)
         return named
-    found = find_server(bootstrap_server, data_dir)
+    found = session_of(bootstrap_server, data_dir).find_server()
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
     return ",".join(f"{host}:{port}" for host, port in found.addresses)
@@ -171,7 +171,7 @@ def group_offsets(
 
 def find_group_offsets(group: str, data_dir: Path, bootstrap_server: str | None) -> dict[TopicPartition, int]:
     """Everything that the group committed."""
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True) as client:
         return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
 
 
@@ -179,5 +179,5 @@ def commit_to_group(
     group: str, data_dir: Path, bootstrap_server: str | None, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """KafkaError while the group has members."""
-    with open_client(bootstrap_server, data_dir) as client:
+    with session_of(bootstrap_server, data_dir).open_client() as client:
         GroupAdmin(client).commit(group, offsets)

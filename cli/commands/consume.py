@@ -227,7 +227,7 @@ def consume(
         format=_SAME_FORMAT.get(format_, format_),
         out=out,
     )
-    session = session_of(bootstrap_server, data_dir, lock_timeout_s=lock_timeout)
+    session = session_of(bootstrap_server, data_dir, lock_timeout)
     if not run(request, session, lambda: _open_stdout(request.format, is_raw=raw)):
         raise typer.Exit(1)
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.log_places import PLACES, PLACES_HELP, places_of
-from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
+from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.session import session_of
 from cli.table import Row
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
@@ -26,7 +26,6 @@ _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason
 
 @app.command()
 def gaps(
-    context: typer.Context,
     places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=PLACES_HELP)],
     from_: Annotated[
         int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for; -N is N before the end.")
@@ -65,7 +64,7 @@ def gaps(
     _ensure_range(places, from_, until)
     found = account_for(
         places,
-        places_of(context, bootstrap_server, data_dir),
+        session_of(bootstrap_server, data_dir),
         start=from_,
         end=until,
         read_committed=isolation == "read_committed",

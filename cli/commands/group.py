@@ -12,7 +12,7 @@ import typer
 from cli.completion import complete_group
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
-from cli.session import open_client
+from cli.session import session_of
 from cli.table import Row
 from core.common.time_text import duration_text
 
@@ -55,7 +55,7 @@ def list_(
     from core.client.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_groups) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_groups) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
@@ -100,7 +100,7 @@ def describe(
     def is_looked_at(topic: str) -> bool:
         return _are_groups(topic) or topic in committed
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=is_looked_at) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=is_looked_at) as client:
         admin = GroupAdmin(client)
 
         def look() -> tuple[list[str], list[Row]]:
@@ -266,7 +266,7 @@ def reset_offsets(
         by_duration=by_duration,
         from_file=None if from_file is None else read_offsets_file(from_file),
     )
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         admin = GroupAdmin(client)
         committed = admin.offsets(group)
         if apply:
@@ -324,7 +324,7 @@ def delete(
     """
     from core.client.group_admin import GroupAdmin
 
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
             if dry_run:
@@ -366,7 +366,7 @@ def delete_offsets(
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         partitions = parse_topics(client, topics)
         if dry_run:
             held = GroupAdmin(client).offsets(group).keys() & set(partitions)

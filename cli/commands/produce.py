@@ -221,7 +221,7 @@ def produce(
     )
     if not files:
         _say_where_from(topic)
-    session = session_of(bootstrap_server, data_dir, lock_timeout_s=lock_timeout)
+    session = session_of(bootstrap_server, data_dir, lock_timeout)
     written = run(session, topic, input_, options, tee=_tee if tee else None)
     if report is not None:
         rows = [

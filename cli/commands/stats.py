@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.log_places import PLACES_HELP, places_of
-from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
+from cli.options import PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.session import session_of
 from cli.table import Row
 from cli.terminal import find_width, text_width
 from core.common.errors import UsageError
@@ -30,7 +30,6 @@ _LISTED = 10
 
 @app.command()
 def stats(
-    context: typer.Context,
     places: Annotated[list[str], typer.Argument(metavar="PATH|TOPIC[:P]...", help=f"{PLACES_HELP} Or a .log.")],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained report with pictures.")
@@ -55,7 +54,7 @@ def stats(
         if (offset := split_offset(place)[1]) is not None:
             raise UsageError(f"{place}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
     progress = Progress("read", "bytes")
-    account = account_for(places, places_of(context, bootstrap_server, data_dir), progress)
+    account = account_for(places, session_of(bootstrap_server, data_dir), progress)
     progress.done()
     found = account.figures
     if html is not None:

@@ -9,7 +9,7 @@ import typer
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import open_client, open_source
+from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def create(
     from core.common.errors import KafkaError
 
     configs = parse_settings(settings or [])
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, makes_directory=True) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(makes_directory=True) as client:
         if like is not None:
             twin = Admin(client).describe_topic(like)
             configs = {**twin.configs, **configs}
@@ -103,7 +103,7 @@ def list_(
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
-    with open_source(bootstrap_server, data_dir) as source:
+    with session_of(bootstrap_server, data_dir).open_source() as source:
         if isinstance(source, KafkaClient):
             counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
         else:
@@ -134,7 +134,7 @@ def describe(
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
-    with open_source(bootstrap_server, data_dir) as source:
+    with session_of(bootstrap_server, data_dir).open_source() as source:
         describe_one = (
             Admin(source).describe_topic if isinstance(source, KafkaClient) else DirectoryTopics(source).describe
         )
@@ -247,7 +247,7 @@ def alter(
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --partitions, --set or --unset")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         admin = Admin(client)
         if changes:
             type_, title = ConfigResourceType.TOPIC, f"topic {name}"
@@ -289,7 +289,7 @@ def delete_records(
     from core.common.topic_partition import TopicPartition
     from core.pipeline.consume_range import resolve
 
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         source = ClusterSource(client, read_committed=False)
         there = source.partitions(name)
         missing = sorted(set(partitions or ()) - set(there))
@@ -330,7 +330,7 @@ def delete(
         raise UsageError(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
         )
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         refused = []
         for name in names:
             try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.log_places import PLACES, PLACES_HELP, places_of
-from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
+from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_fields, write_rows
+from cli.session import session_of
 from cli.table import Row
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
@@ -23,7 +23,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def trace(
-    context: typer.Context,
     places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=f"{PLACES_HELP} Which records.")],
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -47,7 +46,7 @@ def trace(
         if (split_offset(place)[1] is None) == (key is None):
             expected = "TOPIC@OFFSET, TOPIC:PARTITION@OFFSET or PATH@OFFSET, or a place without an offset with --key"
             raise UsageError(f"{place!r}: expected {expected}")
-    found = trace_places(places, places_of(context, bootstrap_server, data_dir), key)
+    found = trace_places(places, session_of(bootstrap_server, data_dir), key)
     if output is OutputFormat.json:
         print(json.dumps([trace_figures(trace) for trace in found.traces], indent=2))
     else:

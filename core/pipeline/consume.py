@@ -83,7 +83,7 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
         from core.pipeline.schemas import Schemas
 
         steps.append(Schemas(request.schema_registry, run.session.find_settings()).decoded)
-    wanted = request.filter()
+    wanted = request.find_filter()
     if wanted is not None:
         steps.append(filtering(wanted))
     return steps

@@ -100,7 +100,7 @@ class ConsumeRequest:
         if self.as_of is not None:
             ensure_in_order(self.from_, self.as_of, ("--from", "--as-of"))
 
-    def filter(self) -> RecordFilter | None:
+    def find_filter(self) -> RecordFilter | None:
         """Makes one filter of all; None if there is none."""
         if self.grep is None and not self.filters:
             return None

@@ -14,7 +14,8 @@ from core.inspector.findings import Finding, damage_finding, unreadable_finding,
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import GapLedger
 from core.log.hole import TailKind
-from core.pipeline.log_places import Copy, LogPlace, OnBytes, OpenPlaces, without_file
+from core.pipeline.log_places import Copy, LogPlace, LogPlaces, OnBytes, without_file
+from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.inspector.server_copy import ServerCopy
@@ -30,13 +31,13 @@ class GapAccount:
 
 
 def account_for(
-    texts: Sequence[str], open_places: OpenPlaces, *, start: int, end: int | None, read_committed: bool
+    texts: Sequence[str], session: Session, *, start: int, end: int | None, read_committed: bool
 ) -> GapAccount:
     """Accounts for the offsets from `start` (below 0: so many before the end) to `end` (None: all), or for the one that
     a place names. UsageError for a text that is none, AccessError and KafkaError as `LogPlaces`.
     """
     found = GapAccount()
-    with open_places(_copy_from(start)).opened() as find:
+    with LogPlaces(session, _copy_from(start)).opened() as find:
         for place in each_of(texts, lambda text: [find(text)], found.failures):
             first, last = (start, end) if place.offset is None else (place.offset, place.offset + 1)
             found.partitions.extend(_accounts(place, first, last, found.findings, read_committed=read_committed))

@@ -59,14 +59,10 @@ def without_file(evidence: str) -> str:
 class LogPlaces:
     """Finds places; owned by one task."""
 
-    def __init__(self, session: Session, copy: Copy, *, is_directory_named: bool, is_directory_typed: bool) -> None:
-        """Takes names for those of the session's directory, also if they are paths, if that `is_directory_typed`; a
-        directory that is not even named need not be there.
-        """
+    def __init__(self, session: Session, copy: Copy) -> None:
+        """Takes names for those of the session's directory, also if they are paths, if options named it."""
         self._session = session
         self._has_server = session.find_named_server() is not None
-        self._is_named = is_directory_named
-        self._is_typed = is_directory_typed
         self._copy = copy
 
     @contextlib.contextmanager
@@ -96,7 +92,7 @@ class LogPlaces:
         path, _ = split_offset(text)
         if self._has_server:
             return False
-        return "/" in path or (Path(path).exists() and not (self._is_typed and self._is_name(path)))
+        return "/" in path or (Path(path).exists() and not (self._session.options and self._is_name(path)))
 
     def _is_name(self, text: str) -> bool:
         with contextlib.suppress(AccessError, KafkaError, UsageError):
@@ -110,7 +106,7 @@ class LogPlaces:
 
         place, offset = split_offset(text)
         if not self.is_path(text):
-            if not self._is_named and not self._session.directory.exists():
+            if self._session.is_default and not self._session.directory.exists():
                 ensure_there(Path(place))  # it is not
             reader = DirectoryReader(self._session.directory)
             return LogPlace(text, reader, _named(place, reader.partitions, f"in {reader.directory}"), offset)
@@ -169,7 +165,3 @@ def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[Topic
         hint = None if is_partition else did_you_mean(topic, topics)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what} {where}", hint=hint)
     return found
-
-
-OpenPlaces = Callable[[Copy], LogPlaces]
-"""Gives what finds places, and copies of a server's partitions what a command needs."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.endpoint import parse_bootstrap
-from core.common.errors import DirectoryLockedError, PlogError
+from core.common.errors import DamagedAnswerError, DirectoryLockedError
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import parse_partition_directory_name
 from core.pipeline.frontend import SILENT, Frontend
@@ -30,10 +30,6 @@ _LOOK_AGAIN_S = 0.1
 """How long a locked directory is waited for before its holder is looked at again."""
 
 
-class DamagedAnswerError(PlogError):
-    """Raised when an answer was given that rests on damaged logs; what is damaged was said before."""
-
-
 class FoundServer(NamedTuple):
     addresses: list[tuple[str, int]]
     security: ClientSecurity | None
@@ -46,6 +42,8 @@ class Session:
 
     directory: Path
     """The data directory, used if no server is named."""
+    is_default: bool = False
+    """Whether nobody named that directory."""
     find_named_server: Callable[[], str | None] = lambda: None
     """Gives the servers that are named, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: somebody
     may have to type a password.

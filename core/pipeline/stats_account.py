@@ -14,7 +14,8 @@ from core.common.topic_partition import TopicPartition
 from core.inspector.findings import Finding
 from core.inspector.log_stats import LogStats, read_stats
 from core.pipeline.frontend import Progress
-from core.pipeline.log_places import LogPlace, OnBytes, OpenPlaces
+from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes
+from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.inspector.server_copy import ServerCopy
@@ -29,11 +30,11 @@ class StatsAccount:
     failures: list[AccessError] = field(default_factory=list)
 
 
-def account_for(texts: Sequence[str], open_places: OpenPlaces, progress: Progress) -> StatsAccount:
+def account_for(texts: Sequence[str], session: Session, progress: Progress) -> StatsAccount:
     """Reads the logs of these places. UsageError for a text that is none, AccessError and KafkaError as `LogPlaces`."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
-    with open_places(_copy).opened() as find:
+    with LogPlaces(session, _copy).opened() as find:
         for log in each_of(texts, lambda text: _logs(text, find), account.failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             account.figures[log.name] = figures_of(stats, is_copy=log.is_copy)

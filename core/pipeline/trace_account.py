@@ -14,7 +14,8 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.segment_dump import batch_row
 from core.inspector.trace import Trace, Tracer, is_settled_by, server_groups
-from core.pipeline.log_places import LogPlace, OnBytes, OpenPlaces, without_file
+from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file
+from core.pipeline.session import Session
 from core.records.batches import Batch
 from core.records.envelope import encode_bytes, encode_headers_json
 
@@ -59,12 +60,12 @@ class TraceAccount:
         return tracer.find_key(partition, key.encode(), tell)
 
 
-def trace_places(texts: Sequence[str], open_places: OpenPlaces, key: str | None) -> TraceAccount:
+def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
     """Traces the record at each place's offset, or the newest with the key. UsageError for a text that is no place,
     AccessError and KafkaError as `LogPlaces`.
     """
     found = TraceAccount()
-    with open_places(_copy).opened() as find:
+    with LogPlaces(session, _copy).opened() as find:
         for place in each_of(texts, lambda text: [find(text)], found.failures):
             found.look_at(place, key)
     return found
