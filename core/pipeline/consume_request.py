@@ -21,7 +21,7 @@ _REGEX_SIGN = "^"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeRequest:
-    """The options of `plog consume`; immutable."""
+    """Holds the options of `plog consume`; immutable."""
 
     topics: Sequence[str]
     is_regex: bool = False

@@ -15,7 +15,7 @@ from core.protocol.primitives import Piece
 
 
 class EmbeddedTransport:
-    """A `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile. So a signal
+    """Is a `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile. So a signal
     that ends the command does not come between a batch and what is noted of it, either.
     """
 
@@ -47,4 +47,4 @@ class EmbeddedTransport:
         return self._answers.popleft()
 
     def close(self) -> None:
-        """The broker is closed by whoever opened it."""
+        """Does nothing: the broker is closed by whoever opened it."""

@@ -1,4 +1,4 @@
-"""What the pipeline asks of the program that runs it: a command line, a terminal interface, a notebook."""
+"""Names what the pipeline asks of the program that runs it: a command line, a terminal interface, a notebook."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _LONG_SECONDS = 0.05
 
 
 class Quiet(IntEnum):
-    """For how long the input has had no more."""
+    """Says for how long the input has had no more."""
 
     NOT = 0
     BRIEF = 1
@@ -42,7 +42,7 @@ class Quiet(IntEnum):
 
 
 class BadLineError(PlogError):
-    """A line that can't be made into a record; `row` counts lines over all inputs, from 0."""
+    """Raised for a line that can't be made into a record; `row` counts lines over all inputs, from 0."""
 
     def __init__(self, row: int, problem: str, *, thing: str = "line") -> None:
         super().__init__(f"{thing} {row + 1}: {problem}")
@@ -53,8 +53,8 @@ class BadLineError(PlogError):
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole lines with their ends; the last of an input may have none. `quiet`: whether the input had more at once.
-    Immutable.
+    """Holds whole lines with their ends; the last of an input may have none. `quiet`: whether the input had more at
+    once. Immutable.
     """
 
     text: memoryview
@@ -73,7 +73,7 @@ class Lines:
 
     @cached_property
     def texts(self) -> ByteStrings:
-        """Each line without its end."""
+        """Splits it into lines without their ends."""
         if len(self.delimiter) == 1:
             ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0])
         else:
@@ -91,8 +91,13 @@ class Lines:
         return found
 
     @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Numbers the lines, over all inputs, from 0."""
+        return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64)
+
+    @property
     def has_cr(self) -> bool:
-        """Whether one of the lines, as `texts` has them, ends in a carriage return."""
+        """Says whether one of the lines, as `texts` has them, ends in a carriage return."""
         starts, lengths = self.texts.positions, self.texts.lengths
         return bool(len(starts)) and bool(self._ends_in_cr(starts + lengths, lengths).any())
 
@@ -105,9 +110,9 @@ class Lines:
             yield data[start : start + length]
 
     def head(self, count: int) -> Lines:
-        """The first so many."""
+        """Gives the first so many."""
         end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
-        return Lines(self.text[:end], self.first_row, self.quiet, self.delimiter, self.drops_cr)
+        return replace(self, text=self.text[:end])
 
 
 def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
@@ -126,8 +131,8 @@ def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
 
 @dataclass(slots=True)
 class Chunk:
-    """What was read, after what was left of the chunk before. Whoever takes it sets how many bytes of it are `used`;
-    the others come again. `is_end`: of the input, then nothing comes again.
+    """Holds what was read, after what was left of the chunk before. Whoever takes it sets how many bytes of it are
+    `used`; the others come again. `is_end`: of the input, then nothing comes again.
     """
 
     data: bytearray
@@ -204,13 +209,13 @@ def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: floa
 
 
 def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
-    """The same lines, without the carriage returns that are before their ends."""
+    """Gives the same lines, without the carriage returns that are before their ends."""
     for lines in chunks:
         yield replace(lines, drops_cr=True)
 
 
 def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """The same lines; tells that the first begins with UTF-8's byte order mark."""
+    """Gives the same lines; tells that the first begins with UTF-8's byte order mark."""
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
             tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
@@ -218,7 +223,7 @@ def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iter
 
 
 def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """The same lines; tells, once, that some end in CRLF."""
+    """Gives the same lines; tells, once, that some end in CRLF."""
     is_told = False
     for lines in chunks:
         if not is_told and lines.text and lines.has_cr:

@@ -22,17 +22,17 @@ OPEN = -(1 << 62)
 """In a column of timestamps or partitions: the line does not say."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Records as columns, headers as sections; None if every row leaves it open. `numbers`: those of the lines, over
-    all inputs, from 0.
+    """Holds records as columns, headers as sections; None if every row leaves it open. `numbers`: those of the lines,
+    over all inputs, from 0.
     """
 
     values: ByteStrings
-    keys: ByteStrings | None
-    timestamps: npt.NDArray[np.int64] | None
-    headers: ByteStrings | None
-    partitions: npt.NDArray[np.int64] | None
+    keys: ByteStrings | None = None
+    timestamps: npt.NDArray[np.int64] | None = None
+    headers: ByteStrings | None = None
+    partitions: npt.NDArray[np.int64] | None = None
     numbers: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -45,12 +45,12 @@ class Rows:
     def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
         """Takes the rows of these numbers, counted from 0; they keep their numbers in the input."""
         return Rows(
-            self.values.take(chosen),
-            None if self.keys is None else self.keys.take(chosen),
-            None if self.timestamps is None else self.timestamps[chosen],
-            None if self.headers is None else self.headers.take(chosen),
-            None if self.partitions is None else self.partitions[chosen],
-            self.numbers[chosen],
+            values=self.values.take(chosen),
+            keys=None if self.keys is None else self.keys.take(chosen),
+            timestamps=None if self.timestamps is None else self.timestamps[chosen],
+            headers=None if self.headers is None else self.headers.take(chosen),
+            partitions=None if self.partitions is None else self.partitions[chosen],
+            numbers=self.numbers[chosen],
         )
 
     def with_columns(self, **columns: Any) -> Rows:
@@ -73,13 +73,14 @@ class Batch(NamedTuple):
 
 def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) -> Rows:
     """Makes columns of records; those of which no record says anything are left out."""
+    sections = [encode_headers(r.headers) for r in records] if any(r.headers for r in records) else None
     return Rows(
-        ByteStrings.of_list([r.value for r in records]),
-        ByteStrings.of_list([r.key for r in records]),
-        or_open([r.timestamp for r in records]),
-        ByteStrings.of_list([encode_headers(r.headers) for r in records]) if any(r.headers for r in records) else None,
-        or_open([r.partition for r in records]),
-        numbered(first_row, len(records)),
+        values=ByteStrings.of_list([r.value for r in records]),
+        keys=ByteStrings.of_list([r.key for r in records]),
+        timestamps=or_open([r.timestamp for r in records]),
+        headers=None if sections is None else ByteStrings.of_list(sections),
+        partitions=or_open([r.partition for r in records]),
+        numbers=np.arange(first_row, first_row + len(records), dtype=np.int64),
     )
 
 
@@ -89,24 +90,6 @@ def or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
         return np.array(numbers, np.int64)
     array = pa.array(numbers, pa.int64())
     return None if array.null_count == len(numbers) else np.asarray(array.fill_null(OPEN))
-
-
-def rows_of_lines(
-    lines: Lines,
-    values: ByteStrings,
-    *,
-    keys: ByteStrings | None = None,
-    timestamps: npt.NDArray[np.int64] | None = None,
-    headers: ByteStrings | None = None,
-    partitions: npt.NDArray[np.int64] | None = None,
-) -> Rows:
-    """Numbers what `lines` were made into."""
-    return Rows(values, keys, timestamps, headers, partitions, numbered(lines.first_row, len(lines)))
-
-
-def numbered(first_row: int, count: int) -> npt.NDArray[np.int64]:
-    """Numbers so many rows."""
-    return np.arange(first_row, first_row + count, dtype=np.int64)
 
 
 def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:

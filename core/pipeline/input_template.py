@@ -65,10 +65,10 @@ class Field(NamedTuple):
 
 
 class Template:
-    """Immutable. `is_by_lines`: each record ends with `end`, which stands nowhere else in it."""
+    """Reads records; immutable. `is_by_lines`: each record ends with `end`, which stands nowhere else in it."""
 
     def __init__(self, text: str) -> None:
-        """UsageError for a template that can't be read by."""
+        """Raises UsageError for a template that can't be read by."""
         self._parts: list[Field | bytes] = [
             _field(piece) if isinstance(piece, PatternPiece) else piece
             for piece in _joined(split_pattern(text, "--template"))
@@ -139,7 +139,7 @@ class Template:
                     raise TemplateError(f"expected {part!r}, found {data[position : position + len(part)]!r}")
                 position += len(part)
                 continue
-            end = self._end_of(part, number, data, position, lengths)
+            end = self._end_of(part, number, data, position, lengths=lengths)
             if end is None or end > len(data):
                 return None
             if part.is_length:
@@ -151,7 +151,7 @@ class Template:
             position = end
         return _record(found), position
 
-    def _end_of(self, part: Field, number: int, data: bytes, position: int, lengths: dict[str, int]) -> int | None:
+    def _end_of(self, part: Field, number: int, data: bytes, position: int, *, lengths: dict[str, int]) -> int | None:
         if part.size is not None:
             return position + part.size
         if not part.is_length and part.name in lengths:
@@ -183,7 +183,13 @@ def _length(length: int) -> int:
 
 
 def _record(found: dict[str, Any]) -> TemplateRecord:
-    return TemplateRecord(found.get("k"), found.get("s"), found.get("h", ()), found.get("T"), found.get("p"))
+    return TemplateRecord(
+        key=found.get("k"),
+        value=found.get("s"),
+        headers=found.get("h", ()),
+        timestamp=found.get("T"),
+        partition=found.get("p"),
+    )
 
 
 def _joined(pieces: list[PatternPiece | bytes]) -> Iterator[PatternPiece | bytes]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from core.common.filesystem import access_error
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
-from core.pipeline.input_rows import Batch, Parser, Rows, numbered, or_open, rows_of, rows_of_lines
+from core.pipeline.input_rows import Batch, Parser, Rows, or_open, rows_of
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings
 from core.records.envelope import decode_envelope, decode_headers
@@ -26,7 +26,7 @@ def lines_parser(key_separator: bytes | None) -> Parser:
 
     def parse(lines: Lines) -> Rows:
         if key_separator is None:
-            return rows_of_lines(lines, lines.texts)
+            return Rows(values=lines.texts, numbers=lines.numbers)
         import pyarrow.compute as pc
 
         found = np.asarray(pc.find_substring(lines.texts.to_arrow(), key_separator)).astype(np.int64)
@@ -37,7 +37,7 @@ def lines_parser(key_separator: bytes | None) -> Parser:
         buffer, starts, lengths = lines.text, lines.texts.positions, lines.texts.lengths
         keys = ByteStrings(buffer, starts, found)
         values = ByteStrings(buffer, starts + skip, lengths - skip)
-        return rows_of_lines(lines, values, keys=keys)
+        return Rows(values=values, keys=keys, numbers=lines.numbers)
 
     return parse
 
@@ -54,9 +54,9 @@ def json_parser(key_field: str | None, timestamp_field: TimestampField | None) -
                 keys.append(_key(_field(fields, key_field, row)))
             if timestamp_field is not None:
                 timestamps.append(timestamp_field.milliseconds(_field(fields, timestamp_field.name, row), row))
-        return rows_of_lines(
-            lines,
-            lines.texts,
+        return Rows(
+            values=lines.texts,
+            numbers=lines.numbers,
             keys=ByteStrings.of_list(keys) if key_field is not None else None,
             timestamps=np.array(timestamps, np.int64) if timestamp_field is not None else None,
         )
@@ -119,7 +119,7 @@ def envelope_parser() -> Parser:
 
 
 class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One whose key and value are text; what does not count is of the kind that `consume` writes."""
+    """Decodes one whose key and value are text; what does not count is of the kind that `consume` writes."""
 
     key: str | None = None
     value: str | None = None
@@ -149,8 +149,14 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
-    of_headers = None if sections is None else ByteStrings.of_list(sections)
-    return rows_of_lines(lines, values, keys=keys, timestamps=timestamps, headers=of_headers, partitions=partitions)
+    return Rows(
+        values=values,
+        keys=keys,
+        timestamps=timestamps,
+        headers=None if sections is None else ByteStrings.of_list(sections),
+        partitions=partitions,
+        numbers=lines.numbers,
+    )
 
 
 def csv_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
@@ -191,5 +197,5 @@ def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:
             value = stream.read()
         except OSError as error:
             raise access_error(error, name, "read") from error
-        rows = Rows(ByteStrings.of_list([value]), None, None, None, None, numbered(row, 1))
+        rows = Rows(values=ByteStrings.of_list([value]), numbers=np.array([row], np.int64))
         yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))

@@ -40,7 +40,7 @@ class ByteSink(Protocol):
 
 
 class Stdout(NamedTuple):
-    """Where records go that go into no file. On a terminal `is_escaped` says that no byte of theirs may drive it."""
+    """Takes records that go into no file. On a terminal `is_escaped` says that no byte of theirs may drive it."""
 
     sink: ByteSink
     is_escaped: bool = False

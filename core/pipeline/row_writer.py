@@ -386,7 +386,14 @@ class RowWriter:
             some = rows if len(chosen) == len(rows) else rows.take(chosen)
             with self._undivided():
                 self._out.send(
-                    RecordsToSend(partition, timestamps[chosen], some.keys, some.values, some.headers, some.numbers)
+                    RecordsToSend(
+                        partition=partition,
+                        timestamps=timestamps[chosen],
+                        keys=some.keys,
+                        values=some.values,
+                        headers=some.headers,
+                        rows=some.numbers,
+                    )
                 )
 
     def _timestamps(self, rows: Rows) -> Int64s:

@@ -1,5 +1,6 @@
-"""Where a command finds the log: a server on the network, the server that owns the data directory, or the directory
-itself, with the engine in this process."""
+"""Opens the log where it is: on a server on the network, on the server that owns the data directory, or in the
+directory itself, with the engine in this process.
+"""
 
 from __future__ import annotations
 
@@ -156,8 +157,8 @@ class Session:
                 broker.close()
 
     def _open_broker(self, *, is_read_only: bool) -> Broker:
-        """DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder listens:
-        `plog serve` was started a moment ago, and can be asked now.
+        """Raises DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder
+        listens: `plog serve` was started a moment ago, and can be asked now.
         """
         from core.broker.broker import Broker
         from core.broker.broker_config import BrokerConfig
@@ -189,7 +190,7 @@ class _Once(logging.Filter):
 
 @contextmanager
 def _each_line_once() -> Iterator[None]:
-    """Of what the engine logs while nobody has said where to."""
+    """Filters what the engine logs while nobody has said where to."""
     handler, once = logging.lastResort, _Once()
     assert handler is not None
     handler.addFilter(once)
@@ -200,7 +201,7 @@ def _each_line_once() -> Iterator[None]:
 
 
 def _damaged_topics(broker: Broker) -> set[str]:
-    """The topics of which more than a note is to be said, though their logs are open."""
+    """Names the topics of which more than a note is to be said, though their logs are open."""
     replicas = broker.replicas
     of = (broker.log_manager.offline, broker.log_manager.with_wrong_tail, replicas.unexplained, replicas.undecided)
     return {partition.topic for partitions in of for partition in partitions}

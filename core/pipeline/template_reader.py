@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from core.pipeline.input_lines import BadLineError, Input, Lines, read_chunks, read_lines
-from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines, rows_of, rows_of_lines
+from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines, rows_of
 from core.pipeline.input_template import Template, TemplateError, TemplateRecord
 from core.records.byte_strings import ByteStrings
 
@@ -82,7 +82,7 @@ def _plain_parser(parts: list[str | bytes]) -> Parser:
             starts, lengths = starts + size, lengths - size
         _ensure(lengths == 0, lines, "more stands behind the last field")
         values = found.get("s", ByteStrings.repeat(None, len(lines)))
-        return rows_of_lines(lines, values, keys=found.get("k"))
+        return Rows(values=values, keys=found.get("k"), numbers=lines.numbers)
 
     return parse
 

@@ -1,4 +1,4 @@
-"""What `plog spark-replay` is asked for, and the plan that comes of it."""
+"""Makes the plan of a replay of what `plog spark-replay` is asked for."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from cli.options import say
-from cli.security_options import find_spark_access
-from cli.session import session_of
 from core.client.group_admin import GroupAdmin
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_range import ensure_in_order, ensure_there, resolve
+from core.pipeline.session import Session
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import BYTES_FORMATS, OutputFormat, ensure_writable
 from core.spark.record_schema import COLUMNS, schema_of
@@ -28,9 +25,9 @@ FILE_KINDS = ("parquet", "json", "csv", "delta")
 KINDS = (*FILE_KINDS, "topic")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """The options of the command that say what the output is, as they were given; `source` is a directory or servers.
+    """Holds the options that say what the output is, as they were given; `source` is a directory or servers.
 
     The plan keeps them: who asks for the same again goes on with it.
     """
@@ -67,7 +64,7 @@ class ReplayRequest:
         return fields
 
     def ensure_sensible(self) -> None:
-        """UsageError for what does not fit together."""
+        """Raises UsageError for what does not fit together."""
         if self.kind not in KINDS or not self.where:
             raise UsageError(
                 f"--to {self.to}: expected {', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
@@ -93,34 +90,33 @@ class ReplayRequest:
             raise UsageError("a topic gets records as they are: no columns, formats or --transform")
 
 
-def make_plan(request: ReplayRequest, data_dir: Path, bootstrap_server: str | None, range_bytes: int) -> ReplayPlan:
-    """KafkaError where a topic is not there; PlogError where offsets are not; errors of the source."""
+def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access: str = "") -> ReplayPlan:
+    """Finds the ranges. `access`: how processes reach a secured cluster themselves. KafkaError if a topic is not there;
+    PlogError if offsets are not; errors of the source.
+    """
     request.ensure_sensible()
     columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
     schema_of(columns)
-    ranges = _find_ranges(request, data_dir, bootstrap_server, range_bytes)
+    ranges = _find_ranges(request, session, range_bytes, access)
     kind = "parquet" if request.kind == "delta" else request.kind
     value_format = "binary" if request.schema else request.value_format
     output = OutputFormat(kind, request.key_format, value_format, request.partition_by)
     if not request.schema and not request.transform:  # of those, Spark says which columns they have
         ensure_writable(output, schema_of(columns))
     return ReplayPlan(
-        request.to_json(),
-        tuple(ranges),
-        output,
-        columns,
-        request.schema,
-        request.transform,
-        find_topic_ids(ranges),
+        request=request.to_json(),
+        ranges=tuple(ranges),
+        output=output,
+        columns=columns,
+        schema=request.schema,
+        transform=request.transform,
+        topic_ids=find_topic_ids(ranges),
     )
 
 
-def _find_ranges(
-    request: ReplayRequest, data_dir: Path, bootstrap_server: str | None, range_bytes: int
-) -> list[OffsetRange]:
-    where = (
-        {"kafka.bootstrap.servers": bootstrap_server} if bootstrap_server else {"paths": json.dumps([str(data_dir)])}
-    )
+def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, access: str) -> list[OffsetRange]:
+    servers = session.find_named_server()
+    where = {"kafka.bootstrap.servers": servers} if servers else {"paths": json.dumps([str(session.directory)])}
     options = SourceOptions.parse(
         where
         | {
@@ -132,52 +128,50 @@ def _find_ranges(
             "badTimestamps": request.bad_timestamps,
         }
     )
-    options = replace(options, access=find_spark_access() if bootstrap_server else "")
+    options = replace(options, access=access if servers else "")
     with contextlib.closing(open_source(options)) as source:
         records = source.records
         partitions = [TopicPartition(topic, number) for topic in request.topics for number in records.partitions(topic)]
         limits = records.ends(partitions)
         starts = resolve(request.from_, records, partitions, limits)
         if request.from_group:
-            starts = {**starts, **group_offsets(request.from_group, data_dir, bootstrap_server, partitions)}
-        starts = ensure_there(starts, records, limits, say)
+            starts = {**starts, **group_offsets(request.from_group, session, partitions)}
+        starts = ensure_there(starts, records, limits, session.frontend.say)
         ends = resolve(request.until, records, partitions, limits)
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
         return plan_ranges(source, options, starts, ends)
 
 
-def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | None) -> str:
-    """The servers of the topic to write to: the one that --to names, else where is read from. UsageError for none."""
+def find_target(request: ReplayRequest, session: Session) -> str:
+    """Finds the servers of the topic to write to: those that --to names, else those that are read from. UsageError for
+    none.
+    """
     named = request.where.partition("@")[2]
     if named:
         parse_bootstrap(named)
         return named
-    found = session_of(bootstrap_server, data_dir).find_server()
+    found = session.find_server()
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
     return ",".join(f"{host}:{port}" for host, port in found.addresses)
 
 
-def group_offsets(
-    group: str, data_dir: Path, bootstrap_server: str | None, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """What the group committed of these partitions. PlogError where that is nothing."""
-    offsets = find_group_offsets(group, data_dir, bootstrap_server)
+def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Finds what the group committed of these partitions. PlogError if that is nothing."""
+    offsets = all_group_offsets(group, session)
     found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:
         raise PlogError(f"group {group} has committed nothing of these topics", hint=f"plog group describe {group}")
     return found
 
 
-def find_group_offsets(group: str, data_dir: Path, bootstrap_server: str | None) -> dict[TopicPartition, int]:
-    """Everything that the group committed."""
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True) as client:
+def all_group_offsets(group: str, session: Session) -> dict[TopicPartition, int]:
+    """Finds everything that the group committed."""
+    with session.open_client(is_read_only=True) as client:
         return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
 
 
-def commit_to_group(
-    group: str, data_dir: Path, bootstrap_server: str | None, offsets: Mapping[TopicPartition, int]
-) -> None:
-    """KafkaError while the group has members."""
-    with session_of(bootstrap_server, data_dir).open_client() as client:
+def commit_to_group(group: str, session: Session, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits these offsets. KafkaError while the group has members."""
+    with session.open_client() as client:
         GroupAdmin(client).commit(group, offsets)
