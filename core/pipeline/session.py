@@ -4,8 +4,6 @@ directory itself, with the engine in this process.
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import DamagedAnswerError, DirectoryLockedError
 from core.log.directory_lock import find_lock_holder
-from core.log.file_names import parse_partition_directory_name
 from core.pipeline.frontend import SILENT, Frontend
 
 if TYPE_CHECKING:
@@ -120,19 +117,18 @@ class Session:
 
     @contextmanager
     def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
+        from core.pipeline.engine_talk import each_line_once, kept_talk
+
         if rests_on is None:
-            with _each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):
+            with each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):
                 yield client
             return
-        talk = _Talk(self.frontend.say)
-        logging.getLogger("plog").addHandler(talk)
-        try:
-            with self._open_engine(is_read_only=is_read_only) as (broker, client):
-                yield client
-                talk.damaged |= _damaged_topics(broker)
-        finally:
-            logging.getLogger("plog").removeHandler(talk)
-            talk.say_of(rests_on)
+        with (
+            kept_talk(self.frontend.say, rests_on) as talk,
+            self._open_engine(is_read_only=is_read_only) as (broker, client),
+        ):
+            yield client
+            talk.note_damage(broker)
         if any(map(rests_on, talk.damaged)):
             raise DamagedAnswerError("the answer rests on damaged logs")
 
@@ -172,66 +168,3 @@ class Session:
                 holder = find_lock_holder(self.directory)
                 if time.monotonic() >= deadline or (holder is not None and holder.address):
                     raise
-
-
-class _Once(logging.Filter):
-    """Lets each line through once: a request that is sent again and again, for a minute, fails in the same way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
-
-
-@contextmanager
-def _each_line_once() -> Iterator[None]:
-    """Filters what the engine logs while nobody has said where to."""
-    handler, once = logging.lastResort, _Once()
-    assert handler is not None
-    handler.addFilter(once)
-    try:
-        yield
-    finally:
-        handler.removeFilter(once)
-
-
-def _damaged_topics(broker: Broker) -> set[str]:
-    """Names the topics of which more than a note is to be said, though their logs are open."""
-    replicas = broker.replicas
-    of = (broker.log_manager.offline, broker.log_manager.with_wrong_tail, replicas.unexplained, replicas.undecided)
-    return {partition.topic for partitions in of for partition in partitions}
-
-
-_NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
-"""Where a message names a partition: it begins with it, or has a path in its folder."""
-
-
-class _Talk(logging.Handler):
-    """Keeps what a broker in this process logs of partitions, and says at once what is of none."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._say = say
-        self._kept: list[tuple[str, str]] = []
-        self.damaged: set[str] = set()
-        """The topics of which something was logged that is an error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        partition = next(filter(None, map(parse_partition_directory_name, _NAME.findall(message))), None)
-        if partition is None:
-            self._say(message)
-            return
-        self._kept.append((partition.topic, message))
-        if record.levelno >= logging.ERROR:
-            self.damaged.add(partition.topic)
-
-    def say_of(self, rests_on: Callable[[str], bool]) -> None:
-        for topic, message in self._kept:
-            if rests_on(topic):
-                self._say(message)

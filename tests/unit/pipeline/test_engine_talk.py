@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from core.pipeline.session import _each_line_once
+from core.pipeline.engine_talk import each_line_once
 
 
 def test_what_is_tried_again_and_again_says_its_failure_once() -> None:
@@ -13,6 +13,6 @@ def test_what_is_tried_again_and_again_says_its_failure_once() -> None:
 
     handler = logging.lastResort
     assert handler is not None
-    with _each_line_once():
+    with each_line_once():
         assert [bool(handler.filter(record(text))) for text in ("a", "a", "b", "a")] == [True, False, True, False]
     assert handler.filter(record("a"))
