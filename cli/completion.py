@@ -35,17 +35,17 @@ def _complete(ctx: Any, incomplete: str, find: Callable[[str | None, Path | None
 
 
 def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.session import open_source
+    from cli.session import session_of
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
-    with open_source(server, directory) as source:
+    with session_of(server, directory).open_source() as source:
         return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()
 
 
 def _groups(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.session import open_client
+    from cli.session import session_of
     from core.client.group_admin import GroupAdmin
 
-    with open_client(server, directory, is_read_only=True) as client:
+    with session_of(server, directory).open_client(is_read_only=True) as client:
         return [group.group_id for group in GroupAdmin(client).list_groups()]

@@ -28,7 +28,7 @@ from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from core import VERSION
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, PlogError, UsageError
+from core.common.errors import AccessError, DamagedAnswerError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.filesystem import access_error, find_hint
 
@@ -183,6 +183,8 @@ def _run(args: list[str] | None) -> int:
         code = app(args, standalone_mode=False, prog_name="plog")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except DamagedAnswerError as error:
+        return error.exit_code
     except PlogError as error:
         return _tell(error)
     except typer._click.exceptions.ClickException as error:  # noqa: SLF001 - where typer keeps it

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from cli.place import choose_place
 from cli.terminal import find_width, wrapped
-from core.common.errors import AccessError, PlogError, UsageError
+from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 
 DATA_DIR = "PLOG_DATA_DIR"
-Thing = TypeVar("Thing")
-Found = TypeVar("Found")
+PLACES = "PATH|TOPIC[:P][@OFFSET]"
+PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
 
 class Acks(StrEnum):
@@ -39,25 +38,6 @@ class Codec(StrEnum):
     snappy = "snappy"
     lz4 = "lz4"
     zstd = "zstd"
-
-
-class InputFormat(StrEnum):
-    """`json` and `ndjson` are other names of `envelope`."""
-
-    lines = "lines"
-    envelope = "envelope"
-    raw = "raw"
-    json = "json"
-    ndjson = "ndjson"
-    csv = "csv"
-    length_prefixed = "length-prefixed"
-
-
-class TimestampUnit(StrEnum):
-    s = "s"
-    ms = "ms"
-    us = "us"
-    ns = "ns"
 
 
 class GroupProtocol(StrEnum):
@@ -127,36 +107,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     return parsed
 
 
-def load_function(name: str, option: str) -> Callable[..., Any]:
-    """`module:function`, also of the folder that the user is in. UsageError where there is none."""
-    module, _, function = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{option} {name}: {error}") from error
-    if not callable(found):
-        raise UsageError(f"{option} {name} is no function")
-    return found  # type: ignore[no-any-return]
-
-
 def say(text: str) -> None:
     """Talk goes to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
     print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)
-
-
-def each_of(
-    things: Iterable[Thing], look_at: Callable[[Thing], Iterable[Found]], failures: list[AccessError]
-) -> Iterator[Found]:
-    """What is found in each of the paths or partitions that a command works on; why one can't be read is kept in
-    `failures`, and the others are looked at all the same.
-    """
-    for thing in things:
-        try:
-            yield from look_at(thing)
-        except AccessError as error:
-            failures.append(error)
 
 
 def say_failures(failures: Sequence[PlogError]) -> int:

@@ -1,7 +1,7 @@
 """`--command-config FILE` and `-X KEY=VALUE`: how a secured cluster is reached, for every command that talks to one.
 
 They are added to each command that has `--bootstrap-server`, here and nowhere else; what they say is kept for the one
-command line that is being run, and read when the first client is made (`cli/session.py`).
+command line that is being run, and read when the first client is made (`core/pipeline/session.py`).
 """
 
 from __future__ import annotations

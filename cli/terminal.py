@@ -6,10 +6,13 @@ import os
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from core.common.errors import UsageError
 from core.common.printable import printable_bytes
+
+if TYPE_CHECKING:
+    from core.pipeline.record_sink import ByteSink
 
 _USUAL_WIDTH = 80
 _EMOJI_SIGN = "\ufe0f"
@@ -24,16 +27,6 @@ def is_terminal() -> bool:
 def likes_colour() -> bool:
     """Says whether that person wants colour, too."""
     return is_terminal() and "NO_COLOR" not in os.environ
-
-
-class ByteSink(Protocol):
-    """Takes bytes, as `BinaryIO` does."""
-
-    def write(self, data: bytes | memoryview, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class EscapedBytes:

@@ -9,7 +9,7 @@ import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import find_server, open_client
+from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def status(
     """
     from core.common.errors import UsageError
 
-    is_served = find_server(bootstrap_server, data_dir) is not None
+    is_served = session_of(bootstrap_server, data_dir).find_server() is not None
     if is_served:
         from core.client.cluster_status import describe_cluster
 
-        with open_client(bootstrap_server, data_dir) as client:
+        with session_of(bootstrap_server, data_dir).open_client() as client:
             found = describe_cluster(client)
     else:
         from core.cluster.directory_cluster import read_cluster

@@ -10,7 +10,7 @@ import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import open_client
+from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_(
     """
     from core.client.admin import Admin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=lambda _: False) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=lambda _: False) as client:
         found = Admin(client).list_config_resources([_type_of(kind)] if kind else [])
     rows: list[Row] = [{"type": type_.name.lower().replace("_", "-"), "name": name} for type_, name in found]
     write_rows(rows, ["type", "name"], output)
@@ -87,7 +87,7 @@ def describe(
     from core.common.config_def import ConfigSource
     from core.common.errors import UsageError
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=lambda _: False) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=lambda _: False) as client:
         configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
     absent = set(keys or ()) - {config.name for config in configs}
     if absent:
@@ -169,7 +169,7 @@ def alter(
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes:
         raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         admin = Admin(client)
         title = _title(kind, name)
         alter_settings(admin, _type_of(kind), name, changes, title=title, validate_only=dry_run)

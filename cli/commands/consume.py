@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +18,12 @@ from cli.options import (
     LockTimeoutOption,
     SchemaRegistryOption,
 )
+from cli.session import session_of
+from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.pipeline.record_sink import Stdout
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -188,44 +194,51 @@ def consume(
     Example:
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
-    from cli.consume_request import ConsumeRequest
-    from cli.consume_request import consume as run
+    from core.pipeline.consume import consume as run
+    from core.pipeline.consume_request import ConsumeRequest
 
     if follow and any("%" in topic for topic in topics):
         raise UsageError("-f is --follow, and topics have no %", hint="a pattern is said with --format")
-    is_whole = run(
-        ConsumeRequest(
-            topics,
-            regex,
-            partition or (),
-            "beginning" if from_beginning else from_,
-            until,
-            as_of,
-            latest_per_key or as_of is not None,
-            max_messages,
-            per_partition,
-            follow,
-            timeout_ms,
-            merge,
-            filter_ or (),
-            grep,
-            group,
-            group_protocol,
-            group_instance_id,
-            commit,
-            isolation is Isolation.read_committed,
-            print_control_records,
-            claim_check,
-            join,
-            schema_registry,
-            exit_on_error,
-            _SAME_FORMAT.get(format_, format_),
-            raw,
-            out,
-            bootstrap_server,
-            data_dir,
-            lock_timeout,
-        )
+    request = ConsumeRequest(
+        topics=topics,
+        is_regex=regex,
+        partitions=partition or (),
+        from_="beginning" if from_beginning else from_,
+        until=until,
+        as_of=as_of,
+        is_latest=latest_per_key or as_of is not None,
+        max_messages=max_messages,
+        is_per_partition=per_partition,
+        follow=follow,
+        idle_timeout_ms=timeout_ms,
+        merge=merge,
+        filters=filter_ or (),
+        grep=grep,
+        group=group,
+        is_classic=group_protocol is GroupProtocol.classic,
+        group_instance_id=group_instance_id,
+        commits_first=commit is Commit.before,
+        read_committed=isolation is Isolation.read_committed,
+        with_control=print_control_records,
+        claim_check=claim_check,
+        join=join,
+        schema_registry=schema_registry,
+        exits_on_error=exit_on_error,
+        format=_SAME_FORMAT.get(format_, format_),
+        out=out,
     )
-    if not is_whole:
+    session = session_of(bootstrap_server, data_dir, lock_timeout)
+    if not run(request, session, lambda: _open_stdout(request.format, is_raw=raw)):
         raise typer.Exit(1)
+
+
+def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
+    """Opens it for records in this format; `is_raw`: no byte is changed on a terminal, either."""
+    from core.pipeline.pipes import widen
+    from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE, Stdout
+
+    if format_ == ARROW:
+        ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")
+    widen(sys.stdout)
+    sink = open_stdout(is_raw=is_raw or format_ not in (VALUE, ENVELOPE))  # patterns escape each field
+    return Stdout(sink, is_escaped=is_terminal() and not is_raw)

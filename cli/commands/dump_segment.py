@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import SchemaRegistryOption, each_of, say, say_failures
+from cli.options import SchemaRegistryOption, say, say_failures
 from cli.output import OutputFormat, show, write_rows
 from cli.standard_streams import STDOUT
 from cli.table import Row
 from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, text_width
+from core.common.each_of import each_of
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.completion import complete_group
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
-from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import open_client
+from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
+from cli.session import session_of
 from cli.table import Row
 from core.common.time_text import duration_text
 
@@ -53,7 +55,7 @@ def list_(
     from core.client.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_groups) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_groups) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
@@ -90,15 +92,15 @@ def describe(
     Example:
       plog group describe etl --output json
     """
-    from cli.group_offsets import offset_rows, watched
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import offset_rows
 
     committed: set[str] = set()
 
     def is_looked_at(topic: str) -> bool:
         return _are_groups(topic) or topic in committed
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=is_looked_at) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=is_looked_at) as client:
         admin = GroupAdmin(client)
 
         def look() -> tuple[list[str], list[Row]]:
@@ -119,8 +121,29 @@ def describe(
         if watch is None:
             _show(*look(), columns, output)
             return
-        for headlines, rows in watched(look, watch):
+        for headlines, rows in _watched(look, watch):
             _show(headlines, rows, columns, output)
+
+
+def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
+    """Gives what `look` sees, every so many seconds, for ever; rows with how many records were read a second since."""
+    before: dict[Any, int] = {}
+    looked_s = time.monotonic()
+    while True:
+        headlines, rows = look()
+        now_s = time.monotonic()
+        places = [(row["group"], row.get("topic"), row.get("partition")) for row in rows]
+        found = zip(places, (row.get("offset") for row in rows), strict=True)
+        offsets = {place: offset for place, offset in found if offset is not None}
+        speeds = {
+            place: round((offset - before[place]) / (now_s - looked_s), 1)
+            for place, offset in offsets.items()
+            if place in before
+        }
+        clear_screen()
+        yield headlines, [{**row, "read_per_s": speeds.get(place)} for place, row in zip(places, rows, strict=True)]
+        before, looked_s = offsets, now_s
+        time.sleep(seconds)
 
 
 def _show(headlines: list[str], rows: list[Row], columns: list[str], output: OutputFormat) -> None:
@@ -230,8 +253,8 @@ def reset_offsets(
     Example:
       plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
-    from cli.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
 
     reset = Reset.of(
         to_earliest=to_earliest or None,
@@ -243,13 +266,13 @@ def reset_offsets(
         by_duration=by_duration,
         from_file=None if from_file is None else read_offsets_file(from_file),
     )
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         admin = GroupAdmin(client)
         committed = admin.offsets(group)
         if apply:
             _ensure_inactive(admin, group)
         partitions = find_partitions(client, committed, topics or (), reset, all_topics=all_topics)
-        targets = new_offsets(client, committed, partitions, reset)
+        targets = new_offsets(client, committed, partitions, reset, say=say)
         if apply:
             admin.commit(group, targets)
     rows: list[Row] = [
@@ -301,7 +324,7 @@ def delete(
     """
     from core.client.group_admin import GroupAdmin
 
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
             if dry_run:
@@ -337,13 +360,13 @@ def delete_offsets(
     Example:
       plog group delete-offsets etl --topic flights:0,1
     """
-    from cli.group_offsets import parse_topics
     from core.client.group_admin import GroupAdmin
+    from core.client.group_offsets import parse_topics
     from core.common.errors import UsageError
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         partitions = parse_topics(client, topics)
         if dry_run:
             held = GroupAdmin(client).offsets(group).keys() & set(partitions)

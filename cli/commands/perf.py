@@ -10,7 +10,7 @@ import typer
 
 from cli.options import Acks, BootstrapServerOption, Codec, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, show, write_rows
-from cli.session import open_client
+from cli.session import session_of
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def produce(
         raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 is as many as can be")
     random = np.random.default_rng(0)
     payloads = _payloads(payload_file) if payload_file else [random_payload(record_size, random) for _ in range(1000)]
-    with open_client(bootstrap_server, data_dir, makes_directory=True) as client:
+    with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
         measured = measure_produce(
             lambda on_acknowledged: Producer(
                 client,
@@ -119,7 +119,7 @@ def consume(
     """
     from core.client.perf import measure_consume
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True) as client:
         measured = measure_consume(client, topic, records=num_records, timeout_s=timeout / 1000)
     if num_records is not None and measured.records < num_records:
         say(f"warning: {measured.records:,} records were there, not {num_records:,}")
@@ -148,7 +148,7 @@ def latency(
 
     if acks is Acks.none:
         raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
-    with open_client(bootstrap_server, data_dir, makes_directory=True) as client:
+    with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
         client.topic(topic, may_create=True)
         measured = measure_latency(
             client,

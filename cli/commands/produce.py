@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +14,14 @@ from cli.options import (
     BootstrapServerOption,
     Codec,
     DataDirOption,
-    InputFormat,
     LockTimeoutOption,
     SchemaRegistryOption,
-    TimestampUnit,
+    say,
 )
 from cli.output import OutputFormat, write_rows
-from cli.session import open_client
+from cli.session import session_of
 from core.common.errors import UsageError
+from core.pipeline.input_format import InputFormat, TimestampUnit
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -167,36 +168,34 @@ def produce(
     Example:
       zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
-    from cli.produce_request import InputOptions, say_where_from
-    from cli.produce_request import produce as run
-    from cli.row_writer import WriterOptions
+    from core.pipeline.input_options import InputOptions
+    from core.pipeline.produce import produce as run
+    from core.pipeline.row_writer import WriterOptions
     from core.records.compression import CompressionType
 
-    if dry_run:
-        claim_check = None
     if format_ in (InputFormat.json, InputFormat.ndjson):
         format_ = InputFormat.envelope
     if rate is not None and not rate > 0:
         raise UsageError(f"--rate {rate:g}: expected a number above 0 of records a second")
     input_ = InputOptions(
-        files or (),
-        format_,
-        template,
-        delimiter,
-        key_separator,
-        key_field,
-        timestamp_field,
-        null_value,
-        null_key,
-        headers or (),
-        claim_check,
-        claim_check_above,
-        schema_registry,
-        value_schema,
-        key_schema,
-        linger,
-        timestamp_unit,
-        crlf,
+        inputs=files or [sys.stdin.buffer],
+        format=format_,
+        template=template,
+        delimiter=delimiter,
+        crlf=crlf,
+        key_separator=key_separator,
+        key_field=key_field,
+        timestamp_field=timestamp_field,
+        timestamp_unit=timestamp_unit,
+        null_value=null_value,
+        null_key=null_key,
+        headers=headers or (),
+        claim_check=None if dry_run else claim_check,
+        claim_check_above=claim_check_above,
+        schema_registry=schema_registry,
+        value_schema=value_schema,
+        key_schema=key_schema,
+        linger_ms=linger,
     )
     input_.ensure_consistent()
     input_.ensure_readable()
@@ -207,32 +206,39 @@ def produce(
     if tee and report is not None:
         raise UsageError("--tee and --report both print to stdout: one of them")
     options = WriterOptions(
-        partition,
-        partitioner,
-        acks.number,
-        CompressionType.parse(compression),
-        batch_size,
-        chunk,
-        rate,
-        transactional_id,
-        transaction_timeout_ms,
-        dry_run,
+        partition=partition,
+        partitioner=partitioner,
+        acks=acks.number,
+        compression=CompressionType.parse(compression),
+        batch_bytes=batch_size,
+        chunk_bytes=chunk,
+        rate=rate,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        is_dry_run=dry_run,
         may_create=not no_create,
         is_copy=format_ is InputFormat.envelope,
     )
-    if not input_.files:
-        say_where_from(topic)
-    with open_client(
-        bootstrap_server,
-        data_dir,
-        lock_timeout_s=lock_timeout,
-        is_read_only=dry_run,
-        makes_directory=not (dry_run or no_create),
-    ) as client:
-        writer = run(client, topic, input_, options, tee=tee)
+    if not files:
+        _say_where_from(topic)
+    session = session_of(bootstrap_server, data_dir, lock_timeout)
+    written = run(session, topic, input_, options, tee=_tee if tee else None)
     if report is not None:
         rows = [
             {"partition": number, "records": r.records, "first_offset": r.first_offset, "last_offset": r.last_offset}
-            for number, r in sorted(writer.report.items())
+            for number, r in sorted(written.items())
         ]
         write_rows(rows, ["partition", "records", "first_offset", "last_offset"], report)
+
+
+def _say_where_from(topic: str) -> None:
+    """Tells, for input from stdin, who typed no topic, or waits for a prompt."""
+    if Path(topic).is_file():
+        say(f"note: {topic} is the topic, records come from stdin; for the file: plog produce TOPIC {topic}")
+    elif sys.stdin.isatty():
+        say("note: reading records from the terminal; Ctrl-D ends")
+
+
+def _tee(text: memoryview) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import each_of, say, say_failures
+from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.table import Row
+from core.common.each_of import each_of
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
+from cli.options import BootstrapServerOption, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.security_options import find_named_server, find_spark_access
+from cli.security_options import find_spark_access
+from cli.session import session_of
 from cli.table import Row
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
-    from cli.replay_request import ReplayRequest
     from core.common.topic_partition import TopicPartition
+    from core.pipeline.replay_request import ReplayRequest
+    from core.pipeline.session import Session
     from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
@@ -147,18 +149,33 @@ def spark_replay(
             raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    from cli.replay_request import ReplayRequest, find_target, make_plan
+    from core.pipeline.replay_request import ReplayRequest, find_target, make_plan
     from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
-    directory, bootstrap_server = data_dir or default_data_dir(), find_named_server(bootstrap_server)
+    session = session_of(bootstrap_server, data_dir)
+    servers = session.find_named_server()
     request = ReplayRequest(
-        tuple(topics), to or ("parquet:-" if dry_run else ""), bootstrap_server or str(directory.resolve()), from_,
-        until, from_group, latest_per_key, partition_by, columns, key_format, value_format, schema, transform,
-        isolation, allow_loss, bad_timestamps,
-    )  # fmt: skip
+        topics=tuple(topics),
+        to=to or ("parquet:-" if dry_run else ""),
+        source=servers or str(session.directory.resolve()),
+        from_=from_,
+        until=until,
+        from_group=from_group,
+        latest_per_key=latest_per_key,
+        partition_by=partition_by,
+        columns=columns,
+        key_format=key_format,
+        value_format=value_format,
+        schema=schema,
+        transform=transform,
+        isolation=isolation,
+        allow_loss=allow_loss,
+        bad_timestamps=bad_timestamps,
+    )
+    make = partial(make_plan, request, session, range_size, find_spark_access() if servers else "")
     if dry_run:
-        _show_plan(make_plan(request, directory, bootstrap_server, range_size), master, output)
+        _show_plan(make(), master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
@@ -172,16 +189,14 @@ def spark_replay(
                 "--take-over is of folders: a replay into a topic takes no lock",
                 hint="the same command without it goes on, and fences the driver before it",
             )
-        plan = make_plan(request, directory, bootstrap_server, range_size)
-        servers = find_target(request, directory, bootstrap_server)
-        access = find_spark_access() if bootstrap_server or "@" in request.where else ""
-        to_topic = TopicReplay(servers, request.where.partition("@")[0], access)
-        is_whole = _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
+        plan = make()
+        access = find_spark_access() if servers or "@" in request.where else ""
+        to_topic = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
+        is_whole = _replay_to_topic(to_topic, plan, master, group=commit_group, session=session)
     else:
-        make = partial(make_plan, request, directory, bootstrap_server, range_size)
         with _disk_may_refuse(Path(request.where)):
             is_whole = _replay_to_folder(
-                request, make, master, commit_group, directory, bootstrap_server, take_over=take_over
+                request, make, master, group=commit_group, session=session, take_over=take_over
             )
     if not is_whole:
         raise typer.Exit(1)
@@ -200,10 +215,9 @@ def _replay_to_folder(
     request: ReplayRequest,
     make_plan: Callable[[], ReplayPlan],
     master: str,
-    group: str,
-    data_dir: Path,
-    bootstrap_server: str | None,
     *,
+    group: str,
+    session: Session,
     take_over: bool,
 ) -> bool:
     """Whether nothing had to be left out."""
@@ -232,7 +246,7 @@ def _replay_to_folder(
             replay.claim.ensure_held()
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
-            _commit(group, data_dir, bootstrap_server, plan.end_offsets, notes, save)
+            _commit(group, session, plan.end_offsets, notes, save=save)
     return _tell_left_out(replay.left_out(plan))
 
 
@@ -258,18 +272,18 @@ def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
 
 def _commit(
     group: str,
-    data_dir: Path,
-    bootstrap_server: str | None,
+    session: Session,
     ends: Mapping[TopicPartition, int],
     notes: Notes,
+    *,
     save: Callable[[Notes], None],
 ) -> None:
     """Once for a replay: what it replayed, and nothing where an earlier run did it."""
-    from cli.replay_request import commit_to_group, find_group_offsets
+    from core.pipeline.replay_request import all_group_offsets, commit_to_group
     from core.spark.group_commit import commit_replayed
 
-    find_offsets = partial(find_group_offsets, group, data_dir, bootstrap_server)
-    commit = partial(commit_to_group, group, data_dir, bootstrap_server)
+    find_offsets = partial(all_group_offsets, group, session)
+    commit = partial(commit_to_group, group, session)
     if commit_replayed(ends, notes, save, find_offsets, commit):
         say(f"group {group} goes on from where the replay ended")
     else:
@@ -435,16 +449,14 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
     shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
 
 
-def _replay_to_topic(
-    replay: TopicReplay, plan: ReplayPlan, master: str, group: str, data_dir: Path, bootstrap_server: str | None
-) -> bool:
+def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, group: str, session: Session) -> bool:
     """Whether nothing had to be left out."""
     lanes, left_out = _run_to_topic(replay, replay.freeze(plan), plan, master)
     if group:
         ends = {lane.partition: lane.end_offset for lane in lanes}
         notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
         save = partial(replay.note_commits, lanes, group)
-        _commit(group, data_dir, bootstrap_server, ends, notes, save)
+        _commit(group, session, ends, notes, save=save)
     of_before = [
         f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
         for lane in lanes

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.log_places import PLACES_HELP, LogPlace, LogPlaces, OnBytes, split_offset
-from cli.options import BootstrapServerOption, DataDirOption, each_of, say, say_failures
+from cli.options import PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.session import session_of
 from cli.table import Row
 from cli.terminal import find_width, text_width
-from core.common.errors import AccessError, UsageError
+from core.common.errors import UsageError
 from core.common.printable import printable
-
-if TYPE_CHECKING:
-    from core.common.topic_partition import TopicPartition
-    from core.inspector.findings import Finding
-    from core.inspector.log_stats import LogStats
-    from core.inspector.server_copy import ServerCopy
+from core.pipeline.log_places import split_offset
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -38,7 +30,6 @@ _LISTED = 10
 
 @app.command()
 def stats(
-    context: typer.Context,
     places: Annotated[list[str], typer.Argument(metavar="PATH|TOPIC[:P]...", help=f"{PLACES_HELP} Or a .log.")],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained report with pictures.")
@@ -57,22 +48,15 @@ def stats(
       plog stats sample-data/partition
     """
     from cli.progress import Progress
-    from core.inspector.log_stats import read_stats
+    from core.pipeline.stats_account import account_for
 
     for place in places:
         if (offset := split_offset(place)[1]) is not None:
             raise UsageError(f"{place}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
-    now_ms = time.time_ns() // 1_000_000
-    found: dict[str, dict[str, Any]] = {}
-    findings = []
     progress = Progress("read", "bytes")
-    failures: list[AccessError] = []
-    with LogPlaces(context, bootstrap_server, data_dir, _copy).opened() as find:
-        for log in each_of(places, lambda text: _logs(text, find), failures):
-            stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
-            found[log.name] = as_json(stats, is_copy=log.is_copy)
-            findings += [_without_file(one, log.name) for one in stats.findings] if log.is_copy else stats.findings
+    account = account_for(places, session_of(bootstrap_server, data_dir), progress)
     progress.done()
+    found = account.figures
     if html is not None:
         from cli.stats_html import stats_html
         from core.common.out_file import write_whole
@@ -87,117 +71,7 @@ def stats(
     else:
         rows: list[Row] = [{"log": name, **log["summary"]} for name, log in found.items()]
         write_rows(rows, list(rows[0]) if rows else [], output)
-    raise typer.Exit(max(say_failures(failures), print_findings(findings)))
-
-
-class _Log(NamedTuple):
-    """`path` is a partition's folder, or one `.log`."""
-
-    name: str
-    path: Path
-    is_copy: bool = False
-
-
-def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
-    if Path(text).is_file():
-        yield _Log(text, Path(text))
-        return
-    place = find(text)
-    for partition in place.partitions:
-        yield _Log(str(partition), place.reader.partitions[partition], is_copy=place.client is not None)
-
-
-def _without_file(finding: Finding, name: str) -> Finding:
-    """Of a copy of a server's log, which nobody will see again."""
-    return replace(finding, path=name, position=-1, end_position=-1)
-
-
-def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_bytes: OnBytes) -> None:
-    copy.add(partition, on_bytes=on_bytes)
-
-
-def as_json(log: LogStats, *, is_copy: bool = False) -> dict[str, Any]:
-    """Every figure; sizes in bytes, times in epoch ms, shares of 1. Where a server's segments begin is not known."""
-    sample = log.sample
-    return {
-        "summary": {
-            "records": log.records,
-            "batches": log.batches,
-            "size_bytes": log.size_bytes,
-            "segments": None if is_copy else len(log.segments),
-            "start_offset": max(log.start_offset, 0),
-            "end_offset": log.end_offset,
-            "offsets_without_record": log.missing_offsets,
-            "hidden_records": log.hidden_records,
-            "first_timestamp": log.first_timestamp,
-            "last_timestamp": log.last_timestamp,
-            "out_of_order_batches": log.out_of_order_batches,
-            "most_late_ms": log.most_late_ms,
-            "future_batches": log.future_batches,
-            "control_batches": log.control_batches,
-            "transactional_batches": log.transactional_batches,
-            "batch_bytes_p50": log.batch_bytes.quantile(0.5),
-            "batch_bytes_p99": log.batch_bytes.quantile(0.99),
-            "batch_bytes_max": log.batch_bytes.most,
-            "batch_records_p50": log.batch_records.quantile(0.5),
-            "batch_records_p99": log.batch_records.quantile(0.99),
-            "batch_records_max": log.batch_records.most,
-        },
-        "over_time": [
-            {"start": start, "records": records, "bytes": size} for start, records, size in log.over_time.rows()
-        ],
-        "bucket_ms": log.over_time.width_ms,
-        "codecs": [
-            {"codec": codec, "batches": batches, "bytes": size} for codec, (batches, size) in sorted(log.codecs.items())
-        ],
-        "magics": {str(magic): count for magic, count in sorted(log.magics.items())},
-        "sample": {
-            "batches": sample.batches,
-            "records": sample.records,
-            "stored_bytes": sample.stored_bytes,
-            "uncompressed_bytes": sample.plain_bytes,
-            "recompressed": [
-                {"codec": codec, "bytes": size, "saving": round(sample.saving(codec), 4)}
-                for codec, size in sample.as_codec.items()
-            ],
-            "null_keys": sample.null_keys,
-            "null_values": sample.null_values,
-            "with_headers": sample.with_headers,
-            "distinct_keys": len(sample.keys),
-            "top_keys": [
-                {"key": key.decode("utf-8", "backslashreplace"), "records": count} for key, count in sample.top_keys()
-            ],
-            "key_bytes_p50": sample.key_sizes.quantile(0.5),
-            "key_bytes_max": sample.key_sizes.most,
-            "value_bytes_p50": sample.value_sizes.quantile(0.5),
-            "value_bytes_max": sample.value_sizes.most,
-        },
-        "producers": [
-            {
-                "producer_id": producer.producer_id,
-                "epoch": producer.epoch,
-                "batches": producer.batches,
-                "records": producer.records,
-                "is_transactional": producer.is_transactional,
-                "first_timestamp": producer.first_timestamp,
-                "last_timestamp": producer.last_timestamp,
-            }
-            for producer in sorted(log.producers.values(), key=lambda producer: -producer.records)
-        ],
-        "segments": [
-            {
-                "file": segment.path.name,
-                "base_offset": segment.base_offset,
-                "size_bytes": segment.size_bytes,
-                "batches": segment.batches,
-                "records": segment.records,
-                "first_timestamp": segment.first_timestamp,
-                "last_timestamp": segment.last_timestamp,
-                "damaged_bytes": segment.damaged_bytes,
-            }
-            for segment in (() if is_copy else log.segments)
-        ],
-    }
+    raise typer.Exit(max(say_failures(account.failures), print_findings(account.findings)))
 
 
 # --- the report

@@ -9,7 +9,7 @@ import typer
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import open_client, open_source
+from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def create(
     from core.common.errors import KafkaError
 
     configs = parse_settings(settings or [])
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, makes_directory=True) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(makes_directory=True) as client:
         if like is not None:
             twin = Admin(client).describe_topic(like)
             configs = {**twin.configs, **configs}
@@ -108,7 +108,7 @@ def list_(
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
-    with open_source(bootstrap_server, data_dir) as source:
+    with session_of(bootstrap_server, data_dir).open_source() as source:
         if isinstance(source, KafkaClient):
             counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
         else:
@@ -139,7 +139,7 @@ def describe(
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
-    with open_source(bootstrap_server, data_dir) as source:
+    with session_of(bootstrap_server, data_dir).open_source() as source:
         describe_one = (
             Admin(source).describe_topic if isinstance(source, KafkaClient) else DirectoryTopics(source).describe
         )
@@ -252,7 +252,7 @@ def alter(
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --partitions, --set or --unset")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         admin = Admin(client)
         if changes:
             type_, title = ConfigResourceType.TOPIC, f"topic {name}"
@@ -287,14 +287,14 @@ def delete_records(
     Example:
       plog topic delete-records flights --before 100 --partition 0
     """
-    from cli.consume_range import resolve
     from core.client.admin import Admin
     from core.client.cluster_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
+    from core.pipeline.consume_range import resolve
 
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         source = ClusterSource(client, read_committed=False)
         there = source.partitions(name)
         missing = sorted(set(partitions or ()) - set(there))
@@ -335,7 +335,7 @@ def delete(
         raise UsageError(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
         )
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         refused = []
         for name in names:
             try:

@@ -10,7 +10,7 @@ import typer
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.place import typed_place
-from cli.session import open_client
+from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def list_(
     """
     from core.client.transaction_admin import TransactionAdmin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_transactions) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_transactions) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
             producer_ids=producer_ids or (),
@@ -118,7 +118,7 @@ def describe(
         "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
         "partitions", "coordinator",
     ]  # fmt: skip
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_transactions) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_transactions) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
             is_open = found.state == "Ongoing"
@@ -163,7 +163,7 @@ def find_hanging(
     def is_looked_at(topic: str) -> bool:
         return not topics or topic in topics or _are_transactions(topic)
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=is_looked_at) as client:
+    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=is_looked_at) as client:
         found = TransactionAdmin(client).open_transactions(topics or ())
         hanging = [transaction for transaction in found if transaction.is_hanging]
         shown = found if all_ else hanging
@@ -275,7 +275,7 @@ def abort(
         raise UsageError("--partition, --start-offset and --producer-id go with --topic")
     if topic is not None and (partition is None or (start_offset is None) == (producer_id is None)):
         raise UsageError("--topic goes with --partition and one of --start-offset and --producer-id")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         admin = TransactionAdmin(client)
         if transactional_id is not None:
             known = admin.describe(transactional_id)  # or it would be made

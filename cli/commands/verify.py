@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import each_of, say, say_failures
+from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from core.common.each_of import each_of
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:

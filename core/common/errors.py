@@ -6,6 +6,7 @@ PlogError
 │   ├── DirectoryLockedError
 │   ├── ConnectionFailedError
 │   └── AuthenticationError   who the peer is, or who we are, could not be proven
+├── DamagedAnswerError    what was answered rests on damaged logs, of which all is said
 ├── CorruptRecordError    bytes that break the format, with where they lie
 │   └── UnreadableFileError   bytes that the system does not give
 ├── MalformedMessageError a protocol message that does not decode
@@ -42,6 +43,10 @@ class UsageError(PlogError):
     """The command, option or value makes no sense as given."""
 
     exit_code = 2
+
+
+class DamagedAnswerError(PlogError):
+    """An answer was given that rests on damaged logs; what is damaged was said before."""
 
 
 class AccessError(PlogError):

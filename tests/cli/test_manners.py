@@ -300,7 +300,7 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
     assert "pyarrow" in imported
     assert not imported & {
         "pyarrow.compute", "numpy.ma", "asyncio", "rich", "hashlib", "core.client.admin", "core.records.columns",
-        "cli.input_template", "cli.large_values", "cli.schemas",
+        "core.pipeline.input_template", "core.pipeline.large_values", "core.pipeline.schemas",
     }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import session
 from core.log.directory_lock import LockHolder, find_lock_holder
+from core.pipeline import session
 from tests.cli.conftest import ok
 from tests.support.server import Server, call_plog, run_plog
 

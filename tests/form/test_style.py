@@ -15,9 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for package in ("core", "cli", "plog") for path in (ROOT / package).rglob("*.py"))
 IN_AND_OUT = {"asyncio", "io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "time"}
 IMPORTED_ONLY_BY = {
-    "typer": ("cli/",),
-    "rich": ("cli/",),
-    "pyspark": ("core/spark/", "plog/spark.py"),
     "zstandard": ("core/records/",),
     "lz4": ("core/records/",),
     "snappy": ("core/records/",),

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from cli.session import open_client
 from core.client.cluster_source import ClusterSource
 from core.client.directory_source import DirectorySource
 from core.client.patience import Patience
@@ -36,6 +35,7 @@ from core.log.file_records import FileRecords
 from core.log.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
 from core.log.recovery_journal import JOURNAL
 from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.pipeline.session import Session
 from core.records.columns import decode_whole_batches
 from tests.support.log_model import LogModel
 from tests.support.record_decoder import Record
@@ -69,7 +69,7 @@ def served(directory: Path, *, read_committed: bool = False, is_owner: bool = Fa
     broker that owns the directory, and writes to it.
     """
     partition = _partition(directory)
-    with open_client(None, directory.parent, is_read_only=not is_owner) as client:
+    with Session(directory=directory.parent).open_client(is_read_only=not is_owner) as client:
         return _read(ClusterSource(client, read_committed=read_committed, patience=_patience()), partition)
 
 
@@ -95,7 +95,7 @@ def ask_server(directory: Path, *, read_committed: bool, passes_over: bool = Tru
     """As of `served`."""
     answer = Answer({}, [], [])
     patience = Patience(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
-    with open_client(None, directory.parent, is_read_only=not is_owner) as client:
+    with Session(directory=directory.parent).open_client(is_read_only=not is_owner) as client:
         source = ClusterSource(client, read_committed=read_committed, patience=patience)
         return _answered(source, _partition(directory), answer)
 

@@ -17,10 +17,10 @@ from typing import Any
 
 _MODULES = (
     "cli.main",
-    "cli.arrow_out",
-    "cli.text_out",
-    "cli.produce_request",
-    "cli.consume_request",
+    "core.pipeline.arrow_sink",
+    "core.pipeline.text_sink",
+    "core.pipeline.produce",
+    "core.pipeline.consume",
     "cli.commands.dump_segment",
     "core.broker.node",
     "core.client.kafka_client",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cli.embedded_transport import EmbeddedTransport
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
@@ -16,6 +15,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
+from core.pipeline.embedded_transport import EmbeddedTransport
 from tests.support.broker import SteeredNode, add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 

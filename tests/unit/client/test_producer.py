@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cli.embedded_transport import EmbeddedTransport
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -17,6 +16,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.pipeline.embedded_transport import EmbeddedTransport
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from tests.support.broker import SteeredNode, add_topic

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.commands.stats import as_json
 from cli.stats_html import stats_html
 from core.inspector import log_stats
 from core.inspector.log_stats import Spread, StoredLog, TimeBuckets, collect_stats, find_log, read_stats
+from core.pipeline.stats_account import figures_of
 from core.records.compression import CompressionType
 from tests.support.damage import places, write_log
 from tests.support.golden import directories
@@ -105,7 +105,7 @@ def test_a_report_of_every_fixture_is_a_page(tmp_path: Path) -> None:
     for directory in directories():
         found = find_log(directory)
         if found.files:
-            logs[directory.name] = as_json(collect_stats(found, NOW))
+            logs[directory.name] = figures_of(collect_stats(found, NOW))
     page = stats_html(logs)
     assert page.startswith("<!doctype html>")
     assert all(f"<h1>{name}</h1>" in page for name in logs)

@@ -12,13 +12,13 @@ from random import Random
 
 import pytest
 
-from cli.session import open_client
 from core.client.cluster_source import ClusterSource
 from core.client.directory_source import DirectorySource
 from core.client.record_source import RecordSource
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import CLEAN_SHUTDOWN
+from core.pipeline.session import Session
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log, read_all
 
 T = TopicPartition("t", 0)
@@ -111,7 +111,7 @@ def server(directory: Path, *, read_committed: bool, is_owner: bool) -> Iterator
     copy = directory.parent.parent / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(directory.parent, copy)
-    with open_client(None, copy, is_read_only=not is_owner) as client:
+    with Session(directory=copy).open_client(is_read_only=not is_owner) as client:
         yield ClusterSource(client, read_committed=read_committed)
 
 

@@ -1,0 +1,221 @@
+"""Reads the records that a request asks for, and writes them to where it says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from core.client.patience import DAMAGE_HINT
+from core.client.record_source import FindMore, Offsets, RecordSource
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.log.directory_reader import DirectoryReader
+from core.pipeline.consume_range import ensure_there, resolve
+from core.pipeline.consume_request import ConsumeRequest
+from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.record_printer import RecordPrinter
+from core.pipeline.record_sink import PARQUET, Sink, Stdout, make_sink, open_file_sink
+from core.pipeline.record_stream import (
+    Chunks,
+    Step,
+    filtering,
+    read_bounded,
+    read_following,
+    read_latest,
+    through,
+)
+from core.pipeline.session import Session
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.pipeline.large_values import Joiner
+
+_MOST_NAMED = 10
+"""Partitions of which one line tells."""
+
+
+def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[], Stdout]) -> bool:
+    """Writes the records until the end of what is asked for. False if records were left out because they are damaged.
+
+    `open_stdout` is called if the request has no `out`. UsageError for options that do not go together, AccessError and
+    KafkaError for what can't be read.
+    """
+    request.ensure_consistent()
+    run = ConsumeRun(request, session)
+    joiner = _joiner() if request.join else None
+    steps = _steps(run, joiner)
+    if request.max_messages == 0:
+        return True
+    with _sink(run, open_stdout) as sink:
+        if request.group is not None:
+            from core.pipeline.consume_group import consume_group
+
+            consume_group(run, steps, sink)
+        else:
+            _consume_partitions(run, steps, sink)
+    for partition, offset in joiner.incomplete() if joiner is not None else ():
+        run.say(
+            f"warning: {partition}: a value that begins at offset {offset} is not printed: slices of it were not read"
+        )
+    if run.left_out:
+        run.say("hint: plog verify --deep names all damage of a directory, plog recover shows what can be mended")
+    return not run.left_out
+
+
+def _joiner() -> Joiner:
+    from core.pipeline.large_values import Joiner
+
+    return Joiner()
+
+
+def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
+    """Lists what is made of records before they are printed, one after the other."""
+    request = run.request
+    steps: list[Step] = []
+    if joiner is not None:
+        steps.append(joiner.join)
+    if request.claim_check is not None:
+        from core.pipeline.large_values import ClaimCheckRoom
+
+        steps.append(ClaimCheckRoom(request.claim_check).redeem)
+    if request.schema_registry is not None:
+        from core.pipeline.schemas import Schemas
+
+        steps.append(Schemas(request.schema_registry, run.session.find_settings()).decoded)
+    wanted = request.find_filter()
+    if wanted is not None:
+        steps.append(filtering(wanted))
+    return steps
+
+
+@contextlib.contextmanager
+def _sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Iterator[Sink]:
+    """Opens the sink, and closes it as a whole also if somebody stops what has no end."""
+    request, undivided = run.request, run.session.frontend.undivided
+    sink = _open_sink(run, open_stdout)
+    is_whole = False
+    try:
+        yield sink
+        is_whole = True
+    except KeyboardInterrupt:
+        is_whole = request.is_endless
+        raise
+    finally:
+        with undivided() if request.out is None else undivided(float("inf")):
+            sink.close(is_whole=is_whole)
+
+
+def _open_sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Sink:
+    request = run.request
+    if request.out is not None:
+        return open_file_sink(request.format, request.out, run.watermarks, is_endless=request.is_endless, say=run.say)
+    if request.format == PARQUET:
+        raise UsageError("--format parquet goes into a file", hint="--out FILE")
+    stdout = open_stdout()
+    return make_sink(request.format, stdout.sink, run.watermarks, is_escaped=stdout.is_escaped)
+
+
+# --- by itself, without a group
+
+
+def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
+    request = run.request
+    with run.session.open_source() as opened:
+        if isinstance(opened, DirectoryReader):
+            source, find_partitions = _directory(run, opened)
+        else:
+            source, find_partitions = _cluster(run, opened)
+        partitions = _ensure_partitions(request, find_partitions())
+        ends = source.ends(partitions)
+        starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends, run.say)
+        printer = RecordPrinter(request, sink, run.session.frontend.undivided)
+        if request.follow:
+            find_more = _finder(request, source, find_partitions, set(starts))
+            printer.print_all(through(read_following(source, starts, find_more), steps))
+            return
+        bounds = resolve(request.as_of or request.until, source, partitions, ends)
+        bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
+
+        unread = dict.fromkeys(tp for tp, start in starts.items() if start < bounds[tp])
+
+        def done(partition: TopicPartition) -> None:
+            unread.pop(partition, None)
+
+        def read(some: Offsets) -> Chunks:
+            if request.is_latest:
+                return through(read_latest(source, some, bounds, tell=run.say, done=done), steps)
+            return through(read_bounded(source, some, bounds, done), steps)
+
+        try:
+            if request.merge:
+                printer.print_merged({tp: read({tp: start}) for tp, start in starts.items()})
+            elif request.is_per_partition:
+                for tp, start in starts.items():
+                    RecordPrinter(request, sink, run.session.frontend.undivided).print_all(read({tp: start}))
+            else:
+                printer.print_all(read(starts))
+        except PlogError as error:
+            if error.hint == DAMAGE_HINT and len(unread) > 1:
+                _tell_unread(list(unread), run.say)
+            raise
+
+
+def _tell_unread(partitions: list[TopicPartition], say: Callable[[str], None]) -> None:
+    """Says of damage that ends the reading in which partitions, the damaged one too, records may be left."""
+    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)
+    say(f"warning: damage ends the reading; not read to their ends: {names}{more}")
+
+
+FindPartitions = Callable[[], list[TopicPartition]]
+
+
+def _cluster(run: ConsumeRun, client: KafkaClient) -> tuple[RecordSource, FindPartitions]:
+    from core.client.cluster_source import ClusterSource  # a directory is read without it, and the protocol
+
+    subscription = run.subscribe(client)
+    return ClusterSource(client, **run.how_to_read()), subscription.topic_partitions
+
+
+def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, FindPartitions]:
+    from core.client.directory_source import DirectorySource
+
+    source = DirectorySource(reader, **run.how_to_read())
+    pattern = run.request.find_pattern()
+    topics = list(dict.fromkeys(run.request.topics))
+    if pattern is not None:
+        topics = [topic for topic in source.topics() if not topic.startswith("__") and pattern.fullmatch(topic)]
+        if not topics:
+            raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+    found = [TopicPartition(topic, number) for topic in topics for number in source.partitions(topic)]
+    return source, lambda: found
+
+
+def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -> list[TopicPartition]:
+    """Picks those that are wanted; UsageError if a topic has not got one."""
+    if not request.partitions:
+        return present
+    for topic in dict.fromkeys(tp.topic for tp in present):
+        numbers = [tp.partition for tp in present if tp.topic == topic]
+        missing = sorted(set(request.partitions) - set(numbers))
+        if missing:
+            there = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"partition {numbers[0]}"
+            raise UsageError(f"topic {topic} has no partition {missing[0]}, only {there}")
+    return [tp for tp in present if tp.partition in request.partitions]
+
+
+def _finder(
+    request: ConsumeRequest, source: RecordSource, find_partitions: FindPartitions, known: set[TopicPartition]
+) -> FindMore:
+    """Finds partitions that were not there before, from their beginnings: whatever is in them has come since."""
+
+    def find_more() -> Offsets:
+        new = [tp for tp in find_partitions() if tp not in known]
+        if request.partitions:
+            new = [tp for tp in new if tp.partition in request.partitions]
+        starts = source.starts(new) if new else {}
+        known.update(new)  # now: who is not answered asks for them again
+        return starts
+
+    return find_more

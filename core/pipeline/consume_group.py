@@ -1,0 +1,113 @@
+"""Reads as a member of a group, of either protocol, or as the only one if nobody else can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from core.client.classic_member import ClassicMember
+from core.client.cluster_source import ClusterSource
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
+from core.client.group_admin import GroupAdmin
+from core.client.group_consumer import GroupConsumer, Reset
+from core.client.kafka_client import KafkaClient
+from core.client.membership import ConsumerMember, Membership, SoleMember
+from core.client.subscription import Subscription
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.consume_range import ensure_there, resolve
+from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.frontend import Frontend
+from core.pipeline.record_printer import RecordPrinter
+from core.pipeline.record_sink import Sink
+from core.pipeline.record_stream import Step, read_group, through
+
+_LEAVE_SECONDS = 10.0
+
+
+def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
+    """Writes what the group's coordinator assigns, until a stop; in a directory without a server, until the end."""
+    with run.session.open_client() as client:
+        subscription = run.subscribe(client)
+        source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())
+        is_alone = run.session.find_server() is None
+        ends = source.ends(subscription.topic_partitions()) if is_alone else {}
+
+        def begin(wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+            there = source.ends(wanted)
+            return ensure_there(resolve(run.request.from_, source, wanted, there), source, there, run.say)
+
+        with _open_group(run, client, subscription, begin, is_alone=is_alone) as consumer:
+            printer = RecordPrinter(run.request, sink, run.session.frontend.undivided)
+            for chunk in through(read_group(consumer), steps):
+                if printer.print(chunk, consumer.done):
+                    return
+                if chunk is None and ends and all(consumer.positions.get(tp, 0) >= end for tp, end in ends.items()):
+                    source.tell_held_back(ends)
+                    return
+
+
+@contextmanager
+def _open_group(
+    run: ConsumeRun, client: KafkaClient, subscription: Subscription, begin: Reset, *, is_alone: bool
+) -> Iterator[GroupConsumer]:
+    """Joins; commits and leaves at the end. `is_alone`: the directory is this process's own, nobody else can be in
+    it.
+    """
+    request = run.request
+    assert request.group is not None
+    membership: Membership
+    if is_alone:
+        membership = _sole_member(client, request.group, subscription)
+    else:
+        member = ClassicMember if request.is_classic else ConsumerMember
+        membership = member(client, request.group, subscription, request.group_instance_id)
+    consumer = GroupConsumer(
+        client,
+        request.group,
+        membership,
+        begin,
+        isolation_level=READ_COMMITTED if request.read_committed else READ_UNCOMMITTED,
+        with_control=request.with_control,
+        patience=run.patience(),
+        commits_first=request.commits_first,
+        watermarks=run.watermarks,
+    )
+    try:
+        yield consumer
+    except ConnectionFailedError:  # there is nobody to tell
+        raise
+    except KeyboardInterrupt:
+        client.forget_connections()  # an answer may be under way
+        _leave_in_time(consumer, run.session.frontend)
+        raise
+    except BaseException:
+        consumer.close()
+        raise
+    consumer.close()
+
+
+def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
+    """Leaves; says if the coordinator can't be told, or does not answer: who stops a command does not wait for it."""
+    problem: object = f"no answer in {_LEAVE_SECONDS:g} s"
+    try:
+        with suppress(KeyboardInterrupt), frontend.undivided(_LEAVE_SECONDS):
+            consumer.close()
+            problem = None
+    except (KafkaError, AccessError) as error:
+        problem = error
+    if problem is not None:
+        frontend.say(f"warning: not committed: what was printed since the last commit, up to 5 s before: {problem}")
+
+
+def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:
+    """Makes the only one; KafkaError(NON_EMPTY_GROUP) if a directory that has no server says that there are others."""
+    left_over = [g for g in GroupAdmin(client).list_groups() if g.group_id == group and g.state.lower() != "empty"]
+    if left_over:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group} has members, as of when its server stopped",
+            hint="a server on the directory forgets them after their session timeout: plog serve",
+        )
+    return SoleMember(frozenset(subscription.topic_partitions()))

@@ -1,0 +1,130 @@
+"""Finds which records of a source are meant: from where, until where."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from core.client.record_source import Offsets, RecordSource
+from core.common.errors import UsageError
+from core.common.time_text import ensure_milliseconds, find_time
+from core.common.topic_partition import TopicPartition
+
+_FIRST_TIME = 100_000_000_000
+"""Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a
+time.
+"""
+
+_LAST_N = re.compile(r"-(\d+)")
+
+
+_OF_PARTITION = re.compile(r"(\d+)=(.+)")
+
+
+def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
+    """Finds the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between,
+    of which `P=WHERE` is for partition P alone, and one may be for the others. UsageError for other text.
+    """
+    special: dict[int, str] = {}
+    for piece in text.split(","):
+        if match := _OF_PARTITION.fullmatch(piece):
+            special[int(match[1])] = match[2]
+    if not special:
+        return _resolve_all(text, source, partitions, ends)
+    general = [piece for piece in text.split(",") if not _OF_PARTITION.fullmatch(piece)]
+    if len(general) > 1:
+        raise UsageError(f"{text!r}: which of {' and '.join(general)} is for the other partitions?")
+    unknown = special.keys() - {tp.partition for tp in partitions}
+    if unknown:
+        raise UsageError(f"{text!r}: partition {min(unknown)} is not read")
+    rest = [tp for tp in partitions if tp.partition not in special]
+    if rest and not general:
+        raise UsageError(
+            f"{text!r} says nothing of partition {rest[0].partition}", hint=f"{text},beginning, or --partition"
+        )
+    found = dict(_resolve_all(general[0], source, rest, ends)) if rest else {}
+    for number, where in special.items():
+        found |= _resolve_all(where, source, [tp for tp in partitions if tp.partition == number], ends)
+    return {tp: found[tp] for tp in partitions}
+
+
+def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
+    if text in ("beginning", "earliest"):
+        return source.starts(partitions)
+    if text in ("end", "latest"):
+        return {tp: ends[tp] for tp in partitions}
+    last = _LAST_N.fullmatch(text)
+    if last:
+        starts = source.starts(partitions)
+        return {tp: max(starts[tp], ends[tp] - int(last[1])) for tp in partitions}
+    if text.isdecimal() and int(text) < _FIRST_TIME:
+        return dict.fromkeys(partitions, int(text))
+    timestamp = _find_timestamp(text, time.time_ns() // 1_000_000)
+    if timestamp is None:
+        raise UsageError(
+            f"{text!r} is no place in a topic",
+            hint="an offset, -10 for the last ten, beginning, end, 2013-01-15T00:00:00Z, -2h, or @EPOCH_MS",
+        )
+    return source.offsets_at(partitions, timestamp)
+
+
+def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", "--until")) -> None:
+    """Raises UsageError for a range that is inverted as it is written: the places are of the same kind, and the end
+    lies before the start. An empty range is none; what only the log can tell is not asked here, nor is one partition's
+    place held against that of all the others.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    starts, ends = _by_partition(start), _by_partition(end)
+    for number in starts.keys() & ends.keys():
+        first, last = starts[number], ends[number]
+        (kind, at), (end_kind, end_at) = _literal(first, now_ms), _literal(last, now_ms)
+        if kind == end_kind and end_at < at:
+            raise UsageError(
+                f"{options[0]} {first} lies after {options[1]} {last}",
+                hint="the range ends before it starts; swap the two",
+            )
+
+
+def _by_partition(text: str) -> dict[int | None, str]:
+    """Splits a list of places; the one for all other partitions is that of None."""
+    found: dict[int | None, str] = {}
+    for piece in text.split(","):
+        match = _OF_PARTITION.fullmatch(piece)
+        found |= {int(match[1]): match[2]} if match else {None: piece}
+    return found
+
+
+def _literal(text: str, now_ms: int) -> tuple[str, float]:
+    """Gives the kind of a place, and a number that orders those of its kind."""
+    if text in ("beginning", "earliest", "end", "latest"):
+        return "edge", float(text in ("end", "latest"))
+    if last := _LAST_N.fullmatch(text):
+        return "last", -float(last[1])
+    if text.isdecimal() and int(text) < _FIRST_TIME:
+        return "offset", float(text)
+    timestamp = _find_timestamp(text, now_ms)
+    return ("unknown", 0.0) if timestamp is None else ("time", float(timestamp))
+
+
+def _find_timestamp(text: str, now_ms: int) -> int | None:
+    timestamp = find_time(text, now_ms)
+    if timestamp is None and text.removeprefix("@").isdecimal():
+        timestamp = ensure_milliseconds(int(text.removeprefix("@")), text)
+    return timestamp
+
+
+def ensure_there(
+    starts: Offsets, source: RecordSource, ends: Offsets, say: Callable[[str], None]
+) -> dict[TopicPartition, int]:
+    """Moves the starts to where each partition has records; says so if it had to."""
+    firsts = source.starts(list(starts))
+    moved = {}
+    for partition, start in starts.items():
+        moved[partition] = min(max(start, firsts[partition]), max(ends[partition], firsts[partition]))
+        if moved[partition] != start:
+            say(
+                f"warning: {partition} holds offsets {firsts[partition]} to {ends[partition]}, not {start}; "
+                f"starting at {moved[partition]}"
+            )
+    return moved

@@ -1,0 +1,123 @@
+"""Holds what `plog consume` is asked: where from, which records, until when, and how written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.common.errors import UsageError
+from core.pipeline.consume_range import ensure_in_order
+from core.pipeline.record_sink import PARQUET, VALUE
+
+if TYPE_CHECKING:
+    from core.records.record_filter import RecordFilter
+
+_REGEX_SIGN = "^"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """Holds the options of `plog consume`; immutable."""
+
+    topics: Sequence[str]
+    is_regex: bool = False
+    partitions: Sequence[int] = ()
+    from_: str = "beginning"
+    until: str = "end"
+    as_of: str | None = None
+    is_latest: bool = False
+    max_messages: int | None = None
+    is_per_partition: bool = False
+    follow: bool = False
+    idle_timeout_ms: int | None = None
+    merge: bool = False
+    filters: Sequence[str] = ()
+    grep: str | None = None
+    group: str | None = None
+    is_classic: bool = False
+    group_instance_id: str | None = None
+    commits_first: bool = False
+    read_committed: bool = True
+    with_control: bool = False
+    claim_check: Path | None = None
+    join: bool = False
+    schema_registry: str | None = None
+    exits_on_error: bool | None = None
+    format: str = VALUE
+    out: Path | None = None
+
+    @property
+    def is_endless(self) -> bool:
+        """Says whether nothing but a stop ends it."""
+        return self.follow or self.group is not None
+
+    def ensure_consistent(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        for is_wrong, problem in (
+            (self.follow and self.until != "end", "--follow has no --until"),
+            (self.as_of is not None and self.until != "end", "--as-of and --until: one of them"),
+            (
+                self.is_latest and (self.follow or self.group is not None),
+                "--latest-per-key and --as-of read to an end: not with --follow or --group",
+            ),
+            (
+                self.merge and (self.follow or self.group is not None),
+                "--merge puts what is there in order: not with --follow or --group",
+            ),
+            (
+                self.group is not None and (self.partitions or self.until != "end"),
+                "--group has neither --partition nor --until: the group says what is read",
+            ),
+            (
+                self.group is None and (self.group_instance_id is not None or self.commits_first),
+                "--group-instance-id and --commit go with --group",
+            ),
+            (
+                self.group is not None and "=" in self.from_,
+                "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition",
+            ),
+            (self.is_per_partition and self.max_messages is None, "--per-partition goes with --max-messages"),
+            (
+                self.is_per_partition and (self.merge or self.follow or self.group is not None),
+                "--per-partition does not go with --merge, --follow or --group",
+            ),
+            (
+                self.idle_timeout_ms is not None and not self.follow and self.group is None,
+                "--timeout-ms goes with --follow or --group: without them it stops at the end",
+            ),
+            (
+                self.group is not None and self.format == PARQUET,
+                "--format parquet does not go with --group: what is committed would not be written yet",
+            ),
+        ):
+            if is_wrong:
+                raise UsageError(problem)
+        ensure_in_order(self.from_, self.until)
+        if self.as_of is not None:
+            ensure_in_order(self.from_, self.as_of, ("--from", "--as-of"))
+
+    def find_filter(self) -> RecordFilter | None:
+        """Makes one filter of all; None if there is none."""
+        if self.grep is None and not self.filters:
+            return None
+        from core.records.record_filter import both, grep, parse_filter
+
+        now_ms = time.time_ns() // 1_000_000
+        found: RecordFilter | None = grep(self.grep) if self.grep is not None else None
+        for text in self.filters:
+            parsed = parse_filter(text, now_ms)
+            found = parsed if found is None else both(found, parsed)
+        return found
+
+    def find_pattern(self) -> re.Pattern[str] | None:
+        """Gives the pattern of --regex, or of topics that begin as kcat's patterns do; None if they are names."""
+        if not self.is_regex and not all(topic.startswith(_REGEX_SIGN) for topic in self.topics):
+            return None
+        try:
+            return re.compile("|".join(f"(?:{topic})" for topic in self.topics))
+        except re.error as error:
+            raise UsageError(f"{' '.join(self.topics)}: no regular expression: {error}") from error

@@ -1,0 +1,79 @@
+"""Holds what one run of a consume request goes by, and what was said of its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from core.client.patience import Patience
+from core.client.watermarks import Watermarks
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.consume_request import ConsumeRequest
+from core.pipeline.session import Session
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.client.subscription import Subscription
+
+_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class ConsumeRun:
+    """Owned by one task."""
+
+    request: ConsumeRequest
+    session: Session
+    watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
+    """Those of what is read, while it is read."""
+    left_out: list[str] = field(default_factory=list)
+    """Which records were passed over because they are damaged, in words."""
+    _noted: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.session.frontend.say(text)
+
+    def how_to_read(self) -> dict[str, Any]:
+        """Gives what a source, or a member of a group, is made with."""
+        return {
+            "read_committed": self.request.read_committed,
+            "with_control": self.request.with_control,
+            "patience": self.patience(),
+            "watermarks": self.watermarks,
+        }
+
+    def patience(self) -> Patience:
+        """Lasts to the end of time for what has no end, unless errors are to end it."""
+        request = self.request
+        if request.exits_on_error:
+            return Patience(note=self._note, tell_left_out=self._tell_left_out)
+        return Patience(
+            float("inf") if request.is_endless else _PATIENCE_SECONDS,
+            skips_damage=request.exits_on_error is False,
+            tell=lambda problem: self.say(f"warning: {problem}"),
+            note=self._note,
+            tell_left_out=self._tell_left_out,
+        )
+
+    def _note(self, note: str) -> None:
+        """Says it once, however often the records are read."""
+        if note not in self._noted:
+            self._noted.append(note)
+            self.say(f"note: {note}")
+
+    def _tell_left_out(self, problem: str) -> None:
+        """Says it once, however often the records are read."""
+        if problem not in self.left_out:
+            self.left_out.append(problem)
+            self.say(f"warning: {problem}")
+
+    def subscribe(self, client: KafkaClient) -> Subscription:
+        """Subscribes to the topics. UsageError for a pattern that matches none, if none is waited for."""
+        from core.client.subscription import Subscription
+
+        pattern = self.request.find_pattern()
+        subscription = Subscription(client, [] if pattern else list(dict.fromkeys(self.request.topics)), pattern)
+        if pattern is not None and not subscription.partitions() and not self.request.is_endless:
+            raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+        return subscription

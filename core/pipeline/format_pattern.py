@@ -1,0 +1,364 @@
+r"""Writes the text of records by `--format` patterns, with the tokens of kcat and of rpk.
+
+    %s %v  value     %S %V  its length     %R  its length as 4 bytes, big-endian
+    %k     key       %K     its length     %H  how many headers
+    %t     topic     %p     partition      %o  offset            %e  leader epoch     %i  number of the record, from 0
+    %T %d  timestamp, ms                   %x  producer id       %y  producer epoch   %a  attributes of the batch
+    %h     headers: name=value, comma between; %h{..} says how: %h{%k: %v\n}, with %k %K %v %V and what follows them
+    %[ %| %]  where the partition begins, its last stable offset, its high watermark
+    %%     percent sign, %{ and %} braces; \n \t \r \0 \\ \xHH as usual
+
+What stands in braces after a token says how it is written:
+
+    %s %v %k        {hex} {base64} {json} {unpack[FMT]}: numbers, as Python's struct reads them, a space between
+    numbers         {big64} {big32} {big16} {big8} {little64} ..: packed in so many bits; {hex64} .. {hex8}: digits
+    %T %d           {strftime[FMT]}, in UTC
+    %a              {compression} {timestamp-type} {transactional} {control}
+
+A batch's rows are made by columns, and joined at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.common.errors import UsageError
+from core.common.printable import printable_bytes
+from core.common.topic_partition import TopicPartition
+from core.pipeline.arrow_text import EMPTY, binaries, each, join_rows, json_strings, numbers, packed, repeat
+from core.records.byte_strings import ends_of
+from core.records.columns import HeaderColumns, RecordColumns
+
+if TYPE_CHECKING:
+    from core.client.watermarks import Watermarks
+
+Int64s = npt.NDArray[np.int64]
+Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
+"""The text of each row with its end, as a pyarrow.BinaryArray; the numbers are those of the rows in what is printed."""
+
+_Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
+_Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
+_MODIFIER = re.compile(r"([a-z0-9-]+)(?:\[(.*)\])?", re.DOTALL)
+_PACKED = re.compile(r"(big|little)(64|32|16|8)")
+_HEX = re.compile(r"hex(64|32|16|8)?")
+
+
+class _Rows(NamedTuple):
+    """Holds what a token is made of."""
+
+    partition: TopicPartition
+    columns: RecordColumns
+    numbers: Int64s
+    watermarks: Mapping[TopicPartition, Watermarks]
+
+
+_Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all rows
+_HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
+
+
+def pattern_formatter(
+    pattern: str, watermarks: Mapping[TopicPartition, Watermarks] | None = None, *, is_escaped: bool = False
+) -> Formatter:
+    """Makes the formatter of a pattern. `watermarks`: of the partitions that rows are of; `is_escaped`: what records
+    hold can't drive a terminal.
+
+    UsageError for a token, or a way to write it, that there is not.
+    """
+    finished = _escaped if is_escaped else lambda token: token
+    tokens = [
+        finished(_token(piece)) if isinstance(piece, PatternPiece) else _constant(piece)
+        for piece in split_pattern(pattern)
+    ]
+
+    def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> Any:
+        rows = _Rows(partition, columns, numbers, watermarks or {})
+        return join_rows(*(token(rows) for token in tokens), repeat(b"", len(columns)))
+
+    return format_rows
+
+
+# --- the pattern
+
+
+class PatternPiece(NamedTuple):
+    """Holds a token by its letter, and what stands in braces after it."""
+
+    name: str
+    modifier: str | None
+
+
+def split_pattern(pattern: str, option: str = "--format") -> list[PatternPiece | bytes]:
+    """Splits it into tokens and the bytes between them; UsageError, which names the option, if they do not add up."""
+    pieces: list[PatternPiece | bytes] = []
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\":
+            text, position = _escape(pattern, position + 1, option)
+            pieces.append(text)
+        elif character != "%":
+            end = min((i for i in (pattern.find(c, position) for c in "%\\") if i >= 0), default=len(pattern))
+            pieces.append(pattern[position:end].encode())
+            position = end
+        elif position + 1 == len(pattern):
+            raise UsageError(f"{option} ends with a %", hint="%% is a percent sign")
+        elif pattern[position + 1] in "%{}":
+            pieces.append(pattern[position + 1].encode())
+            position += 2
+        else:
+            modifier, end = _modifier(pattern, position + 2, option)
+            pieces.append(PatternPiece(pattern[position + 1], modifier))
+            position = end
+    return pieces
+
+
+def _escape(pattern: str, position: int, option: str) -> tuple[bytes, int]:
+    """Reads what stands after a backslash, and finds where it ends."""
+    if hexadecimal := re.compile(r"x([0-9a-fA-F]{2})").match(pattern, position):
+        return bytes.fromhex(hexadecimal[1]), hexadecimal.end()
+    character = pattern[position : position + 1]
+    if character not in _ESCAPES:
+        raise UsageError(f"{option}: no escape \\{character}")
+    return _ESCAPES[character], position + 1
+
+
+def _modifier(pattern: str, position: int, option: str) -> tuple[str | None, int]:
+    """Reads what stands in braces, which may hold others, and finds where they end; None if there are none."""
+    if pattern[position : position + 1] != "{":
+        return None, position
+    depth = 0
+    for end in range(position, len(pattern)):
+        is_literal = pattern[end - 1] == "%" and pattern[end - 2] != "%"
+        depth += 0 if is_literal else {"{": 1, "}": -1}.get(pattern[end], 0)
+        if depth == 0:
+            return pattern[position + 1 : end], end + 1
+    raise UsageError(f"{option}: {pattern[position:]} has no closing brace", hint="%{ is a brace by itself")
+
+
+def _constant(text: bytes) -> _Token:
+    scalar = pa.scalar(text, pa.binary())
+    return lambda _rows: scalar
+
+
+def _escaped(token: _Token) -> _Token:
+    def write(rows: _Rows) -> Any:
+        found = token(rows)
+        if isinstance(found, pa.Scalar):
+            return pa.scalar(printable_bytes(found.as_py()), pa.binary())
+        return each(found, printable_bytes)
+
+    return write
+
+
+def _token(piece: PatternPiece) -> _Token:
+    name, modifier = piece
+    if name in _TEXTS:
+        column, write = _TEXTS[name], _texts(piece)
+        return lambda rows: write(column(rows))
+    if name in _TIMES and modifier is not None and modifier.startswith("strftime"):
+        return _strftime(piece)
+    if name == "a" and modifier in _ATTRIBUTES:
+        say = _ATTRIBUTES[modifier]
+        return lambda rows: _of_batches(rows.columns, [say(batch) for batch in rows.columns.batches])
+    if name in _NUMBERS:
+        count, digits = _NUMBERS[name], _digits(piece)
+        return lambda rows: digits(count(rows))
+    if name == "h":
+        return _headers(modifier)
+    if name not in _PLAIN:
+        known = [*_TEXTS, *_NUMBERS, "h", *_PLAIN]
+        raise UsageError(f"--format: no token %{name}", hint=f"tokens: {' '.join('%' + token for token in known)}")
+    if modifier is not None:
+        raise _no_such(piece)
+    return _PLAIN[name]
+
+
+def _no_such(piece: PatternPiece, *known: str) -> UsageError:
+    hint = f"there is {' '.join(f'{{{way}}}' for way in known)}" if known else None
+    return UsageError(f"--format: %{piece.name} can't be written {{{piece.modifier}}}", hint=hint)
+
+
+# --- texts
+
+
+_TEXTS: dict[str, _Token] = {
+    "s": lambda rows: rows.columns.values(),
+    "v": lambda rows: rows.columns.values(),
+    "k": lambda rows: rows.columns.keys(),
+}
+
+
+def _texts(piece: PatternPiece) -> _Texts:
+    if piece.modifier is None:
+        return lambda array: array
+    match = _MODIFIER.fullmatch(piece.modifier)
+    way, argument = (match[1], match[2]) if match else ("", None)
+    if way == "json" and argument is None:
+        return json_strings
+    if way in ("hex", "base64") and argument is None:
+        change = _TEXT_WAYS[way]
+        return lambda array: each(array, change)
+    if way == "unpack" and argument:
+        unpack = _unpack(argument)
+        return lambda array: each(array, unpack)
+    raise _no_such(piece, "hex", "base64", "json", "unpack[FMT]")
+
+
+_TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex().encode(), "base64": base64.b64encode}
+
+
+def _unpack(format_: str) -> Callable[[bytes], bytes]:
+    try:
+        reader = struct.Struct(format_)
+    except struct.error as error:
+        raise UsageError(f"--format: unpack[{format_}]: {error}", hint="as of Python's struct: unpack[>qi]") from error
+
+    def unpack(data: bytes) -> bytes:
+        if len(data) != reader.size:
+            raise UsageError(f"--format: unpack[{format_}] reads {reader.size} bytes, a record has {len(data)}")
+        return b" ".join(v if isinstance(v, bytes) else str(v).encode() for v in reader.unpack(data))
+
+    return unpack
+
+
+# --- numbers
+
+
+def _of_batches(columns: RecordColumns, texts: Sequence[bytes]) -> Any:
+    return binaries(texts).take(pa.array(columns.batch_numbers))
+
+
+_TIMES = ("T", "d")
+_NUMBERS: dict[str, Callable[[_Rows], Int64s]] = {
+    "S": lambda rows: rows.columns.value_lengths,
+    "V": lambda rows: rows.columns.value_lengths,
+    "K": lambda rows: rows.columns.key_lengths,
+    "H": lambda rows: rows.columns.header_counts,
+    "p": lambda rows: np.full(len(rows.columns), rows.partition.partition, np.int64),
+    "o": lambda rows: rows.columns.offsets,
+    "e": lambda rows: rows.columns.of_batches(b.partition_leader_epoch for b in rows.columns.batches),
+    "i": lambda rows: rows.numbers,
+    "T": lambda rows: rows.columns.timestamps,
+    "d": lambda rows: rows.columns.timestamps,
+    "[": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].log_start_offset, np.int64),
+    "|": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].last_stable_offset, np.int64),
+    "]": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].high_watermark, np.int64),
+    "x": lambda rows: rows.columns.of_batches(b.producer_id for b in rows.columns.batches),
+    "y": lambda rows: rows.columns.of_batches(b.producer_epoch for b in rows.columns.batches),
+    "a": lambda rows: rows.columns.of_batches(b.attributes for b in rows.columns.batches),
+}
+_ATTRIBUTES: dict[str, Callable[[Any], bytes]] = {
+    "compression": lambda batch: batch.compression.name.lower().encode(),
+    "timestamp-type": lambda batch: timestamp_type(batch).encode(),
+    "transactional": lambda batch: b"true" if getattr(batch, "is_transactional", False) else b"false",
+    "control": lambda batch: b"true" if getattr(batch, "is_control", False) else b"false",
+}
+
+
+def timestamp_type(batch: Any) -> str:  # a batch of any magic
+    if batch.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
+def _digits(piece: PatternPiece) -> _Digits:
+    if piece.modifier is None:
+        return numbers
+    if match := _PACKED.fullmatch(piece.modifier):
+        dtype = f"{'>' if match[1] == 'big' else '<'}i{int(match[2]) // 8}"
+        return lambda values: packed(values, dtype)
+    if match := _HEX.fullmatch(piece.modifier):
+        bits = int(match[1] or 64)
+        width, mask = bits // 4 if match[1] else 0, (1 << bits) - 1
+        return lambda values: binaries(b"%0*x" % (width, value & mask) for value in values.tolist())
+    ways = ["strftime[FMT]"] if piece.name in _TIMES else list(_ATTRIBUTES) if piece.name == "a" else []
+    raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
+
+
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
+
+
+def _strftime(piece: PatternPiece) -> _Token:
+    match = _MODIFIER.fullmatch(piece.modifier or "")
+    if match is None or match[1] != "strftime" or not match[2]:
+        raise _no_such(piece, "strftime[%F %T]")
+    format_ = match[2]
+
+    def write(rows: _Rows) -> Any:
+        seconds = rows.columns.timestamps // 1000
+        has_date = (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND)
+        dates = pc.strftime(pa.array(np.where(has_date, seconds, 0), pa.timestamp("s")), format=format_)
+        texts = pc.cast(dates, pa.binary())
+        return texts if has_date.all() else pc.if_else(pa.array(has_date), texts, numbers(rows.columns.timestamps))
+
+    return write
+
+
+# --- headers, and the rest
+
+
+def _headers(pattern: str | None) -> _Token:
+    """All headers' texts are made at once, and cut where the next record's begin."""
+    tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in split_pattern(pattern)]
+
+    def write(rows: _Rows) -> Any:
+        headers = rows.columns.header_columns()
+        total = len(headers.name_lengths)
+        if not total:
+            return pa.scalar(b"", pa.binary())
+        texts = join_rows(*(token(headers) for token in tokens), repeat(b"", total))
+        firsts = np.concatenate(([0], np.cumsum(headers.counts)))
+        offsets = pa.py_buffer(np.ascontiguousarray(ends_of(texts)[firsts]))
+        return pa.Array.from_buffers(pa.binary(), len(rows.columns), [None, offsets, texts.buffers()[2]])
+
+    return write
+
+
+def _header_token(piece: PatternPiece | bytes) -> _HeaderToken:
+    if isinstance(piece, bytes):
+        scalar = pa.scalar(piece, pa.binary())
+        return lambda _headers: scalar
+    if piece.name in ("k", "v"):
+        write = _texts(piece)
+        return (
+            (lambda headers: write(headers.names())) if piece.name == "k" else lambda headers: write(headers.values())
+        )
+    if piece.name in ("K", "V"):
+        digits = _digits(piece)
+        if piece.name == "K":
+            return lambda headers: digits(headers.name_lengths)
+        return lambda headers: digits(headers.value_lengths)
+    raise UsageError(f"--format: no token %{piece.name} in %h{{..}}", hint="tokens: %k %K %v %V")
+
+
+def _commas(headers: HeaderColumns) -> Any:
+    """Puts commas in front of each but a record's first."""
+    commas = np.ones(len(headers.name_lengths), bool)
+    counts = headers.counts[headers.counts > 0]
+    commas[np.cumsum(counts) - counts] = False
+    return pc.if_else(pa.array(commas), pa.scalar(b",", pa.binary()), EMPTY)
+
+
+_HEADER_TEXT: list[_HeaderToken] = [
+    _commas,
+    lambda headers: headers.names(),
+    lambda _headers: pa.scalar(b"=", pa.binary()),
+    lambda headers: headers.values(),
+]
+
+_PLAIN: dict[str, _Token] = {
+    "t": lambda rows: pa.scalar(rows.partition.topic.encode(), pa.binary()),
+    "R": lambda rows: packed(rows.columns.value_lengths, ">i4"),
+}

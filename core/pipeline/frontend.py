@@ -1,0 +1,53 @@
+"""Names what the pipeline asks of the program that runs it: a command line, a terminal interface, a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Shows how far a long job has come."""
+
+    def add(self, count: int, size_bytes: int = 0) -> None: ...
+
+    def done(self) -> None: ...
+
+
+class Undivided(Protocol):
+    """Gives a block that a stop (Ctrl-C) does not cut in the middle. The stop is raised as KeyboardInterrupt at the
+    block's end; or in it, if it goes on for `limit_s` after the stop.
+    """
+
+    def __call__(self, limit_s: float = ...) -> AbstractContextManager[None]: ...
+
+
+class _NoProgress:
+    """Shows nothing."""
+
+    def __init__(self, verb: str, things: str) -> None: ...
+
+    def add(self, count: int, size_bytes: int = 0) -> None: ...
+
+    def done(self) -> None: ...
+
+
+@contextmanager
+def _divided(limit_s: float = 0.0) -> Iterator[None]:  # noqa: ARG001 - a stop is raised wherever it comes
+    yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontend:
+    """Takes what the pipeline says beside its result; immutable. The default says nothing and catches no signals."""
+
+    say: Callable[[str], None] = lambda _text: None
+    """Called with warnings, notes and the last word."""
+    show_progress: Callable[[str, str], Progress] = _NoProgress
+    """Begins a job: (verb, things), as in "acknowledged", "records"."""
+    undivided: Undivided = _divided
+
+
+SILENT = Frontend()

@@ -1,0 +1,127 @@
+"""Accounts for every offset without a record in the logs of some places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from core.common.each_of import each_of
+from core.common.errors import AccessError, UnreadableFileError
+from core.common.topic_partition import TopicPartition
+from core.inspector.cut_off_check import cut_off_findings
+from core.inspector.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding
+from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import GapLedger
+from core.log.hole import TailKind
+from core.pipeline.log_places import Copy, LogPlace, LogPlaces, OnBytes, without_file
+from core.pipeline.session import Session
+
+if TYPE_CHECKING:
+    from core.inspector.server_copy import ServerCopy
+
+
+@dataclass(frozen=True, slots=True)
+class GapAccount:
+    """Holds the account of each partition, what else is wrong with the logs, and why some can't be read."""
+
+    partitions: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    failures: list[AccessError] = field(default_factory=list)
+
+
+def account_for(
+    texts: Sequence[str], session: Session, *, start: int, end: int | None, read_committed: bool
+) -> GapAccount:
+    """Accounts for the offsets from `start` (below 0: so many before the end) to `end` (None: all), or for the one that
+    a place names. UsageError for a text that is none, AccessError and KafkaError as `LogPlaces`.
+    """
+    found = GapAccount()
+    with LogPlaces(session, _copy_from(start)).opened() as find:
+        for place in each_of(texts, lambda text: [find(text)], found.failures):
+            first, last = (start, end) if place.offset is None else (place.offset, place.offset + 1)
+            found.partitions.extend(_accounts(place, first, last, found.findings, read_committed=read_committed))
+    return found
+
+
+def _copy_from(start: int) -> Copy:
+    """Copies all of a server's partition from `start`, or from the place's offset: markers follow their records."""
+
+    def copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
+        first = start if offset is None else offset
+        copy.add(partition, lambda _start, end: first if first >= 0 else end + first, on_bytes=on_bytes)
+
+    return copy
+
+
+def _without_files(account: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out of the account of a copy of a server's log where something lies in its file."""
+    gaps = [{**row, "evidence": without_file(row["evidence"])} for row in account["gaps"]]
+    return {**account, "gaps": gaps}
+
+
+def _accounts(
+    place: LogPlace, start: int, end: int | None, beside: list[Finding], *, read_committed: bool
+) -> Iterator[dict[str, Any]]:
+    """Accounts for each partition of the place; those that can't be read go to `beside`."""
+    for partition in place.partitions:
+        try:
+            account = _account(place.reader, partition, start, end, beside=beside, read_committed=read_committed)
+        except UnreadableFileError as error:
+            beside.append(unreadable_finding(error))
+        else:
+            yield account if place.client is None else _without_files(account)
+
+
+def _account(
+    reader: DirectoryReader,
+    partition: TopicPartition,
+    start: int,
+    end: int | None,
+    *,
+    beside: list[Finding],
+    read_committed: bool,
+) -> dict[str, Any]:
+    """Accounts for one partition: offsets from `start_offset` to below `end_offset` are `records` and those of the
+    gaps, no other. What can't be opened of it, and what follows its end, goes to `beside`.
+    """
+    log = reader.open(partition)
+    beside += map(unreadable_finding, log.unreadable)
+    last = log.end_offset if end is None else end
+    try:
+        ledger = GapLedger(
+            log,
+            start if start >= 0 else max(log.start_offset, log.end_offset + start),
+            last,
+            read_committed=read_committed,
+        )
+        rows = [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "start_offset": gap.start,
+                "end_offset": gap.end,
+                "count": gap.end - gap.start,
+                "reason": gap.reason.value,
+                "evidence": gap.evidence,
+            }
+            for gap in ledger
+        ]
+        reading = log.reading
+        tail = reading.tail if reading.sound_end == reading.end_offset and end is None else None
+        if tail is not None and tail.kind is TailKind.WRONG:
+            beside += [damage_finding(tail.damage, tail.path, reading.sound_end)]
+        beside += cut_off_findings(log)
+        if log.wrong_start is not None:
+            beside += [wrong_start_finding(log.wrong_start)]
+    finally:
+        log.close()
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "start_offset": ledger.start,
+        "end_offset": ledger.end,
+        "records": ledger.records,
+        "hidden_records": ledger.hidden_records,
+        "gaps": rows,
+    }

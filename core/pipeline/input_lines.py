@@ -1,0 +1,239 @@
+"""Reads input as it comes: stdin or files, by the megabyte, and split into lines."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from core.common.errors import PlogError, UsageError
+from core.common.filesystem import access_error
+from core.pipeline.pipes import widen
+from core.records.byte_strings import ByteStrings
+
+Input = Path | BinaryIO
+"""A file that is opened, or the stream that is called stdin."""
+
+_CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
+_CR = 13
+_GZIP = b"\x1f\x8b\x08"  # how its files begin
+_GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
+_BRIEF_SECONDS = 0.001
+_LONG_SECONDS = 0.05
+
+
+class Quiet(IntEnum):
+    """Says for how long the input has had no more."""
+
+    NOT = 0
+    BRIEF = 1
+    LONG = 2
+
+
+class BadLineError(PlogError):
+    """Raised for a line that can't be made into a record; `row` counts lines over all inputs, from 0."""
+
+    def __init__(self, row: int, problem: str, *, thing: str = "line") -> None:
+        super().__init__(f"{thing} {row + 1}: {problem}")
+        self.row = row
+        self.problem = problem
+        self.thing = thing
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Holds whole lines with their ends; the last of an input may have none. `quiet`: whether the input had more at
+    once. Immutable.
+    """
+
+    text: memoryview
+    first_row: int
+    quiet: Quiet = Quiet.NOT
+    delimiter: bytes = b"\n"
+    drops_cr: bool = False
+    """Whether a carriage return before a line's end is part of that end."""
+
+    @cached_property
+    def count(self) -> int:
+        if len(self.delimiter) > 1 or "texts" in vars(self):
+            return len(self.texts)
+        ended = int(np.count_nonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0]))
+        return ended + (len(self.text) > 0 and self.text[-1] != self.delimiter[0])
+
+    @cached_property
+    def texts(self) -> ByteStrings:
+        """Splits it into lines without their ends."""
+        if len(self.delimiter) == 1:
+            ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0])
+        else:
+            ends = np.array([match.start() for match in re.finditer(re.escape(self.delimiter), self.text)], np.int64)
+        starts = np.append(0, ends + len(self.delimiter))
+        if starts[-1] == len(self.text):
+            starts = starts[:-1]
+        else:
+            ends = np.append(ends, len(self.text))
+        lengths = ends - starts
+        return ByteStrings(self.text, starts, lengths - self._ends_in_cr(ends, lengths) if self.drops_cr else lengths)
+
+    def _ends_in_cr(self, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = (np.frombuffer(self.text, np.uint8)[ends - 1] == _CR) & (lengths > 0)
+        return found
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Numbers the lines, over all inputs, from 0."""
+        return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64)
+
+    @property
+    def has_cr(self) -> bool:
+        """Says whether one of the lines, as `texts` has them, ends in a carriage return."""
+        starts, lengths = self.texts.positions, self.texts.lengths
+        return bool(len(starts)) and bool(self._ends_in_cr(starts + lengths, lengths).any())
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        data = bytes(self.text)
+        for start, length in zip(self.texts.positions.tolist(), self.texts.lengths.tolist(), strict=True):
+            yield data[start : start + length]
+
+    def head(self, count: int) -> Lines:
+        """Gives the first so many."""
+        end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
+        return replace(self, text=self.text[:end])
+
+
+def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
+    """Gives (name, stream) of each input. AccessError if a file can't be opened."""
+    for path in inputs:
+        if not isinstance(path, Path):
+            yield "stdin", path
+            continue
+        try:
+            stream = path.open("rb", buffering=0)
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+        with stream:
+            yield str(path), io.BufferedReader(stream)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Holds what was read, after what was left of the chunk before. Whoever takes it sets how many bytes of it are
+    `used`; the others come again. `is_end`: of the input, then nothing comes again.
+    """
+
+    data: bytearray
+    quiet: Quiet
+    is_end: bool
+    used: int = 0
+
+
+def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Chunk]:
+    """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
+    `linger_s`; nothing, if it is quiet for long. AccessError if it can't be read, UsageError for what gzip compressed.
+    """
+    for name, stream in open_inputs(inputs):
+        widen(stream)
+        is_first = True
+        chunk = Chunk(bytearray(), Quiet.NOT, is_end=False)
+        while not chunk.is_end:
+            try:
+                chunk = _read_chunk(stream, chunk.data[chunk.used :], linger_s)
+            except OSError as error:
+                raise access_error(error, name, "read") from error
+            if is_first and chunk.data.startswith(_GZIP):
+                raise UsageError(f"{name} is compressed by gzip", hint="zcat FILE | plog produce TOPIC")
+            is_first = False
+            yield chunk
+            if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
+                yield Chunk(bytearray(), Quiet.LONG, is_end=False)
+
+
+def _read_chunk(stream: BinaryIO, rest: bytearray, linger_s: float) -> Chunk:
+    data = bytearray(len(rest) + max(_CHUNK_BYTES, len(rest)))  # so that a long line is not copied each time
+    data[: len(rest)] = rest
+    count = _fill(stream, data, len(rest))
+    size = len(rest) + count
+    deadline = time.monotonic() + max(linger_s, _GATHER_SECONDS)
+    while count and size < len(data) and (left := deadline - time.monotonic()) > 0:
+        if not _has_more(stream, left if linger_s else min(left, _BRIEF_SECONDS)):
+            is_quiet = True
+            break
+        count = _fill(stream, data, size)
+        size += count
+    else:
+        is_quiet = bool(count) and (linger_s > 0 or not _has_more(stream, 0))
+    del data[size:]
+    return Chunk(data, Quiet.BRIEF if is_quiet else Quiet.NOT, is_end=size == len(rest))
+
+
+def _fill(stream: BinaryIO, data: bytearray, start: int) -> int:
+    """Reads what there is into `data` from `start` on; gives how many bytes that is, none at the end."""
+    with memoryview(data) as view, view[start:] as room:
+        count: int = stream.readinto1(room)  # type: ignore[attr-defined]  # every buffered reader has it
+        return count
+
+
+def _has_more(stream: BinaryIO, seconds: float) -> bool:
+    """Says whether the input has more, or has ended; waits so long at most."""
+    try:
+        return bool(select.select([stream], [], [], seconds)[0])
+    except (OSError, ValueError):
+        return True  # what can't be asked does not wait: it is in memory
+
+
+def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:
+    """Gives the lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need
+    not have one.
+    """
+    row = 0
+    for chunk in read_chunks(inputs, linger_s):
+        chunk.used = len(chunk.data) if chunk.is_end else _end_of_lines(chunk.data, delimiter)
+        if chunk.used or chunk.quiet is Quiet.LONG:
+            lines = Lines(memoryview(chunk.data)[: chunk.used], row, chunk.quiet, delimiter)
+            yield lines
+            row += len(lines)
+
+
+def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
+    """Gives the same lines, without the carriage returns that are before their ends."""
+    for lines in chunks:
+        yield replace(lines, drops_cr=True)
+
+
+def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """Gives the same lines; tells that the first begins with UTF-8's byte order mark."""
+    for lines in chunks:
+        if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
+            tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
+        yield lines
+
+
+def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """Gives the same lines; tells, once, that some end in CRLF."""
+    is_told = False
+    for lines in chunks:
+        if not is_told and lines.text and lines.has_cr:
+            tell("note: the lines end in CRLF; the records keep the \\r; --crlf removes it")
+            is_told = True
+        yield lines
+
+
+def _end_of_lines(data: bytearray, delimiter: bytes) -> int:
+    """Finds where the last delimiter ends, looking from the left: in `a|||`, `||` ends before the last byte."""
+    if len(delimiter) == 1:
+        return data.rfind(delimiter) + 1
+    return max((match.end() for match in re.finditer(re.escape(delimiter), data)), default=0)

@@ -1,0 +1,207 @@
+"""Holds how `plog produce` reads its input, and what it makes of the records before they are sent."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core.common.errors import UsageError
+from core.common.filesystem import access_error
+from core.pipeline.input_format import InputFormat, TimestampUnit
+from core.pipeline.input_lines import Input, dropping_cr, read_lines, telling_of_bom, telling_of_cr
+from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines
+from core.pipeline.line_parsers import csv_parser, envelope_parser, json_parser, lines_parser, read_raw
+from core.pipeline.session import Session
+from core.pipeline.timestamp_field import TimestampField
+from core.records.byte_strings import ByteStrings
+from core.records.record import encode_headers, read_headers
+
+_LENGTH_PREFIXED = "%R%s"
+_NO_HEADERS = encode_headers(())
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+Prepare = Callable[[Rows], Rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputOptions:
+    """Says how records stand in the input, and what is made of them; immutable."""
+
+    inputs: Sequence[Input]
+    format: InputFormat = InputFormat.lines
+    template: str | None = None
+    delimiter: str | None = None
+    crlf: bool = False
+    key_separator: str | None = None
+    key_field: str | None = None
+    timestamp_field: str | None = None
+    timestamp_unit: TimestampUnit | None = None
+    null_value: str | None = None
+    null_key: str | None = None
+    headers: Sequence[str] = ()
+    claim_check: Path | None = None
+    claim_check_above: int = 0
+    schema_registry: str | None = None
+    value_schema: str | None = None
+    key_schema: str | None = None
+    linger_ms: float = 0
+
+    def ensure_consistent(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        uses_fields = self.key_field is not None or self.timestamp_field is not None
+        is_lines = self.format is InputFormat.lines
+        for is_wrong, problem in (
+            (
+                uses_fields and (self.key_separator is not None or self.format not in _WITH_FIELDS),
+                "--key-field and --timestamp-field go with lines of JSON, or with --format csv",
+            ),
+            (self.key_separator is not None and not is_lines, "--key-separator goes with --format lines"),
+            (self.key_separator == "", "--key-separator is empty"),
+            (
+                self.template is not None and (not is_lines or uses_fields or self.key_separator is not None),
+                "--template says how records stand in the input, by itself",
+            ),
+            (self.template is not None and self.delimiter is not None, "--template ends with its own delimiter"),
+            (self.delimiter == "", "--delimiter is empty"),
+            (
+                self.delimiter is not None and self.format not in (InputFormat.lines, InputFormat.envelope),
+                "--delimiter goes with --format lines or envelope",
+            ),
+            (
+                self.schema_registry is None and (self.value_schema is not None or self.key_schema is not None),
+                "--value-schema and --key-schema go with --schema-registry",
+            ),
+            (
+                self.timestamp_unit is not None and self.timestamp_field is None,
+                "--timestamp-unit says in what --timestamp-field counts, and goes with it",
+            ),
+            (
+                self.crlf and (self.format not in _BY_LINES or self.delimiter is not None),
+                "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter",
+            ),
+            (self.crlf and self.template is not None, r"--crlf goes without --template: end the template in \r\n"),
+            (self.claim_check_above < 0, "--claim-check-above: a number of bytes"),
+        ):
+            if is_wrong:
+                raise UsageError(problem)
+
+    def ensure_readable(self) -> None:
+        """Raises AccessError for a file that is not there or can't be read: nothing is sent then, and no topic made."""
+        for path in self.inputs:
+            if not isinstance(path, Path):
+                continue
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not os.access(path, os.R_OK):
+                    path.stat()
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            except OSError as error:
+                raise access_error(error, path, "read") from error
+
+    def batches(self, say: Callable[[str], None]) -> Iterator[Batch]:
+        """Reads the input's records, as they come."""
+        linger_s = self.linger_ms / 1000
+        if self.format is InputFormat.raw:
+            return read_raw(self.inputs)
+        template = _LENGTH_PREFIXED if self.format is InputFormat.length_prefixed else self.template
+        if template is not None:
+            from core.pipeline.input_template import Template
+            from core.pipeline.template_reader import read_by_template
+
+            return read_by_template(self.inputs, Template(template), linger_s)
+        delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
+        lines = read_lines(self.inputs, delimiter, linger_s)
+        if self.format is InputFormat.lines:
+            lines = telling_of_bom(lines, say)
+        if self.crlf:
+            lines = dropping_cr(lines)
+        elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
+            lines = telling_of_cr(lines, say)
+        return parse_lines(lines, self._parser(say))
+
+    def _parser(self, say: Callable[[str], None]) -> Parser:
+        if self.format is InputFormat.envelope:
+            return envelope_parser()
+        name = self.timestamp_field
+        timestamp_field = None if name is None else TimestampField(name, self.timestamp_unit, say)
+        if self.format is InputFormat.csv:
+            return csv_parser(self.key_field, timestamp_field)
+        if self.key_field is not None or timestamp_field is not None:
+            return json_parser(self.key_field, timestamp_field)
+        return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
+
+    def preparations(self, topic: str, session: Session) -> list[Prepare]:
+        """Lists what is made of rows before they are sent, one after the other."""
+        steps: list[Prepare] = []
+        if self.null_value is not None or self.null_key is not None:
+            steps.append(self._with_nulls)
+        if self.schema_registry is not None:
+            from core.pipeline.schemas import Schemas
+
+            steps.append(
+                Schemas(self.schema_registry, session.find_settings()).encoder(
+                    topic, self.value_schema, self.key_schema
+                )
+            )
+        section = _header_section(self.headers)
+        if section is not None:
+            steps.append(lambda rows: _with_headers(rows, section))
+        if self.claim_check is not None:
+            from core.pipeline.large_values import ClaimCheckRoom
+
+            steps.append(ClaimCheckRoom(self.claim_check, self.claim_check_above).leave)
+        return steps
+
+    def _with_nulls(self, rows: Rows) -> Rows:
+        return rows.with_columns(
+            values=_null_where(rows.values, self.null_value),
+            keys=None if rows.keys is None else _null_where(rows.keys, self.null_key),
+        )
+
+
+_BY_LINES = (InputFormat.lines, InputFormat.envelope, InputFormat.csv)
+_WITH_FIELDS = (InputFormat.lines, InputFormat.csv)
+
+
+def unescape(text: str) -> str:
+    r"""Replaces `\n \t \r \0 \\` in what an option gives."""
+    return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
+
+
+def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
+    if text is None:
+        return texts
+    wanted = unescape(text).encode()
+    lengths = texts.lengths.copy()
+    for row in np.flatnonzero(lengths == len(wanted)).tolist():
+        start = int(texts.positions[row])
+        if texts.buffer[start : start + len(wanted)] == wanted:
+            lengths[row] = -1
+    return ByteStrings(texts.buffer, texts.positions, lengths)
+
+
+def _header_section(options: Sequence[str]) -> bytes | None:
+    """Makes the headers section of `--header K=V` options; None if there are none."""
+    pairs = []
+    for option in options:
+        name, separator, value = option.partition("=")
+        if not separator:
+            raise UsageError(f"--header {option}: expected NAME=VALUE")
+        pairs.append((name.encode(), value.encode()))
+    return encode_headers(pairs) if pairs else None
+
+
+def _with_headers(rows: Rows, section: bytes) -> Rows:
+    """Puts the headers of --header after those that a row has itself."""
+    if rows.headers is None:
+        return rows.with_columns(headers=ByteStrings.repeat(section, len(rows)))
+    more = read_headers(section, 0)[0]
+    sections = [encode_headers((*read_headers(own or _NO_HEADERS, 0)[0], *more)) for own in rows.headers.to_pylist()]
+    return rows.with_columns(headers=ByteStrings.of_list(sections))

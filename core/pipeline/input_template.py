@@ -1,0 +1,342 @@
+r"""Reads records by `--template` of `plog produce`, with the tokens that `consume --format` writes.
+
+    %s %v  value     %k  key     %h  headers     %p  partition     %T %d  timestamp, ms
+    %t %o %e %i %x %y %a         are read and passed over
+    %%, %{, %}; \n \t \r \0 \\ \xHH as usual
+
+A field ends where the text after its token begins; what ends the template ends a record, or else a newline.
+
+    %k\t%s         %T %k %s\n         %k=%s\0
+
+With a length in front a field may hold anything; -1 is null. Lengths are digits, up to the text after them, or packed:
+
+    %R%s           %K{big32}%k%S{big32}%s           %K %S\n%k%s\n
+
+Braces say how a field is written: keys and values `{hex} {base64} {json}`, numbers `{big64} .. {little8}` and `{hex}`;
+`%T{strftime[FMT]}`, UTC. Headers are `name=value`, a comma between; `%h{%k: %v;}` is a pattern for each.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from core.common.errors import UsageError
+from core.pipeline.format_pattern import PatternPiece, split_pattern
+from core.records.record import Headers
+
+_PACKED = re.compile(r"(big|little)(64|32|16|8)")
+_STRFTIME = re.compile(r"strftime\[(.+)\]", re.DOTALL)
+_LENGTHS = {"K": "k", "S": "s", "V": "s", "R": "s"}
+_PASSED_OVER = "toeixya"
+_NUMBERS = "pTd"
+_LONGEST = 1 << 31
+
+
+class TemplateRecord(NamedTuple):
+    """Holds what stood in the input; None for what did not (a None key or value is a null one)."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: int | None
+    partition: int | None
+
+
+class TemplateError(ValueError):
+    """Says what the input does not have where the template has it."""
+
+
+Read = Callable[[bytes], Any]
+
+
+class Field(NamedTuple):
+    """`name`: `k`, `s`, `h`, `T`, `p`, or "" for what is passed over; `size`: bytes, where it is packed."""
+
+    name: str
+    read: Read
+    size: int | None
+    is_length: bool
+
+
+class Template:
+    """Reads records; immutable. `is_by_lines`: each record ends with `end`, which stands nowhere else in it."""
+
+    def __init__(self, text: str) -> None:
+        """Raises UsageError for a template that can't be read by."""
+        self._parts: list[Field | bytes] = [
+            _field(piece) if isinstance(piece, PatternPiece) else piece
+            for piece in _joined(split_pattern(text, "--template"))
+        ]
+        fields = [part for part in self._parts if isinstance(part, Field)]
+        if not any(field.name in ("k", "s") and not field.is_length for field in fields):
+            raise UsageError(f"--template {text!r} has neither a key nor a value", hint=r"for example '%k\t%s\n'")
+        for name in "kshTp":
+            if sum(field.name == name and not field.is_length for field in fields) > 1:
+                raise UsageError(f"--template {text!r} has %{name} twice")
+        self.is_by_lines = not any(field.is_length or field.size is not None for field in fields)
+        if self.is_by_lines:
+            last = self._parts[-1]
+            if isinstance(last, bytes):
+                self.end = last
+                self._parts.pop()
+            else:
+                self.end = b"\n"
+        with_length: set[str] = set()
+        for part, following in zip(self._parts, [*self._parts[1:], b""], strict=True):
+            if not isinstance(part, Field):
+                continue
+            if part.is_length:
+                with_length.add(part.name)
+            is_open = part.size is None and (part.is_length or part.name not in with_length)
+            is_last_of_line = self.is_by_lines and following == b""
+            if is_open and not is_last_of_line and not (isinstance(following, bytes) and following):
+                raise UsageError(
+                    f"--template {text!r}: nothing says where a field ends",
+                    hint="text behind it, or its length in front: %K{big32}%k%S{big32}%s",
+                )
+
+    # --- by lines
+
+    def read_line(self, line: bytes) -> TemplateRecord:
+        """Reads a line; TemplateError if it is no such line."""
+        found: dict[str, Any] = {}
+        position = 0
+        for number, part in enumerate(self._parts):
+            if isinstance(part, bytes):
+                if not line.startswith(part, position):
+                    raise TemplateError(f"expected {part!r} at byte {position}")
+                position += len(part)
+                continue
+            following = self._literal_after(number)
+            end = len(line) if following is None else line.find(following, position)
+            if end < 0:
+                raise TemplateError(f"no {following!r} behind byte {position}")
+            found[part.name] = part.read(line[position:end])
+            position = end
+        if position != len(line):
+            raise TemplateError(f"{line[position : position + 20]!r} stands behind the last field")
+        return _record(found)
+
+    # --- by lengths
+
+    def read_one(self, data: bytes, position: int) -> tuple[TemplateRecord, int] | None:
+        """Reads the record at `position`, and finds where the next one begins; None if it is not all there.
+        TemplateError if there is none.
+        """
+        found: dict[str, Any] = {}
+        lengths: dict[str, int] = {}
+        for number, part in enumerate(self._parts):
+            if isinstance(part, bytes):
+                if not data.startswith(part, position):
+                    if len(data) - position < len(part) and part.startswith(data[position:]):
+                        return None
+                    raise TemplateError(f"expected {part!r}, found {data[position : position + len(part)]!r}")
+                position += len(part)
+                continue
+            end = self._end_of(part, number, data, position, lengths=lengths)
+            if end is None or end > len(data):
+                return None
+            if part.is_length:
+                lengths[part.name] = _length(part.read(data[position:end]))
+            elif part.name in lengths and lengths[part.name] < 0:
+                found[part.name] = None
+            else:
+                found[part.name] = part.read(data[position:end])
+            position = end
+        return _record(found), position
+
+    def _end_of(self, part: Field, number: int, data: bytes, position: int, *, lengths: dict[str, int]) -> int | None:
+        if part.size is not None:
+            return position + part.size
+        if not part.is_length and part.name in lengths:
+            return position + max(lengths[part.name], 0)
+        following = self._literal_after(number)
+        assert following is not None
+        end = data.find(following, position)
+        return None if end < 0 else end
+
+    def _literal_after(self, number: int) -> bytes | None:
+        """Gives the text after a part; None at the end of a line."""
+        following = self._parts[number + 1] if number + 1 < len(self._parts) else None
+        assert not isinstance(following, Field)
+        return following
+
+    @property
+    def plain_parts(self) -> list[str | bytes] | None:
+        """Gives the parts, fields by name, if no field is more than its bytes: `k`, `s`, or "" to be passed over."""
+        names = [
+            part if isinstance(part, bytes) else part.name if part.read is _as_it_is else None for part in self._parts
+        ]
+        return None if None in names else names  # type: ignore[return-value]
+
+
+def _length(length: int) -> int:
+    if not -1 <= length < _LONGEST:
+        raise TemplateError(f"a length of {length}")
+    return length
+
+
+def _record(found: dict[str, Any]) -> TemplateRecord:
+    return TemplateRecord(
+        key=found.get("k"),
+        value=found.get("s"),
+        headers=found.get("h", ()),
+        timestamp=found.get("T"),
+        partition=found.get("p"),
+    )
+
+
+def _joined(pieces: list[PatternPiece | bytes]) -> Iterator[PatternPiece | bytes]:
+    """Joins text that stands side by side."""
+    text = b""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            text += piece
+            continue
+        if text:
+            yield text
+            text = b""
+        yield piece
+    if text:
+        yield text
+
+
+# --- fields
+
+
+def _field(piece: PatternPiece) -> Field:
+    name, modifier = piece
+    if name == "R":
+        return Field("s", _packed("big", 32), 4, is_length=True)
+    if name in _LENGTHS:
+        return Field(_LENGTHS[name], *_number(piece), is_length=True)
+    if name in ("k", "s", "v"):
+        return Field("k" if name == "k" else "s", _text(piece), None, is_length=False)
+    if name == "h":
+        return Field("h", _headers(modifier), None, is_length=False)
+    if name in ("T", "d") and modifier is not None and (match := _STRFTIME.fullmatch(modifier)):
+        return Field("T", _time(match[1]), None, is_length=False)
+    if name in _NUMBERS:
+        return Field("p" if name == "p" else "T", *_number(piece), is_length=False)
+    if name in _PASSED_OVER:
+        packed = _PACKED.fullmatch(modifier or "")
+        return Field("", _as_it_is, int(packed[2]) // 8 if packed else None, is_length=False)
+    raise UsageError(
+        f"--template: no token %{name}", hint="tokens: %k %s %v %h %T %d %p, %K %S %V %R, %t %o %e %i %x %y %a"
+    )
+
+
+def _no_such(piece: PatternPiece, *known: str) -> UsageError:
+    return UsageError(
+        f"--template: %{piece.name} can't be read {{{piece.modifier}}}", hint=f"there is {' '.join(known)}"
+    )
+
+
+def _text(piece: PatternPiece) -> Read:
+    if piece.modifier not in _TEXTS:
+        raise _no_such(piece, "{hex}", "{base64}", "{json}")
+    return _TEXTS[piece.modifier]
+
+
+def _hex(text: bytes) -> bytes:
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError as error:
+        raise TemplateError(f"{text[:40]!r} is not hex") from error
+
+
+def _base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise TemplateError(f"{text[:40]!r} is not base64: {error}") from error
+
+
+def _json(text: bytes) -> bytes | None:
+    """Reads what `consume --format '%s{json}'` writes: a string, null, or an object with the bytes in base64."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise TemplateError(f"{text[:40]!r} is not JSON: {error}") from error
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return _base64(str(value["base64"]).encode())
+    raise TemplateError(f"{text[:40]!r}: expected a JSON string or null")
+
+
+def _as_it_is(text: bytes) -> bytes:
+    return text
+
+
+_TEXTS: dict[str | None, Read] = {None: _as_it_is, "hex": _hex, "base64": _base64, "json": _json}
+
+
+def _number(piece: PatternPiece) -> tuple[Read, int | None]:
+    if piece.modifier is None:
+        return _digits, None
+    if match := _PACKED.fullmatch(piece.modifier):
+        return _packed(match[1], int(match[2])), int(match[2]) // 8
+    if piece.modifier == "hex":
+        return lambda text: _digits(text, 16), None
+    raise _no_such(piece, "{big64} .. {little8}", "{hex}")
+
+
+def _digits(text: bytes, base: int = 10) -> int:
+    try:
+        number = int(text, base)
+    except ValueError as error:
+        raise TemplateError(f"expected a whole number, found {text[:20]!r}") from error
+    if not -(1 << 63) <= number < 1 << 63:
+        raise TemplateError(f"expected a number of 64 bits, found {text[:20]!r}")
+    return number
+
+
+def _packed(order: Any, bits: int) -> Read:
+    return lambda text: int.from_bytes(text, order, signed=True) if len(text) == bits // 8 else None
+
+
+def _time(format_: str) -> Read:
+    def read(text: bytes) -> int:
+        try:
+            moment = datetime.strptime(text.decode(), format_)
+        except ValueError as error:
+            raise TemplateError(f"{text[:40]!r} is no time of {format_}") from error
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+        return round(moment.timestamp() * 1000)
+
+    return read
+
+
+def _headers(pattern: str | None) -> Read:
+    name_end, value_end = b"=", b","
+    if pattern is not None:
+        pieces = list(_joined(split_pattern(pattern, "--template")))
+        names = [piece.name if isinstance(piece, PatternPiece) else "" for piece in pieces]
+        if names not in (["k", "", "v", ""], ["k", "", "v"]) or any(getattr(p, "modifier", None) for p in pieces):
+            raise UsageError(
+                f"--template: %h{{{pattern}}} can't be read", hint="%h{%k=%v,}, with other text behind each"
+            )
+        name_end = bytes(pieces[1])  # type: ignore[arg-type]
+        value_end = bytes(pieces[3]) if len(pieces) > 3 else b","  # type: ignore[arg-type]
+
+    def read(text: bytes) -> Headers:
+        if not text:
+            return ()
+        pairs = []
+        for pair in text.removesuffix(value_end).split(value_end):
+            name, found, value = pair.partition(name_end)
+            if not found:
+                raise TemplateError(f"header {pair[:40]!r}: no {name_end!r} behind its name")
+            pairs.append((name, value))
+        return tuple(pairs)
+
+    return read

@@ -1,0 +1,229 @@
+"""Keeps values that are too large for a log, two ways.
+
+A claim check: the value lies beside, in a file named by its SHA-256, and the record holds a reference to it:
+
+    DIR/ab/abcdef..
+    header plog-claim-check = sha256:abcdef..      value {"claim_check": "sha256:abcdef..", "size": N}
+
+Slices: the value goes as several records of one key to one partition, each with the header
+
+    plog-chunk = ID/INDEX/COUNT sha256:abcdef..    ID: 16 hex digits, one for each value; the digest is the value's
+
+and is put together again, in the place of its last slice. Slices of several values may stand among each other, and one
+that was sent twice counts once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.common.errors import PlogError
+from core.common.filesystem import FileSystem, access_error
+from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
+from core.records.record import encode_headers, read_headers
+
+if TYPE_CHECKING:
+    from core.pipeline.input_rows import Rows
+    from core.pipeline.record_stream import Chunk
+    from core.records.columns import RecordColumns
+
+CLAIM_CHECK_HEADER = b"plog-claim-check"
+CHUNK_HEADER = b"plog-chunk"
+
+_CLAIM_CHECK = re.compile(rb"sha256:([0-9a-f]{64})")
+_CHUNK = re.compile(rb"([0-9a-f]{16})/(\d+)/(\d+) sha256:([0-9a-f]{64})")
+_NO_HEADERS = encode_headers(())
+
+
+class LargeValueError(PlogError):
+    """Raised for a large value that is not as its records say."""
+
+
+def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
+    """Adds one more to a headers section."""
+    headers = read_headers(section, 0)[0] if section is not None else ()
+    return encode_headers((*headers, (name, value)))
+
+
+# --- claim checks
+
+
+class ClaimCheckRoom:
+    """Keeps values of more than `above` bytes; owned by one task. A value is on the disk before its record is
+    sent, and lies there once, whoever sends it.
+    """
+
+    def __init__(self, directory: Path, above: int = 0) -> None:
+        self._directory = directory
+        self._above = above
+        self._filesystem = FileSystem()
+
+    def leave(self, rows: Rows) -> Rows:
+        """Gives the rows references. AccessError if a value can't be kept."""
+        is_large = rows.values.sizes > self._above
+        if not is_large.any():
+            return rows
+        values = rows.values.to_pylist()
+        headers: list[bytes | None] = [None] * len(values) if rows.headers is None else rows.headers.to_pylist()
+        for row in np.flatnonzero(is_large).tolist():
+            value = values[row] or b""
+            digest = hashlib.sha256(value).hexdigest()
+            self._keep(digest, value)
+            name = f"sha256:{digest}"
+            headers[row] = with_header(headers[row], CLAIM_CHECK_HEADER, name.encode())
+            values[row] = json.dumps({"claim_check": name, "size": len(value)}).encode()
+        sections = ByteStrings.of_list([_NO_HEADERS if section is None else section for section in headers])
+        return rows.with_columns(values=ByteStrings.of_list(values), headers=sections)
+
+    def _path(self, digest: str) -> Path:
+        return self._directory / digest[:2] / digest
+
+    def _keep(self, digest: str, value: bytes) -> None:
+        path = self._path(digest)
+        try:
+            if path.exists() and path.stat().st_size == len(value):
+                return
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True)
+                self._filesystem.sync_directory(self._directory)
+            self._filesystem.write_atomic(path, value)
+        except OSError as error:
+            raise access_error(error, path, "write") from error
+
+    def redeem(self, chunk: Chunk) -> Chunk:
+        """Gives the records their values. LargeValueError if one is not there, or is another than was left."""
+        rows = rows_with_header(chunk.columns, CLAIM_CHECK_HEADER)
+        if not rows:
+            return chunk
+        values = chunk.columns.values().to_pylist()
+        for row, header in rows.items():
+            match = _CLAIM_CHECK.fullmatch(header)
+            if match is None:
+                raise _wrong(chunk, row, f"its header plog-claim-check is {header[:80]!r}")
+            values[row] = self._fetch(match[1].decode(), chunk, row)
+        return chunk._replace(columns=chunk.columns.with_values(pa.array(values, pa.binary())))
+
+    def _fetch(self, digest: str, chunk: Chunk, row: int) -> bytes:
+        path = self._path(digest)
+        try:
+            value = path.read_bytes()
+        except FileNotFoundError:
+            raise _wrong(
+                chunk, row, f"its value is not in {path}", hint="--claim-check DIR of who produced it"
+            ) from None
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+        if hashlib.sha256(value).hexdigest() != digest:
+            raise _wrong(chunk, row, f"{path} is not what was left there: its SHA-256 is another")
+        return value
+
+
+def _wrong(chunk: Chunk, row: int, problem: str, hint: str | None = None) -> LargeValueError:
+    return LargeValueError(f"{chunk.partition} offset {chunk.columns.offsets[row]}: {problem}", hint=hint)
+
+
+def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
+    """Finds the last value that each record's header of that name has, by row."""
+    if not columns.header_counts.any():
+        return {}
+    headers = columns.header_columns()
+    is_it = np.asarray(pc.equal(headers.names(), pa.scalar(name, pa.binary())))
+    of_rows = np.repeat(np.arange(len(columns)), headers.counts)[is_it]
+    values = headers.values().filter(pa.array(is_it)).to_pylist()
+    return {int(row): value or b"" for row, value in zip(of_rows, values, strict=True)}
+
+
+# --- slices
+
+
+def slice_values(rows: Rows, size: int) -> Rows:
+    """Makes several rows of each with a larger value. Line numbers stay those of the input."""
+    lengths = rows.values.sizes
+    if not (lengths > size).any():
+        return rows
+    counts = np.maximum(-(-lengths // size), 1)
+    values = rows.values.to_pylist()
+    headers = [None] * len(values) if rows.headers is None else rows.headers.to_pylist()
+    sliced_values: list[bytes | None] = []
+    sliced_headers: list[bytes] = []
+    for value, header, count in zip(values, headers, counts.tolist(), strict=True):
+        if value is None or count == 1:
+            sliced_values.append(value)
+            sliced_headers.append(_NO_HEADERS if header is None else header)
+            continue
+        chunk_id, digest = os.urandom(8).hex(), hashlib.sha256(value).hexdigest()
+        for index in range(count):
+            sliced_values.append(value[index * size : (index + 1) * size])
+            mark = f"{chunk_id}/{index}/{count} sha256:{digest}"
+            sliced_headers.append(with_header(header, CHUNK_HEADER, mark.encode()))
+    repeated = np.repeat(np.arange(len(values)), counts)
+    return rows.take(repeated).with_columns(
+        values=ByteStrings.of_list(sliced_values), headers=ByteStrings.of_list(sliced_headers)
+    )
+
+
+class _Slices(NamedTuple):
+    first_offset: int
+    parts: dict[int, bytes]
+
+
+class Joiner:
+    """Puts sliced values together again; owned by one task."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, dict[bytes, _Slices]] = {}
+
+    def join(self, chunk: Chunk) -> Chunk:
+        """Puts whole values in the places of their last slices. What waits for more is not dealt with yet.
+        LargeValueError if a value's SHA-256 is another than its slices say.
+        """
+        marks = rows_with_header(chunk.columns, CHUNK_HEADER)
+        if marks:
+            chunk = chunk._replace(columns=self._joined(chunk, marks))
+        waiting = self._waiting.get(chunk.partition)
+        if not waiting:
+            return chunk
+        return chunk._replace(next_offset=min(chunk.next_offset, *(s.first_offset for s in waiting.values())))
+
+    def _joined(self, chunk: Chunk, marks: dict[int, bytes]) -> RecordColumns:
+        values = chunk.columns.values().to_pylist()
+        headers = [chunk.columns.headers(row) for row in range(len(values))]
+        is_whole = np.ones(len(values), np.bool_)
+        for row, mark in marks.items():
+            values[row] = self._add(chunk, row, mark, values[row] or b"")
+            headers[row] = tuple(pair for pair in headers[row] if pair[0] != CHUNK_HEADER)
+            is_whole[row] = values[row] is not None
+        rows = np.flatnonzero(is_whole).tolist()
+        whole = pa.array([values[row] for row in rows], pa.binary())
+        return chunk.columns.select(is_whole).with_values(whole).with_headers([headers[row] for row in rows])
+
+    def _add(self, chunk: Chunk, row: int, mark: bytes, part: bytes) -> bytes | None:
+        """Gives the value, if this was all that it waited for."""
+        match = _CHUNK.fullmatch(mark)
+        if match is None:
+            raise _wrong(chunk, row, f"its header plog-chunk is {mark[:120]!r}")
+        chunk_id, index, count = match[1], int(match[2]), int(match[3])
+        waiting = self._waiting.setdefault(chunk.partition, {})
+        slices = waiting.setdefault(chunk_id, _Slices(int(chunk.columns.offsets[row]), {}))
+        slices.parts.setdefault(index, part)
+        if len(slices.parts) < count:
+            return None
+        del waiting[chunk_id]
+        value = b"".join(part for _, part in sorted(slices.parts.items()))
+        if hashlib.sha256(value).hexdigest().encode() != match[4]:
+            raise _wrong(chunk, row, "the slices of its value do not make what was sliced: its SHA-256 is another")
+        return value
+
+    def incomplete(self) -> list[tuple[TopicPartition, int]]:
+        """Tells where values begin of which slices are missing: (partition, offset of the first that was seen)."""
+        return sorted((tp, s.first_offset) for tp, waiting in self._waiting.items() for s in waiting.values())

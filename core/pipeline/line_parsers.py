@@ -1,0 +1,201 @@
+"""Makes columns of lines: values, JSON, envelopes, CSV; or of whole inputs."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from core.common.filesystem import access_error
+from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
+from core.pipeline.input_rows import Batch, Parser, Rows, or_open, rows_of
+from core.pipeline.timestamp_field import TimestampField
+from core.records.byte_strings import ByteStrings
+from core.records.envelope import decode_envelope, decode_headers
+from core.records.record import encode_headers
+
+
+def lines_parser(key_separator: bytes | None) -> Parser:
+    """Reads a line as a value, or with a separator as a key and, after the first one, a value."""
+
+    def parse(lines: Lines) -> Rows:
+        if key_separator is None:
+            return Rows(values=lines.texts, numbers=lines.numbers)
+        import pyarrow.compute as pc
+
+        found = np.asarray(pc.find_substring(lines.texts.to_arrow(), key_separator)).astype(np.int64)
+        if len(found) and found.min() < 0:
+            row = int(np.argmax(found < 0))
+            raise BadLineError(lines.first_row + row, f"no key separator {key_separator.decode(errors='replace')!r}")
+        skip = found + len(key_separator)
+        buffer, starts, lengths = lines.text, lines.texts.positions, lines.texts.lengths
+        keys = ByteStrings(buffer, starts, found)
+        values = ByteStrings(buffer, starts + skip, lengths - skip)
+        return Rows(values=values, keys=keys, numbers=lines.numbers)
+
+    return parse
+
+
+def json_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
+    """Reads a line as a value, a JSON object; its key and timestamp are fields of it."""
+
+    def parse(lines: Lines) -> Rows:
+        keys: list[bytes | None] = []
+        timestamps: list[int] = []
+        for row, line in enumerate(lines, lines.first_row):
+            fields = _json_object(line, row)
+            if key_field is not None:
+                keys.append(_key(_field(fields, key_field, row)))
+            if timestamp_field is not None:
+                timestamps.append(timestamp_field.milliseconds(_field(fields, timestamp_field.name, row), row))
+        return Rows(
+            values=lines.texts,
+            numbers=lines.numbers,
+            keys=ByteStrings.of_list(keys) if key_field is not None else None,
+            timestamps=np.array(timestamps, np.int64) if timestamp_field is not None else None,
+        )
+
+    return parse
+
+
+def _json_object(line: bytes, row: int) -> dict[str, Any]:
+    try:
+        fields = _decode_json(line)
+    except ValueError as error:
+        raise BadLineError(row, f"not JSON: {_json_problem(error)}") from error
+    if not isinstance(fields, dict):
+        raise BadLineError(row, "expected a JSON object")
+    return fields
+
+
+def _decode_json(line: bytes) -> Any:
+    """Raises ValueError as json does, also for what msgspec does not take."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return json.loads(line)
+
+
+def _json_problem(error: ValueError) -> str:
+    return f"not JSON: {error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold
+    if name not in fields:
+        raise BadLineError(row, f"no field {name!r}, expected one (null where there is no key)")
+    return fields[name]
+
+
+def _key(value: Any) -> bytes | None:
+    """Gives a string's own bytes; other JSON values as JSON; null is a null key."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def envelope_parser() -> Parser:
+    """Reads a line as an envelope (core.records.envelope)."""
+
+    def parse(lines: Lines) -> Rows:
+        found = _find_plain_envelopes(lines)
+        if found is not None:
+            return found
+        records = []
+        for row, line in enumerate(lines, lines.first_row):
+            try:
+                records.append(decode_envelope(line))
+            except ValueError as error:
+                raise BadLineError(row, _json_problem(error)) from error
+        return rows_of(records, lines.first_row)
+
+    return parse
+
+
+class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Decodes one whose key and value are text; what does not count is of the kind that `consume` writes."""
+
+    key: str | None = None
+    value: str | None = None
+    headers: tuple[Any, ...] | None = None  # the empty one is no new object for the garbage collector to look at
+    timestamp: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+    timestamp_type: Literal["CreateTime", "LogAppendTime", "NoTimestampType"] | None = None
+    leader_epoch: int | None = None
+
+
+_plain_envelopes = msgspec.json.Decoder(_PlainEnvelope)
+
+
+def _find_plain_envelopes(lines: Lines) -> Rows | None:
+    """Reads all lines at once, as `decode_envelope` would; None if there is anything unusual in them."""
+    try:
+        records = _plain_envelopes.decode_lines(lines.text)
+        values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))
+        names = [r.key for r in records]
+        keys = ByteStrings.of(pa.array(names, pa.string())) if names.count(None) < len(names) else None
+        headers = [r.headers for r in records]
+        sections = [encode_headers(decode_headers(list(h or ()))) for h in headers] if any(headers) else None
+        timestamps, partitions = or_open([r.timestamp for r in records]), or_open([r.partition for r in records])
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None
+    if len(records) != len(lines) or lines.delimiter != b"\n":
+        return None
+    return Rows(
+        values=values,
+        keys=keys,
+        timestamps=timestamps,
+        headers=None if sections is None else ByteStrings.of_list(sections),
+        partitions=partitions,
+        numbers=lines.numbers,
+    )
+
+
+def csv_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
+    """Reads the names of the columns from the first line; each other line is a value: a JSON object of its cells."""
+    header: list[str] = []
+    as_json = json_parser(key_field, timestamp_field)
+
+    def parse(lines: Lines) -> Rows:
+        objects = []
+        rows = iter(enumerate(lines, lines.first_row))
+        if lines.first_row == 0:
+            row, line = next(rows)
+            header[:] = _csv_cells(row, line.removeprefix(codecs.BOM_UTF8))  # with which Windows' files begin
+        for row, line in rows:
+            cells = _csv_cells(row, line)
+            if len(cells) != len(header):
+                raise BadLineError(row, f"{len(cells)} cells, the first line names {len(header)} columns")
+            objects.append(json.dumps(dict(zip(header, cells, strict=True)), ensure_ascii=False).encode())
+        if not objects:
+            return rows_of([], lines.first_row)
+        buffer = b"\n".join(objects) + b"\n"
+        return as_json(Lines(memoryview(buffer), lines.first_row + len(lines) - len(objects), lines.quiet))
+
+    return parse
+
+
+def _csv_cells(row: int, line: bytes) -> list[str]:
+    try:
+        return next(csv.reader([line.decode("utf-8")], strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadLineError(row, f"not CSV: {error}") from error
+
+
+def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:
+    """Reads each input as one record, whole."""
+    for row, (name, stream) in enumerate(open_inputs(inputs)):
+        try:
+            value = stream.read()
+        except OSError as error:
+            raise access_error(error, name, "read") from error
+        rows = Rows(values=ByteStrings.of_list([value]), numbers=np.array([row], np.int64))
+        yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))

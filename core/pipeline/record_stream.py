@@ -1,0 +1,148 @@
+"""Leads records from a source to a sink, as chunks of columns of one partition each.
+
+A source gives chunks; each step (filters, schemas, values that are sewn together) takes them and gives others. A merge
+(time_merge.py) puts those of all partitions in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch, group_batches
+from core.records.columns import RecordColumns, decode_columns, decode_whole_batches
+from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.client.group_consumer import GroupConsumer
+    from core.client.record_source import FindMore, Offsets, RecordSource
+    from core.records.record_filter import RecordFilter
+
+
+class Chunk(NamedTuple):
+    """Holds records of a partition, perhaps none. Who has them has dealt with everything below `next_offset`."""
+
+    partition: TopicPartition
+    columns: RecordColumns
+    next_offset: int
+
+
+Chunks = Iterator[Chunk | None]
+"""None means that there is nothing more for now."""
+
+Step = Callable[[Chunk], Chunk]
+
+
+def read_bounded(
+    source: RecordSource, starts: Offsets, ends: Offsets, done: Callable[[TopicPartition], None] = lambda _: None
+) -> Iterator[Chunk]:
+    """Gives the records of [start, end) of every partition; `done` is called with each that was given to its end."""
+    for partition, batches in source.read(starts, ends):
+        if not batches:
+            done(partition)
+            continue
+        while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
+            batches.pop()  # nobody asked for it, and it may not decode
+        for columns in _decoded(batches, partial(source.leave_out, partition)):
+            inside = (columns.offsets >= starts[partition]) & (columns.offsets < ends[partition])
+            yield _chunk(partition, columns, inside)
+
+
+def read_following(source: RecordSource, starts: Offsets, find_more: FindMore) -> Chunks:
+    """Gives records for ever, from the starts on."""
+    for found in source.follow(starts, find_more):
+        if found is None:
+            yield None
+            continue
+        partition, batches = found
+        for columns in _decoded(batches, partial(source.leave_out, partition)):
+            yield _chunk(partition, columns, columns.offsets >= starts.get(partition, 0))
+
+
+def read_group(consumer: GroupConsumer) -> Chunks:
+    """Gives for ever what the group's coordinator assigns."""
+    for found in consumer.read():
+        if found is None:
+            yield None
+            continue
+        last = None
+        try:
+            for columns in _decoded(found.batches, partial(consumer.leave_out, found.partition)):
+                if last is not None:
+                    yield last
+                last = _chunk(found.partition, columns, columns.offsets >= found.start_offset)
+        except CorruptRecordError:
+            if last is not None:
+                yield last
+            raise
+        last = last or Chunk(found.partition, decode_columns([]), found.next_offset)
+        yield last._replace(next_offset=found.next_offset)
+
+
+def read_latest(
+    source: RecordSource,
+    starts: Offsets,
+    ends: Offsets,
+    *,
+    tell: Callable[[str], None],
+    done: Callable[[TopicPartition], None] = lambda _: None,
+) -> Iterator[Chunk]:
+    """Gives, of the records of [start, end) of each partition, the last of each key, in order of offsets; no
+    tombstones. `done` is that of `read_bounded`.
+    """
+    from core.compaction.latest_per_key import LatestPerKey
+
+    latest = LatestPerKey()
+    for partition, start in starts.items():
+        bounds = {partition: start}, {partition: ends[partition]}
+        for columns in latest.read(lambda: (chunk.columns for chunk in read_bounded(source, *bounds))):  # noqa: B023
+            yield _chunk(partition, columns)
+        done(partition)
+    if latest.without_key:
+        tell(f"{latest.without_key:,} records without a key are left out: compaction keeps none")
+
+
+def _decoded(
+    batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
+) -> Iterator[RecordColumns]:
+    """Decodes groups of them; `on_undecodable` is that of `decode_whole_batches`."""
+    for group in group_batches(batches):
+        yield from decode_whole_batches(group, on_undecodable)
+
+
+def _chunk(partition: TopicPartition, columns: RecordColumns, inside: npt.NDArray[np.bool_] | None = None) -> Chunk:
+    rows = columns if inside is None or inside.all() else columns.select(inside)
+    return Chunk(partition, rows, columns.batches[-1].next_offset)
+
+
+# --- steps
+
+
+def through(chunks: Chunks, steps: list[Step]) -> Chunks:
+    """Leads each chunk through all steps."""
+    for chunk in chunks:
+        if chunk is None:
+            yield None
+            continue
+        for step in steps:
+            chunk = step(chunk)
+        yield chunk
+
+
+def filtering(wanted: RecordFilter) -> Step:
+    """Makes a step that keeps what the filter wants."""
+    from core.records.record_filter import Rows
+
+    def keep(chunk: Chunk) -> Chunk:
+        if not len(chunk.columns):
+            return chunk
+        mask = wanted(Rows(chunk.partition, chunk.columns))
+        return chunk if mask.all() else chunk._replace(columns=chunk.columns.select(mask))
+
+    return keep

@@ -1,0 +1,170 @@
+"""Opens the log where it is: on a server on the network, on the server that owns the data directory, or in the
+directory itself, with the engine in this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import DamagedAnswerError, DirectoryLockedError
+from core.log.directory_lock import find_lock_holder
+from core.pipeline.frontend import SILENT, Frontend
+
+if TYPE_CHECKING:
+    from core.broker.node import Node
+    from core.client.kafka_client import KafkaClient
+    from core.log.directory_reader import DirectoryReader
+    from core.security.client_security import ClientSecurity
+    from core.security.client_settings import ClientSettings
+
+
+_LOOK_AGAIN_S = 0.1
+"""How long a locked directory is waited for before its holder is looked at again."""
+
+
+class FoundServer(NamedTuple):
+    addresses: list[tuple[str, int]]
+    security: ClientSecurity | None
+    """How it is reached; None for plaintext."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Knows where the log is, and opens it; immutable."""
+
+    directory: Path
+    """The data directory, used if no server is named."""
+    is_default: bool = False
+    """Whether nobody named that directory."""
+    find_named_server: Callable[[], str | None] = lambda: None
+    """Gives the servers that are named, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: somebody
+    may have to type a password.
+    """
+    find_settings: Callable[[], ClientSettings | None] = lambda: None
+    """Gives the settings of clients, None for the defaults. UsageError for settings that are wrong."""
+    options: str = ""
+    """The options that named the place, after a space: for a hint with a command that acts there."""
+    frontend: Frontend = SILENT
+    lock_timeout_s: float = 10.0
+    """How long a directory that is in use is waited for."""
+
+    def find_server(self) -> FoundServer | None:
+        """Finds the server to talk to: the one named, else the one that owns the directory, which is on this machine
+        and speaks plaintext; None for none.
+        """
+        named = self.find_named_server()
+        if named is not None:
+            settings = self.find_settings()
+            security = settings.security if settings is not None else None
+            return FoundServer(parse_bootstrap(named, security.protocol if security else "PLAINTEXT"), security)
+        holder = find_lock_holder(self.directory)
+        return FoundServer(parse_bootstrap(holder.address), None) if holder is not None and holder.address else None
+
+    @contextmanager
+    def open_client(
+        self,
+        *,
+        is_read_only: bool = False,
+        makes_directory: bool = False,
+        rests_on: Callable[[str], bool] | None = None,
+    ) -> Iterator[KafkaClient]:
+        """Opens a client of the server, or of a broker without sockets in this process, which owns the directory
+        meanwhile; or, for what only looks, leaves it as it is. If a server takes the directory first, it is that
+        server's client. AccessError if there is no directory, unless the command `makes_directory`: who mistypes a
+        path to delete a topic is not to find a new, empty one there.
+
+        `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of
+        damage to other logs then; damage to these is said, and ends the block with DamagedAnswerError when the answer
+        is given.
+        """
+        from core.client.kafka_client import KafkaClient
+
+        server = self.find_server()
+        with ExitStack() as stack:
+            if server is None:
+                if not makes_directory:
+                    from core.log.directory_reader import ensure_data_directory
+
+                    ensure_data_directory(self.directory)
+                try:
+                    client = stack.enter_context(self._open_embedded(is_read_only=is_read_only, rests_on=rests_on))
+                except DirectoryLockedError:
+                    server = self.find_server()
+                    if server is None:
+                        raise
+            if server is not None:
+                client = stack.enter_context(closing(KafkaClient(server.addresses, security=server.security)))
+            yield client
+
+    @contextmanager
+    def open_source(self) -> Iterator[KafkaClient | DirectoryReader]:
+        """Opens the log for reading: a client of a server, or the directory's files, without a lock."""
+        if self.find_server() is not None:
+            with self.open_client() as client:
+                yield client
+            return
+        from core.log.directory_reader import DirectoryReader
+
+        yield DirectoryReader(self.directory)
+
+    # --- the engine in this process
+
+    @contextmanager
+    def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
+        from core.pipeline.engine_talk import each_line_once, kept_talk
+
+        if rests_on is None:
+            with each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):
+                yield client
+            return
+        with (
+            kept_talk(self.frontend.say, rests_on) as talk,
+            self._open_engine(is_read_only=is_read_only) as (node, client),
+        ):
+            yield client
+            talk.note_damage(node)
+        if any(map(rests_on, talk.damaged)):
+            raise DamagedAnswerError("the answer rests on damaged logs")
+
+    @contextmanager
+    def _open_engine(self, *, is_read_only: bool) -> Iterator[tuple[Node, KafkaClient]]:
+        from core.client.kafka_client import KafkaClient
+        from core.pipeline.embedded_transport import EmbeddedTransport
+
+        node = self._open_node(is_read_only=is_read_only)
+        node.services.log_manager.delete(node.services.log_manager.find_deleted_directories())
+        node.services.transaction_log.load_all()
+        undivided = self.frontend.undivided
+        try:
+            client = KafkaClient(
+                [("embedded", 0)],
+                lambda host, port: EmbeddedTransport(node.dispatcher, undivided),  # noqa: ARG005
+                place=f"in {self.directory}",
+            )
+            yield node, client
+        finally:
+            with undivided(limit_s=float("inf")):
+                node.close()
+
+    def _open_node(self, *, is_read_only: bool) -> Node:
+        """Raises DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder
+        listens: `plog serve` was started a moment ago, and can be asked now.
+        """
+        from core.broker.broker_config import BrokerConfig
+        from core.broker.node import Node
+
+        deadline = time.monotonic() + self.lock_timeout_s
+        while True:
+            wait_s = min(self.lock_timeout_s, _LOOK_AGAIN_S)
+            try:
+                return Node(self.directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+            except DirectoryLockedError:
+                holder = find_lock_holder(self.directory)
+                if time.monotonic() >= deadline or (holder is not None and holder.address):
+                    raise

@@ -1,0 +1,127 @@
+"""Tells the lives of the records that some places name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.common.each_of import each_of
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.inspector.segment_dump import batch_row
+from core.inspector.trace import Trace, Tracer, is_settled_by, server_groups
+from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file
+from core.pipeline.session import Session
+from core.records.batches import Batch
+from core.records.envelope import encode_bytes, encode_headers_json
+
+if TYPE_CHECKING:
+    from core.inspector.server_copy import ServerCopy
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAccount:
+    """Holds what was found, and what went wrong."""
+
+    traces: list[Trace] = field(default_factory=list)
+    failures: list[AccessError] = field(default_factory=list)
+    damaged: list[CorruptRecordError] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Why a later record with the key may be lost, in words."""
+
+    def look_at(self, place: LogPlace, key: str | None) -> None:
+        tracer = Tracer(place.reader, time.time_ns() // 1_000_000, place.settings)
+
+        def look_at(partition: TopicPartition) -> Iterator[Trace]:
+            offset = place.offset if key is None else self._find_key(tracer, partition, key)
+            if offset is not None:
+                yield tracer.trace(partition, offset)
+
+        for partition in place.partitions:
+            try:
+                for one in each_of([partition], look_at, self.failures):
+                    if place.client is not None:
+                        one.groups = server_groups(place.client, partition, one.offset, one.doubts)
+                        one.file = None
+                        if one.gap is not None:
+                            one.gap = one.gap._replace(evidence=without_file(one.gap.evidence))
+                    self.traces.append(one)
+            except CorruptRecordError as error:
+                self.damaged.append(error)
+
+    def _find_key(self, tracer: Tracer, partition: TopicPartition, key: str) -> int | None:
+        def tell(text: str) -> None:
+            self.missing.append(f"{partition}: a later record with this key may be lost: {text}")
+
+        return tracer.find_key(partition, key.encode(), tell)
+
+
+def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
+    """Traces the record at each place's offset, or the newest with the key. UsageError for a text that is no place,
+    AccessError and KafkaError as `LogPlaces`.
+    """
+    found = TraceAccount()
+    with LogPlaces(session, _copy).opened() as find:
+        for place in each_of(texts, lambda text: [find(text)], found.failures):
+            found.look_at(place, key)
+    return found
+
+
+def _copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_bytes: OnBytes) -> None:
+    if offset is None or copy.is_compacted(partition.topic):
+        copy.add(partition, lambda start, _end: offset or start, on_bytes=on_bytes)
+    else:
+        copy.add(partition, lambda _start, _end: offset, is_enough=is_settled_by(offset), on_bytes=on_bytes)
+
+
+def trace_figures(trace: Trace) -> dict[str, Any]:
+    """Gives all that is known, as JSON has it."""
+    record, transaction, gap = trace.record, trace.transaction, trace.gap
+    return {
+        "topic": trace.partition.topic,
+        "partition": trace.partition.partition,
+        "offset": trace.offset,
+        "missing": None if gap is None else {"reason": gap.reason.value, "evidence": gap.evidence},
+        "record": None
+        if record is None
+        else {
+            "timestamp": record.timestamp,
+            "key": json.loads(encode_bytes(record.key)),
+            "value": json.loads(encode_bytes(record.value)),
+            "headers": json.loads(encode_headers_json(record.headers)),
+            "sequence": trace.sequence,
+        },
+        "batch": None if trace.batch is None else _batch_json(trace.batch, trace.file),
+        "transaction": None
+        if transaction is None
+        else {
+            "state": transaction.state,
+            "first_offset": transaction.first_offset,
+            "marker_offset": transaction.marker_offset,
+            "marker_timestamp": transaction.marker_timestamp,
+            "coordinator_epoch": transaction.coordinator_epoch,
+            "evidence": transaction.evidence,
+        },
+        "groups": [
+            {
+                "group": group.group,
+                "committed_offset": group.committed_offset,
+                "committed_timestamp": group.committed_timestamp,
+                "passed_offset": group.passed_offset,
+                "passed_timestamp": group.passed_timestamp,
+            }
+            for group in trace.groups
+        ],
+        "doubts": trace.doubts,
+        "fate": trace.fate,
+    }
+
+
+def _batch_json(batch: Batch, file: Path | None) -> dict[str, Any]:
+    """Gives the batch of a copy of a server's log without a file: nobody knows where it lies there."""
+    row = batch_row(batch)
+    return {"file": str(file), **row} if file is not None else {**row, "position": None}

@@ -1,0 +1,41 @@
+"""The pipeline without a command line, as a notebook uses it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import UsageError
+from core.pipeline.consume import consume
+from core.pipeline.consume_request import ConsumeRequest
+from core.pipeline.frontend import Frontend
+from core.pipeline.input_options import InputOptions
+from core.pipeline.produce import produce
+from core.pipeline.record_sink import Stdout
+from core.pipeline.row_writer import WriterOptions
+from core.pipeline.session import Session
+
+
+def test_a_stream_goes_in_and_comes_out_and_what_is_said_goes_to_the_caller(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
+    input_ = InputOptions(inputs=[io.BytesIO(b"k=one\nk=two\n")], key_separator="=")
+    written = produce(session, "t", input_, WriterOptions())
+    assert [(report.records, report.first_offset) for report in written.values()] == [(2, 0)]
+    assert said[-1] == "2 records written to t"
+
+    out = io.BytesIO()
+    assert consume(ConsumeRequest(topics=["t"], format="%k:%s\n"), session, lambda: Stdout(out))
+    assert out.getvalue() == b"k:one\nk:two\n"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_silent_session_raises_what_is_wrong(tmp_path: Path) -> None:
+    session = Session(directory=tmp_path / "data")
+    produce(session, "t", InputOptions(inputs=[io.BytesIO(b"a\n")]), WriterOptions())
+    with pytest.raises(UsageError, match="parquet"):
+        consume(ConsumeRequest(topics=["t"], format="parquet"), session, lambda: Stdout(io.BytesIO()))

@@ -1,0 +1,119 @@
+"""What `plog spark-replay` plans for what it is asked, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from cli.session import session_of
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.replay_request import ReplayRequest, commit_to_group, find_target, make_plan
+from tests.cli.conftest import ok
+from tests.support.server import Server
+
+NOTHING = ReplayRequest(
+    topics=("t",), to="parquet:out", source="x", from_="beginning", until="end", from_group="",
+    latest_per_key=False, partition_by="", columns="", key_format="binary", value_format="binary",
+    schema="", transform="", isolation="read_committed", allow_loss=False,
+)  # fmt: skip
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """t: two partitions of 1,000 records, one each millisecond from 2013 on."""
+    where = tmp_path / "data"
+    ok("topic", "create", "t", "--partitions", "2", "--set", "retention.ms=-1", "--data-dir", str(where))
+    lines = b"".join(
+        b'{"value": "%d", "partition": %d, "timestamp": %d}\n' % (n, n % 2, 1356998400000 + n) for n in range(2000)
+    )
+    ok("produce", "t", "--format", "envelope", "--data-dir", str(where), stdin=lines)
+    return where
+
+
+def ends(request: ReplayRequest, data_dir: Path) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for range_ in make_plan(request, session_of(None, data_dir), 1 << 30).ranges:
+        start, _ = found.get(str(range_.topic_partition), (range_.start_offset, 0))
+        found[str(range_.topic_partition)] = start, range_.end_offset
+    return found
+
+
+@pytest.mark.parametrize(
+    ("from_", "until", "expected"),
+    [
+        ("beginning", "end", (0, 1000)),
+        ("100", "300", (100, 300)),
+        ("-10", "end", (990, 1000)),
+        ("2013-01-01T00:00:01Z", "2013-01-01T00:00:01.500Z", (500, 750)),
+    ],
+)
+def test_where_from_and_where_to(data_dir: Path, from_: str, until: str, expected: tuple[int, int]) -> None:
+    assert ends(replace(NOTHING, from_=from_, until=until), data_dir) == {"t-0": expected, "t-1": expected}
+
+
+def test_from_where_a_group_has_read_up_to(data_dir: Path) -> None:
+    with pytest.raises(PlogError, match="group etl has committed nothing of these topics"):
+        ends(replace(NOTHING, from_group="etl"), data_dir)
+    commit_to_group("etl", session_of(None, data_dir), {TopicPartition("t", 0): 400})
+    found = ends(replace(NOTHING, from_group="etl", from_="900"), data_dir)
+    assert found == {"t-0": (400, 1000), "t-1": (900, 1000)}  # what the group has nothing of: as --from says
+
+
+def test_the_last_of_each_key_is_a_range_a_partition(data_dir: Path) -> None:
+    plan = make_plan(replace(NOTHING, latest_per_key=True), session_of(None, data_dir), 1)
+    assert [(r.start_offset, r.end_offset, r.latest_per_key) for r in plan.ranges] == [(0, 1000, True)] * 2
+
+
+def test_bad_timestamps_are_an_error_unless_a_plan_says_null(data_dir: Path) -> None:
+    """A request that does not name them is the same as those that were frozen before there was the option."""
+    plan = make_plan(NOTHING, session_of(None, data_dir), 1 << 30)
+    assert "bad_timestamps" not in plan.request
+    assert not any(range_.nulls_bad_timestamps for range_ in plan.ranges)
+    plan = make_plan(replace(NOTHING, bad_timestamps="null"), session_of(None, data_dir), 1 << 30)
+    assert plan.request["bad_timestamps"] == "null"
+    assert all(range_.nulls_bad_timestamps for range_ in plan.ranges)
+
+
+def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
+    plan = make_plan(NOTHING, session_of(None, data_dir), 1 << 30)
+    text = (data_dir / "t-0" / "partition.metadata").read_text()
+    assert plan.topic_ids == {"t": text.split("topic_id: ")[1].strip()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"to": "parquet"}, "expected parquet:DIR"),
+        ({"to": "orc:x"}, "expected parquet:DIR"),
+        ({"bad_timestamps": "now"}, "--bad-timestamps now: expected error or null"),
+        ({"bad_timestamps": "null", "to": "topic:x"}, "a topic's records have a timestamp"),
+        ({"to": "parquet:s3://bucket/x"}, "expected a folder that every node sees"),
+        ({"schema": "a INT"}, "--value-format json goes with --schema"),
+        ({"value_format": "json"}, "--value-format json goes with --schema"),
+        ({"value_format": "avro"}, "--value-format avro: expected binary, string, base64, json"),
+        ({"key_format": "json"}, "--key-format json: expected binary, string, base64"),
+        ({"latest_per_key": True, "from_group": "g"}, "--latest-per-key is of the whole topic"),
+        ({"to": "topic:u@h:1", "columns": "value"}, "a topic gets records as they are"),
+        ({"columns": "offset,nothing"}, "no column 'nothing'"),
+    ],
+)
+def test_what_does_not_fit_together(data_dir: Path, fields: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_plan(replace(NOTHING, **fields), session_of(None, data_dir), 1 << 30)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+def test_which_server_a_topic_is_on(data_dir: Path) -> None:
+    request = replace(NOTHING, to="topic:u@127.0.0.1:9")
+    assert find_target(request, session_of(None, data_dir)) == "127.0.0.1:9"
+    request = replace(NOTHING, to="topic:u")
+    assert find_target(request, session_of("127.0.0.1:8", data_dir)) == "127.0.0.1:8"
+    with pytest.raises(UsageError, match="which server"):
+        find_target(request, session_of(None, data_dir))
+    with Server(data_dir) as server:
+        assert find_target(request, session_of(None, data_dir)) == server.address
