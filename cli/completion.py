@@ -20,7 +20,7 @@ def complete_group(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_help(incomplete: str) -> list[str]:
-    from cli.commands.help import page_names
+    from cli.help_pages import page_names
 
     return [name for name in page_names() if name.startswith(incomplete)]
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 import typer  # noqa: E402
 
-from cli.commands.help import page, page_names, title  # noqa: E402
+from cli.help_pages import page, page_names, title  # noqa: E402
 from cli.main import COMMANDS, app  # noqa: E402
 from cli.other_names import names_by_meaning  # noqa: E402
 from cli.plog_command import argument_title, option_names  # noqa: E402

@@ -23,7 +23,7 @@ from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from core.pipeline.record_sink import Stdout
+    from core.pipeline.open_sink import Stdout
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -234,8 +234,9 @@ def consume(
 
 def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
     """Opens it for records in this format; `is_raw`: no byte is changed on a terminal, either."""
+    from core.pipeline.open_sink import Stdout
     from core.pipeline.pipes import widen
-    from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE, Stdout
+    from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE
 
     if format_ == ARROW:
         ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")

@@ -4,54 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Annotated
 
 import typer
 
 from cli.completion import complete_help
+from cli.help_pages import OTHER_NAMES, findings, page, page_names, title
 from cli.terminal import likes_colour
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-OTHER_NAMES = {
-    "checksum": "crc",
-    "crc-32c": "crc",
-    "hw": "high-watermark",
-    "in-sync-replicas": "isr",
-    "last-stable-offset": "lso",
-    "profile": "config-file",
-    "rebalance": "consumer-group",
-}
-"""Words that people look for -> the page that explains them."""
-
-_PAGES = files(__package__.removesuffix(".commands")) / "help"
-_FINDING = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
 _SHOWN_NAMES = 6
-
-
-def page_names() -> list[str]:
-    return sorted(page.name.removesuffix(".md") for page in _PAGES.iterdir() if page.name.endswith(".md"))
-
-
-def page(name: str) -> str:
-    """A page as Markdown, its title first."""
-    return (_PAGES / f"{name}.md").read_text(encoding="utf-8")
-
-
-def title(name: str) -> str:
-    return page(name).split("\n", 1)[0].removeprefix("# ")
-
-
-def findings() -> dict[str, str]:
-    """For each finding of `plog verify`, by its code, a short page of its own."""
-    return {
-        code: f"# {code}\n\n- severity: {severity}\n- what is wrong: {wrong}\n- how to repair it: {repair}\n\n"
-        "See also: `plog help findings`.\n"
-        for code, severity, wrong, repair in _FINDING.findall(page("findings"))
-    }
 
 
 def find_text(words: list[str]) -> str:

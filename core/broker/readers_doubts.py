@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from core.broker.replica_manager import ReplicaManager
 from core.common.errors import PlogError
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
 from core.log.judged_transactions import JudgedTransactions
-from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog

@@ -26,6 +26,7 @@ from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import (
@@ -42,7 +43,6 @@ from core.log.file_names import (
 )
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, parse_topic_configs, stored_topic_values
-from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader

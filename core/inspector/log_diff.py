@@ -24,7 +24,7 @@ from core.inspector.findings import (
 )
 from core.inspector.log_stats import StoredLog, find_log
 from core.log.hole import Hole, HoleReason
-from core.log.partition_reader import open_reading
+from core.log.open_reading import open_reading
 from core.records.batches import Batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

@@ -23,6 +23,7 @@ from core.inspector.findings import (
     whole_unreadable_findings,
     wrong_start_finding,
 )
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import (
     LOG_SUFFIX,
@@ -33,8 +34,8 @@ from core.log.file_names import (
 )
 from core.log.gap_ledger import GapLedger
 from core.log.hole import Hole, HoleReason
-from core.log.log_evidence import DirectoryEvidence, LogEvidence
-from core.log.partition_reader import open_reading
+from core.log.log_evidence import LogEvidence
+from core.log.open_reading import open_reading
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
 from core.records.batches import Batch

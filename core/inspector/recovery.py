@@ -31,6 +31,7 @@ from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.cut_off import is_proof_of_lost_end, is_set_aside_log
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -54,11 +55,10 @@ from core.log.file_names import (
     partition_directory_name,
 )
 from core.log.log_config import LogConfig
-from core.log.log_evidence import DirectoryEvidence
 from core.log.log_layout import Stretch, copy_bytes
 from core.log.log_loader import LogSettings, load_log
+from core.log.open_reading import open_reading
 from core.log.partition_metadata_file import write_partition_metadata
-from core.log.partition_reader import open_reading
 from core.log.recovery_journal import (
     JOURNAL,
     RECOVERED_SUFFIX,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from core.common.errors import AccessError, PlogError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.inspector.partition_check import Surroundings
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import CLUSTER_METADATA_TOPIC, META_PROPERTIES, find_unreadable_files
-from core.log.log_evidence import DirectoryEvidence
 
 if TYPE_CHECKING:
     from core.cluster.metadata_image import MetadataImage

@@ -10,6 +10,7 @@ from core.common.bad_sectors import unreadable_error
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLUSTER_METADATA_TOPIC,
@@ -18,7 +19,6 @@ from core.log.file_names import (
     holds_segments,
     locate_partition,
 )
-from core.log.log_evidence import DirectoryEvidence
 from core.log.partition_reader import PartitionReader
 
 _HINT = "name a data directory with --data-dir, or a server with --bootstrap-server"

@@ -24,9 +24,10 @@ from core.common.topic_partition import TopicPartition
 from core.log.cut_segment import find_cut_segment, keep_proof
 from core.log.damage import shows_compaction
 from core.log.damaged_ranges import DamagedRanges
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.hole import HoleReason, explain_hole
 from core.log.log_config import LogConfig
-from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_evidence import LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.producer_state_manager import ProducerStateManager

@@ -31,12 +31,12 @@ from core.log.file_names import (
     offset_file_name,
 )
 from core.log.file_records import FileRecords
+from core.log.flipped_bit import is_odd_end
 from core.log.hole import Hole, HoleReason, Tail, explain_hole, find_lost_start
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
-from core.log.partition_reader import open_reading
-from core.log.placement import is_odd_end
+from core.log.open_reading import open_reading
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_indexes import SPARSE_INDEXES
 from core.log.segment_walk import SegmentWalk

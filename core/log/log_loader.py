@@ -25,6 +25,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges, log_damage
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import find_unreadable_files
 from core.log.folder_listing import FolderListing
 from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
@@ -34,7 +35,7 @@ from core.log.leader_epoch_recovery import LeaderEpochRecovery
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_cutter import LogCutter
-from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_evidence import LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.lone_index import find_lone_indexes, find_traces, indexed_end

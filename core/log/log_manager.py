@@ -29,6 +29,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -46,7 +47,6 @@ from core.log.file_names import (
 from core.log.folder_listing import FolderListing
 from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
-from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog

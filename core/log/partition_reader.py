@@ -26,7 +26,7 @@ from core.common.bad_sectors import is_of_the_file, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
 from core.common.steps import finish
-from core.log.directory_lock import find_lock_holder
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import (
     CLEANED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -38,7 +38,8 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongLine
+from core.log.log_evidence import LogEvidence, WrongLine
+from core.log.open_reading import is_written_to
 from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
@@ -53,46 +54,6 @@ from core.records.record_batch import NO_TIMESTAMP
 if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
     from core.log.transaction_fates import TransactionFate
-
-
-@contextlib.contextmanager
-def open_reading(
-    files: Sequence[tuple[int, Path]],
-    evidence: LogEvidence,
-    given_up: Sequence[tuple[int, int]] = (),
-    *,
-    is_locked: bool = False,
-) -> Iterator[LogReading]:
-    """The log that these `.log` files with their base offsets are, in whatever folder they lie. With `is_locked` nobody
-    writes to it. Raises AccessError if one can't be opened.
-    """
-    with contextlib.ExitStack() as opened:
-        segments = []
-        for base_offset, path in files:
-            try:
-                segments.append(SegmentReader(path, base_offset, FileSystem()))
-            except OSError as error:
-                raise access_error(error, path, "read") from error
-            opened.callback(segments[-1].close)
-
-        def is_live() -> bool:
-            if is_locked or not segments:
-                return False
-            return _is_written_to(locate_partition(segments[-1].path.parent)[1], segments[-1:])
-
-        yield LogReading(segments, evidence, given_up, is_live=is_live)
-
-
-def _is_written_to(root: Path, last: Sequence[SegmentReader]) -> bool:
-    """Whether somebody writes to a log that ends with this segment, if it has one: the lock of its data directory is
-    held, or the file is not as large as it was when it was opened.
-    """
-    if find_lock_holder(root) is not None:
-        return True
-    try:
-        return any(segment.path.stat().st_size != segment.records.size_bytes for segment in last)
-    except OSError:
-        return True
 
 
 class PartitionReader:
@@ -169,7 +130,7 @@ class PartitionReader:
         if self._is_locked:
             return False
         try:
-            return _is_written_to(self.root, self.segments[-1:]) or self._list().keys() != self._names
+            return is_written_to(self.root, self.segments[-1:]) or self._list().keys() != self._names
         except OSError:
             return True
 

@@ -23,8 +23,7 @@ from enum import Enum, StrEnum
 from itertools import accumulate, pairwise
 
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
-
-_WORD = (1 << 64) - 1
+from core.log.flipped_bit import is_odd_end, one_bit_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +150,11 @@ def place(
     return _Placer(apart, base_offsets, known_end, find_batches, own_end).place()
 
 
-def one_bit_apart(a: int, b: int) -> bool:
-    """Whether two numbers of 64 bits differ in exactly one of them."""
-    return ((a ^ b) & _WORD).bit_count() == 1
-
-
 def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
     following = [*base_offsets[1:], 1 << 63]
     return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
         _may_stand(piece, base_offsets) and piece.end_offset <= following[piece.file] for piece in pieces
     )
-
-
-def is_odd_end(end_offset: int, known_end: int, *, is_after_hole: bool) -> bool:
-    """Whether the last batch lies after a hole, and beyond the end that is known: a flipped bit may have moved it."""
-    return is_after_hole and end_offset > known_end > 0
 
 
 def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:

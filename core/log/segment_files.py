@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.filesystem import File, FileSystem
@@ -27,9 +27,6 @@ from core.log.file_records import FileRecords
 from core.log.log_config import LogConfig
 from core.log.open_files import OpenFiles
 from core.log.segment_indexes import SPARSE_INDEXES, SegmentIndexes
-
-if TYPE_CHECKING:
-    from core.log.log_segment import LogSegment
 
 _MAKING = threading.Lock()
 
@@ -45,7 +42,7 @@ class ListedSegment(NamedTuple):
     size_bytes: int
     end_offset: int
     has_transaction_index: bool
-    check: Callable[[LogSegment, int], None]
+    check: Callable[[Any, int], None]  # the segment is a LogSegment, which is made of this
     lock: threading.RLock
 
 
@@ -391,5 +388,5 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _check_nothing(_segment: LogSegment, _end_offset: int) -> None:
+def _check_nothing(_segment: object, _end_offset: int) -> None:
     """Of a segment that was removed before it was checked."""

@@ -18,9 +18,9 @@ from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.log.damage import DamagedRange
 from core.log.file_records import FileRecords
+from core.log.flipped_bit import is_odd_end, one_bit_apart
 from core.log.hole import offsets_are
 from core.log.log_config import LONG_MAX
-from core.log.placement import is_odd_end, one_bit_apart
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch

@@ -14,8 +14,9 @@ from core.log.directory_reader import DirectoryReader
 from core.pipeline.consume_range import ensure_there, resolve
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.open_sink import Stdout, make_sink, open_file_sink
 from core.pipeline.record_printer import RecordPrinter
-from core.pipeline.record_sink import PARQUET, Sink, Stdout, make_sink, open_file_sink
+from core.pipeline.record_sink import PARQUET, Sink
 from core.pipeline.record_stream import (
     Chunks,
     Step,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.help import page, page_names
+from cli.help_pages import page, page_names
 from tests.support.server import PLOG, Server
 
 ROOT = Path(__file__).resolve().parents[2]

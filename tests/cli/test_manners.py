@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.commands.help import findings, page, page_names
+from cli.help_pages import findings, page, page_names
 from cli.main import COMMANDS
 from core.inspector.findings import Code
 from tests.cli.conftest import ok

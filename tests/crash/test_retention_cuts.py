@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from core.inspector.verify import verify
-from core.log.log_evidence import DirectoryEvidence
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.retention import delete_old_segments
 from tests.support.disk import Disk, RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, append, make_batch, open_log

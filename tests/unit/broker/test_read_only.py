@@ -133,7 +133,7 @@ def test_a_start_reads_the_checkpoints_as_often_with_many_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = mock.Mock(side_effect=read_offset_checkpoint)
-    monkeypatch.setattr("core.log.log_evidence.read_offset_checkpoint", read)
+    monkeypatch.setattr("core.log.directory_evidence.read_offset_checkpoint", read)
     counts = []
     for partitions in (2, 12):
         live = open_broker(tmp_path / str(partitions))

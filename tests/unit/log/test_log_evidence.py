@@ -10,8 +10,9 @@ import pytest
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.hole import explain_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_evidence import LogEvidence
 from tests.support.golden import directories
 from tests.support.logs import NOW, append, make_batch, open_log
 
