@@ -180,3 +180,7 @@ class ConnectionMemory:
             self._take_out(holder)
             self._admit(holder, size_bytes)
             holder.on_granted()
+
+    def _check_invariants(self) -> None:
+        """To be called while the line is not being served."""
+        assert not any(self._fits(*waiting) for waiting in self._next_in_lines()), "I1"

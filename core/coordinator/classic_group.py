@@ -41,6 +41,15 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
+ALLOWED_TRANSITIONS = {
+    GroupState.EMPTY: {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.DEAD},  # Stable: by `take_over`
+    GroupState.PREPARING_REBALANCE: {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD},
+    GroupState.COMPLETING_REBALANCE: {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD},
+    GroupState.STABLE: {GroupState.PREPARING_REBALANCE, GroupState.DEAD},
+    GroupState.DEAD: set[GroupState](),
+}
+
+
 @dataclass(slots=True)
 class Member:
     """A member as it said of itself; `protocols` (name, metadata) in the order of its preference."""
@@ -87,7 +96,7 @@ class ClassicGroup:
 
     I1 every static member's id is the one that its instance id is mapped to
     I2 the leader is a member, and there is one where there are members
-    I3 in `_pending_syncs` are the members that have not asked for their assignment of this generation yet
+    I3 in `_pending_syncs` are members that have not asked for their assignment of this generation yet
     """
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
@@ -188,6 +197,7 @@ class ClassicGroup:
         return group_metadata_record(self.group_id, value)
 
     def _enter(self, state: GroupState) -> None:
+        assert state in ALLOWED_TRANSITIONS[self.state], f"{self.group_id}: from {self.state} to {state}"
         self.state = state
         self.state_timestamp_ms = self._environment.now_ms()
 
@@ -490,16 +500,16 @@ class ClassicGroup:
         """The leader's word: written, then told."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        self._enter(GroupState.STABLE)
+        self.state_timestamp_ms = self._environment.now_ms()
         try:
             self._environment.write(self.group_id, [self.record()])
         except KafkaError as error:
-            self._enter(GroupState.COMPLETING_REBALANCE)
             for member in self.members.values():
                 member.assignment = b""
             self._answer_syncs(error.code)
             self.rebalance()
             return
+        self._enter(GroupState.STABLE)
         for member in self.members.values():
             if member.awaiting_sync is not None:
                 self._expect_heartbeat(member)
@@ -661,7 +671,7 @@ class ClassicGroup:
 
     def close(self) -> None:
         """The group is deleted."""
-        self.state = GroupState.DEAD
+        self._enter(GroupState.DEAD)
         self._cancel_rebalance_timer()
         self._forget_pending_syncs()
         for timer in self._pending_joins.values():
@@ -673,6 +683,12 @@ class ClassicGroup:
         if self._rebalance_timer is not None:
             self._rebalance_timer.cancel()
             self._rebalance_timer = None
+
+    def _check_invariants(self) -> None:
+        static = {m.group_instance_id: m.member_id for m in self.members.values() if m.group_instance_id is not None}
+        assert self._static_members == static, "I1"
+        assert self.leader_id in self.members if self.members else self.leader_id is None, "I2"
+        assert all(self.members[member_id].awaiting_sync is None for member_id in self._pending_syncs), "I3"
 
 
 def _subscribed_topics(metadata: bytes) -> list[str] | None:

@@ -71,6 +71,7 @@ class ConsumerGroup:
     """Owned by one task. Every change is made of records: they are written, then taken up by `replay`.
 
     I1 no partition is held (assigned, or being revoked) by two members
+    I2 every static member's id is the one that its instance id is mapped to
     """
 
     protocol_type = CONSUMER_PROTOCOL_TYPE
@@ -557,6 +558,12 @@ class ConsumerGroup:
             revoking=partitions_of(value.partitions_pending_revocation),
             since=assigned_since(value),
         )
+
+    def _check_invariants(self) -> None:
+        held = [partition for member in self.members.values() for partition in member.held]
+        assert len(held) == len(set(held)), "I1"
+        ids = {m.subscription.instance_id: m.member_id for m in self.members.values() if m.subscription.instance_id}
+        assert self._static == ids, "I2"
 
 
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:

@@ -585,6 +585,11 @@ class GroupCoordinator:
         except KafkaError as error:
             _log.warning("offsets of group %s stay: %s", group_id, error)
 
+    def _check_invariants(self) -> None:
+        assert self._offsets.keys() <= self.groups.keys(), "I1"
+        for part in (*self.groups.values(), *self._offsets.values()):
+            part._check_invariants()  # noqa: SLF001 - a whole is sound if its parts are
+
 
 def _no_consumer_group(group_id: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -60,6 +60,9 @@ class GroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
         for number in self._topics.get(topic, ()):
             yield TopicPartition(topic, number)
 
+    def _check_invariants(self) -> None:
+        assert all(self._topics.values()), "I1"
+
 
 @lru_cache(maxsize=10_000)
 def _shared(number: int) -> int:

@@ -47,7 +47,7 @@ class TransactionCoordinator:
 
     I1 what is known of an id is what its last record says
     I2 one in a Prepare state is being finished
-    I3 `_open_since_ms` has those that are Ongoing
+    I3 `_open_since_ms` has those that are Ongoing, and no other
     """
 
     def __init__(self, environment: TransactionEnvironment) -> None:
@@ -336,6 +336,11 @@ class TransactionCoordinator:
             if wanted.longer_than_ms >= 0 and now_ms - metadata.start_ms <= wanted.longer_than_ms:
                 continue
             yield metadata
+
+    def _check_invariants(self) -> None:
+        """I1 and I2 are seen in the log and in the environment."""
+        ongoing = {name for name, m in self._transactions.items() if m.state is TransactionState.ONGOING}
+        assert self._open_since_ms.keys() == ongoing, "I3"
 
 
 def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> None:

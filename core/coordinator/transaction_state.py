@@ -10,8 +10,10 @@ transaction that holds nothing may be aborted. Source: org.apache.kafka.coordina
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 from core.common.topic_partition import TopicPartition
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdAndEpoch
@@ -45,7 +47,27 @@ class TransactionState(IntEnum):
 
     @property
     def is_expiration_allowed(self) -> bool:
-        return self in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        return TransactionState.DEAD in ALLOWED_TRANSITIONS[self]
+
+
+_BETWEEN_TRANSACTIONS = frozenset(
+    {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+)
+ALLOWED_TRANSITIONS: Mapping[TransactionState, Collection[TransactionState]] = {
+    TransactionState.EMPTY: _BETWEEN_TRANSACTIONS,
+    TransactionState.ONGOING: {
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+    },
+    TransactionState.PREPARE_COMMIT: {TransactionState.COMPLETE_COMMIT},
+    TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT},
+    TransactionState.COMPLETE_COMMIT: _BETWEEN_TRANSACTIONS,
+    TransactionState.COMPLETE_ABORT: _BETWEEN_TRANSACTIONS,
+    TransactionState.DEAD: set(),
+    # Nobody writes this state to the log; one that is read there ends as any other that is not decided.
+    TransactionState.PREPARE_EPOCH_FENCE: _BETWEEN_TRANSACTIONS - {TransactionState.DEAD},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +102,35 @@ class TransactionMetadata:
     def is_epoch_exhausted(self) -> bool:
         return is_epoch_exhausted(self.producer_epoch)
 
+    def _enter(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+        """What it is in that state, with these other changes."""
+        assert state in ALLOWED_TRANSITIONS[self.state], (
+            f"{self.transactional_id}: from {self.state.text} to {state.text}"
+        )
+        return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
+
     # --- the producer begins
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """Its producer in that epoch, with nothing written yet."""
-        return replace(
-            self._emptied(timeout_ms, now_ms),
-            producer_epoch=epoch,
-            last_producer_epoch=last_epoch,
-        )
+        return self._emptied(timeout_ms, now_ms, producer_epoch=epoch, last_producer_epoch=last_epoch)
 
     def with_producer_id(self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """Under another id, for the epochs of this one are used up."""
-        return replace(
-            self._emptied(timeout_ms, now_ms),
-            producer_id=producer_id,
-            producer_epoch=0,
-            last_producer_epoch=last_epoch,
+        return self._emptied(
+            timeout_ms, now_ms, producer_id=producer_id, producer_epoch=0, last_producer_epoch=last_epoch
         )
 
-    def _emptied(self, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        return replace(
-            self,
-            previous_producer_id=self.producer_id,
+    def _emptied(self, timeout_ms: int, now_ms: int, **changes: int) -> TransactionMetadata:
+        return self._enter(
+            TransactionState.EMPTY,
+            now_ms,
             next_producer_id=NO_PRODUCER_ID,
             timeout_ms=timeout_ms,
-            state=TransactionState.EMPTY,
             partitions=frozenset(),
-            last_update_ms=now_ms,
             start_ms=NO_TIMESTAMP,
             client_transaction_version=0,
+            **changes,
         )
 
     # --- the transaction
@@ -118,14 +139,11 @@ class TransactionMetadata:
         self, partitions: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
     ) -> TransactionMetadata:
         """Those too; it begins with the first."""
-        is_open = self.state is TransactionState.ONGOING
-        return replace(
-            self,
-            previous_producer_id=self.producer_id,
-            state=TransactionState.ONGOING,
+        return self._enter(
+            TransactionState.ONGOING,
+            now_ms,
             partitions=self.partitions | partitions,
-            last_update_ms=now_ms,
-            start_ms=self.start_ms if is_open else now_ms,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
             client_transaction_version=client_transaction_version,
         )
 
@@ -134,14 +152,12 @@ class TransactionMetadata:
     ) -> TransactionMetadata:
         """Its end is decided by its producer."""
         raises_epoch = transaction_version >= 2
-        return replace(
-            self,
-            previous_producer_id=self.producer_id,
+        return self._enter(
+            TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
+            now_ms,
             next_producer_id=next_producer_id,
             producer_epoch=self.producer_epoch + 1 if raises_epoch else self.producer_epoch,
             last_producer_epoch=self.producer_epoch if raises_epoch else self.last_producer_epoch,
-            state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
-            last_update_ms=now_ms,
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
             client_transaction_version=transaction_version,
         )
@@ -151,28 +167,24 @@ class TransactionMetadata:
         the next one.
         """
         raises_epoch = transaction_version >= 2
-        return replace(
-            self,
-            previous_producer_id=self.producer_id,
+        return self._enter(
+            TransactionState.PREPARE_ABORT,
+            now_ms,
             producer_epoch=min(self.producer_epoch + 1, _MAX_EPOCH),
             last_producer_epoch=self.producer_epoch if raises_epoch else NO_PRODUCER_EPOCH,
-            state=TransactionState.PREPARE_ABORT,
-            last_update_ms=now_ms,
             client_transaction_version=transaction_version if raises_epoch else 0,
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All its markers are written."""
         is_over = self.next_producer_id != NO_PRODUCER_ID
-        return replace(
-            self,
-            previous_producer_id=self.producer_id,
+        return self._enter(
+            TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
+            now_ms,
             producer_id=self.next_producer_id if is_over else self.producer_id,
             producer_epoch=0 if is_over else self.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
-            state=TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
             partitions=frozenset(),
-            last_update_ms=now_ms,
         )
 
 

@@ -155,7 +155,9 @@ class Client:
             protocol_type,
             [JoinGroupRequestProtocol(name, metadata) for name, metadata in said.items()],
         )
-        return Joined(self.coordinator.join(request, CLIENT, version))
+        joined = Joined(self.coordinator.join(request, CLIENT, version))
+        self.coordinator._check_invariants()
+        return joined
 
     def sync(
         self,
@@ -175,7 +177,9 @@ class Client:
             protocol_name,
             [SyncGroupRequestAssignment(member_id, data) for member_id, data in (assignments or {}).items()],
         )
-        return Synced(self.coordinator.sync(request))
+        synced = Synced(self.coordinator.sync(request))
+        self.coordinator._check_invariants()
+        return synced
 
     def heartbeat(self, joined: JoinGroupResponse, *, instance_id: str | None = None) -> ErrorCode:
         request = HeartbeatRequest("g", joined.generation_id, joined.member_id, instance_id)
@@ -183,4 +187,5 @@ class Client:
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
         (response,) = self.coordinator.leave("g", [MemberIdentity(member_id, instance_id)])
+        self.coordinator._check_invariants()
         return response.error_code

@@ -39,11 +39,13 @@ class Holder:
         self.held = size_bytes
         self.moved_bytes += size_bytes
         self.memory.hold(self, size_bytes)
+        self.memory._check_invariants()
         return self
 
     def want(self, size_bytes: int) -> Holder:
         self.wanted = size_bytes
         self.memory.ask(self, size_bytes)
+        self.memory._check_invariants()
         return self
 
     def on_granted(self) -> None:

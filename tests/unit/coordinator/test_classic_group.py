@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.common.error_code import ErrorCode
-from core.coordinator.classic_group import ClassicGroup, GroupState
+from core.coordinator.classic_group import ALLOWED_TRANSITIONS, ClassicGroup, GroupState
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_records import read_record
 from core.protocol.schema.group_records import GroupMetadataValue
@@ -47,6 +47,31 @@ def last_written(world: GroupWorld) -> GroupMetadataValue:
     assert read is not None
     assert isinstance(read[1], GroupMetadataValue)
     return read[1]
+
+
+PREVIOUS_STATES = {
+    "EMPTY": "PREPARING_REBALANCE",
+    "PREPARING_REBALANCE": "STABLE COMPLETING_REBALANCE EMPTY",
+    "COMPLETING_REBALANCE": "PREPARING_REBALANCE",
+    "STABLE": "COMPLETING_REBALANCE",
+    "DEAD": "STABLE PREPARING_REBALANCE COMPLETING_REBALANCE EMPTY",
+}
+"""As Kafka's ClassicGroupState has them."""
+
+
+def test_the_transitions_are_kafkas() -> None:
+    ours = {(before.name, after.name) for before, states in ALLOWED_TRANSITIONS.items() for after in states}
+    kafkas = {(before, after) for after, states in PREVIOUS_STATES.items() for before in states.split()}
+    assert ours == kafkas | {("EMPTY", "STABLE")}, "a group that was one of the consumer protocol begins so"
+
+
+def test_a_transition_that_is_not_in_the_table_is_a_bug(world: GroupWorld) -> None:
+    for before in GroupState:
+        for after in set(GroupState) - ALLOWED_TRANSITIONS[before]:
+            group = ClassicGroup("g", world)
+            group.state = before
+            with pytest.raises(AssertionError):
+                group._enter(after)
 
 
 # --- the first generation

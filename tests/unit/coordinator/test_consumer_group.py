@@ -79,8 +79,7 @@ class Member:
 def group_of(coordinator: GroupCoordinator) -> ConsumerGroup:
     group = coordinator.groups["g"]
     assert isinstance(group, ConsumerGroup)
-    held = [p for member in group.members.values() for p in member.held]
-    assert len(held) == len(set(held)), "I1: nothing is held by two"
+    coordinator._check_invariants()
     return group
 
 

@@ -36,6 +36,7 @@ def test_it_holds_what_a_dict_would(changes: list[tuple[TopicPartition, Committe
             assert packed.pop(partition, None) == model.pop(partition, None)
         else:
             model[partition] = packed[partition] = committed
+        packed._check_invariants()
         assert dict(packed) == model
         assert len(packed) == len(model)
         assert bool(packed) == bool(model)

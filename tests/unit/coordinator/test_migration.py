@@ -222,6 +222,8 @@ def settle(*members: AnyMember, pause_ms: int = 1) -> None:
 
 
 def ensure_apart(members: tuple[AnyMember, ...]) -> None:
+    for member in members:
+        member.client.coordinator._check_invariants()
     held = [n for member in members for n in member.owned]
     assert len(set(held)) == len(held), {member.name: member.owned for member in members}
 

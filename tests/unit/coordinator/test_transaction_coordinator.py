@@ -15,7 +15,7 @@ from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import Outcome, TransactionCoordinator, TransactionFilter
 from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_records import read_transaction, transaction_key, transaction_value
-from core.coordinator.transaction_state import TransactionMetadata, TransactionState
+from core.coordinator.transaction_state import ALLOWED_TRANSITIONS, TransactionMetadata, TransactionState
 from core.records.record_batch import ProducerIdAndEpoch
 from tests.support.broker import Timers
 from tests.support.logs import NOW
@@ -124,6 +124,50 @@ def refused(call: Callable[[], object]) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         call()
     return caught.value.code
+
+
+PREVIOUS_STATES = {
+    "EMPTY": "EMPTY COMPLETE_COMMIT COMPLETE_ABORT",
+    "ONGOING": "ONGOING EMPTY COMPLETE_COMMIT COMPLETE_ABORT",
+    "PREPARE_COMMIT": "ONGOING",
+    "PREPARE_ABORT": "ONGOING PREPARE_EPOCH_FENCE EMPTY COMPLETE_COMMIT COMPLETE_ABORT",
+    "COMPLETE_COMMIT": "PREPARE_COMMIT",
+    "COMPLETE_ABORT": "PREPARE_ABORT",
+    "DEAD": "EMPTY COMPLETE_ABORT COMPLETE_COMMIT",
+}
+"""As Kafka's TransactionState has them. It also has Ongoing before PrepareEpochFence, which plog never enters."""
+
+
+def test_the_transitions_are_kafkas() -> None:
+    ours = {(before.name, after.name) for before, states in ALLOWED_TRANSITIONS.items() for after in states}
+    kafkas = {(before, after) for after, states in PREVIOUS_STATES.items() for before in states.split()}
+    of_what_is_in_the_log = {("PREPARE_EPOCH_FENCE", "EMPTY"), ("PREPARE_EPOCH_FENCE", "ONGOING")}
+    assert ours == kafkas | of_what_is_in_the_log
+
+
+@pytest.mark.parametrize("state", TransactionState)
+def test_no_other_transition_is_made(state: TransactionState) -> None:
+    known = TransactionMetadata("x", 7, 1000, state=state)
+    steps = {
+        TransactionState.EMPTY: lambda: known.with_epoch(1, 0, 1000, NOW),
+        TransactionState.ONGOING: lambda: known.with_partitions(frozenset([T0]), NOW, 2),
+        TransactionState.PREPARE_COMMIT: lambda: known.prepared(is_commit=True, transaction_version=2, now_ms=NOW),
+        TransactionState.PREPARE_ABORT: lambda: known.fenced(2, NOW),
+    }
+    for after, step in steps.items():
+        if after in ALLOWED_TRANSITIONS[state]:
+            assert step().state is after
+        else:
+            with pytest.raises(AssertionError):
+                step()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_state_that_nobody_writes_ends_all_the_same(world: World, version: int) -> None:
+    world.transaction_version = version
+    world.load(TransactionMetadata("x", 7, 1000, producer_epoch=3, state=TransactionState.PREPARE_EPOCH_FENCE))
+    assert world.begin("x", T0) == (7, 4)
+    assert world.state().state is TransactionState.ONGOING
 
 
 # --- producers
@@ -469,4 +513,5 @@ def test_what_is_written_is_what_is_known_whatever_happens(seed: int) -> None:
             assert read is not None
             assert read[1] == replace(known, last_producer_epoch=-1)
             assert not known.state.is_prepared
+        world.coordinator._check_invariants()
     assert {is_commit for _, _, is_commit in world.marked} == {True, False}
