@@ -30,7 +30,7 @@ from core.records.record_batch_builder import batch_of
 
 GROUPS_TOPIC = "__consumer_offsets"
 
-_SAID_OTHERWISE = {
+_CODES_FOR_CLIENTS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
@@ -139,17 +139,17 @@ class GroupLog:
         if self._services.node.is_read_only:
             return
         now_ms = self.now_ms()
-        whose: dict[str, object] = {}
+        fields: dict[str, object] = {}
         if producer is not None:
-            whose = {"is_transactional": True, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+            fields = {"is_transactional": True, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
         try:
             self.ensure_topic()
-            batch = batch_of([Record(n, now_ms, key, value) for n, (key, value) in enumerate(records)], **whose)
+            batch = batch_of([Record(n, now_ms, key, value) for n, (key, value) in enumerate(records)], **fields)
             self._kept.append(self.partition(group_id), batch)
         except (OSError, KafkaError) as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             _log.error("group %s could not be written: %s", group_id, error)
-            raise KafkaError(_SAID_OTHERWISE.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
+            raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
     def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
         """A marker was appended to that partition: what the transaction committed there counts now, or never."""

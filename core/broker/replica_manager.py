@@ -187,10 +187,10 @@ class ReplicaManager:
             reason = access_error(error, partition.log.directory, "write to")
             if not partition.log.is_settled:
                 self.take_offline(partition, reason)
-                raise _said(reason, PERHAPS_KEPT) from error
-            raise _said(reason) from error
+                raise _logged_error(reason, PERHAPS_KEPT) from error
+            raise _logged_error(reason) from error
         except CorruptRecordError as error:
-            raise _said(error) from error
+            raise _logged_error(error) from error
 
     def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
         """What `read` finds in the partition's log.
@@ -221,12 +221,12 @@ class ReplicaManager:
 
     def _reading_error(self, log: PartitionLog, error: CorruptRecordError | OSError) -> KafkaError:
         if isinstance(error, OSError):
-            return _said(access_error(error, log.directory, "read"))
+            return _logged_error(access_error(error, log.directory, "read"))
         if any(gap.position == error.position for gap in log.gaps):
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if self.on_damage is not None:
             self.on_damage(log, error)
-        return _said(error, ErrorCode.CORRUPT_MESSAGE)
+        return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
 
     # --- flushing
 
@@ -327,7 +327,7 @@ class ReplicaManager:
                     watcher.on_change(partition)
 
 
-def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
+def _logged_error(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
     """The error that a client gets; the operator reads the reason in the log."""
     _log.error("%s", reason)
     return KafkaError(code, str(reason))

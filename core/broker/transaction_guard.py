@@ -23,10 +23,10 @@ COORDINATOR_IS_AWAY = frozenset(
 )
 
 
-class Knows(Enum):
+class ClientCapability(Enum):
     """What a client understands."""
 
-    NOTHING_OF_IT = 0
+    BASIC = 0
     ABORTABLE_ERRORS = 1
     """TRANSACTION_ABORTABLE."""
 
@@ -34,11 +34,11 @@ class Knows(Enum):
     """That partitions are added by the broker."""
 
     @classmethod
-    def of(cls, version: int, first_with_abortable_errors: int, first_with_implicit_adding: int) -> Knows:
+    def of(cls, version: int, first_with_abortable_errors: int, first_with_implicit_adding: int) -> ClientCapability:
         """By the version of a request."""
         if version >= first_with_implicit_adding:
             return cls.IMPLICIT_ADDING
-        return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.NOTHING_OF_IT
+        return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.BASIC
 
 
 def code_for_client(code: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
@@ -51,7 +51,7 @@ def refusals(
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Iterable[Partition],
-    client: Knows,
+    client: ClientCapability,
 ) -> dict[TopicPartition, KafkaError]:
     """Those of the partitions to which the transaction may not write, and why; the others belong to it now."""
     names = [
@@ -62,11 +62,11 @@ def refusals(
     ]
     if not names:
         return {}
-    if client is Knows.IMPLICIT_ADDING:
+    if client is ClientCapability.IMPLICIT_ADDING:
         try:
             services.transactions.add_partitions(transactional_id, producer, frozenset(names), RAISES_EPOCH)
         except KafkaError as error:
-            return dict.fromkeys(names, _said(error, client))
+            return dict.fromkeys(names, _error_for_client(error, client))
         return {}
     if not services.config.transaction_partition_verification_enable:
         return {}
@@ -75,14 +75,14 @@ def refusals(
         try:
             services.transactions.ensure_in_transaction(transactional_id, producer, name)
         except KafkaError as error:
-            refused[name] = _said(error, client)
+            refused[name] = _error_for_client(error, client)
     return refused
 
 
-def _said(error: KafkaError, client: Knows) -> KafkaError:
+def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
     """As the client understands it."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-    if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is Knows.NOTHING_OF_IT:
+    if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientCapability.BASIC:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
     return error

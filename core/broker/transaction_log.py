@@ -35,7 +35,7 @@ from core.records.record_batch_builder import batch_of
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 
-_SAID_OTHERWISE = {
+_CODES_FOR_CLIENTS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -154,7 +154,7 @@ class TransactionLog:
         except (OSError, KafkaError) as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             _log.error("transactional id %s could not be written: %s", transactional_id, error)
-            raise KafkaError(_SAID_OTHERWISE.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
+            raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         """As of `TransactionEnvironment.call_when_committed`."""

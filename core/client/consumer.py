@@ -122,7 +122,7 @@ class Consumer:
         self._looked_back: set[TopicPartition] = set()
         """Whose last answer did so, and brought nothing new: asked for just their position next."""
         self._known_damage: dict[TopicPartition, _Ranges] = {}
-        self._said: dict[TopicPartition, _SaidByBroker] = {}
+        self._broker_words: dict[TopicPartition, _SaidByBroker] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
         """What was met after what was given last, by the offset that the broker is asked for again."""
         self._after_end: dict[TopicPartition, int] = {}
@@ -373,14 +373,14 @@ class Consumer:
 
     def _said_of(self, partition: TopicPartition) -> _SaidByBroker:
         """Asked once."""
-        if partition not in self._said:
+        if partition not in self._broker_words:
             found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
-            self._said[partition] = _SaidByBroker(
+            self._broker_words[partition] = _SaidByBroker(
                 damaged=found[DAMAGED_OFFSETS],
                 unexplained=found[UNEXPLAINED_OFFSETS],
                 undecided=sorted(found[UNDECIDED_OFFSETS]),
             )
-        return self._said[partition]
+        return self._broker_words[partition]
 
     def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
         """Takes note of offsets [start, end) that did not come: compaction may have taken them, but the broker may also
@@ -459,7 +459,7 @@ class Consumer:
         """
         for partition in list(self._damaged):
             self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
-        for partition, said in self._said.items():
+        for partition, said in self._broker_words.items():
             if said.met.count:
                 self._patience.tell_left_out(f"{partition}: {said.met.text()}")
                 said.met = UnexplainedHoles()

@@ -126,7 +126,7 @@ class _Cleaning:
     def _put_segment(self, number: int, transactions: CleanedTransactions) -> bool:
         """False where the map is full."""
         segment = self._open(number)
-        with _telling(segment):
+        with _naming_segment(segment):
             found = segment.translate_offset(self._log.first_dirty_offset)
             for group in self._groups(segment, found[0]) if found else ():
                 if not self._put(group, transactions):
@@ -204,7 +204,7 @@ class _Cleaning:
         is_changed = False
         is_legacy_kept = self._keeps_legacy_tombstones(number)
         segment = self._open(number)
-        with _telling(segment):
+        with _naming_segment(segment):
             for group in self._groups(segment, 0):
                 written = out.size_bytes
                 is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
@@ -557,7 +557,7 @@ def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:
 
 
 @contextlib.contextmanager
-def _telling(segment: LogSegment) -> Iterator[None]:
+def _naming_segment(segment: LogSegment) -> Iterator[None]:
     """Says of damage which file it is in."""
     try:
         yield

@@ -108,7 +108,7 @@ class Recovery:
         """
         cleared = []
         for directory in unfinished_folders(path, self._root):
-            with _telling(directory):
+            with _naming_directory(directory):
                 if clear_unfinished(directory, self._filesystem):
                     cleared.append(directory)
         return cleared
@@ -119,7 +119,7 @@ class Recovery:
         """
         end_offsets = unfitting_ends(path, self._root) if self._is_directory else {}
         if end_offsets:
-            with _telling(self._root):
+            with _naming_directory(self._root):
                 self._apply_to_root([], end_offsets)
         return bool(end_offsets)
 
@@ -136,7 +136,7 @@ class Recovery:
                 root_steps = plan.steps
             elif plan.is_needed:
                 try:
-                    with _telling(plan.directory):
+                    with _naming_directory(plan.directory):
                         end_offset = self._apply_to_partition(plan)
                 except PlogError as error:
                     failures.append(error)
@@ -144,7 +144,7 @@ class Recovery:
                 partition, _ = locate_partition(plan.directory)
                 if partition is not None and not any(step.action is Action.MISSING for step in plan.steps):
                     end_offsets[partition] = end_offset
-        with _telling(self._root):
+        with _naming_directory(self._root):
             self._apply_to_root(root_steps, end_offsets)
         if failures:
             more = len(failures) - 1
@@ -162,7 +162,7 @@ class Recovery:
             ensure_can_undo(directory)
         count = 0
         for directory in wanted:
-            with _telling(directory):
+            with _naming_directory(directory):
                 count += undo(directory, self._filesystem)
         return count
 
@@ -458,7 +458,7 @@ def _is_unfinished(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _telling(directory: Path) -> Iterator[None]:
+def _naming_directory(directory: Path) -> Iterator[None]:
     """Says of what the disk refuses which folder it was for."""
     try:
         yield

@@ -31,9 +31,9 @@ def offsets_text(batch: Batch) -> str:
     return f"offsets up to {batch.last_offset}"
 
 
-def undecodable(whose: object, batch: Batch, error: CorruptRecordError, path: Path | None) -> CorruptRecordError:
+def undecodable(owner: object, batch: Batch, error: CorruptRecordError, path: Path | None) -> CorruptRecordError:
     """The error of a batch whose checksum is right and whose records do not decode: of which partition, file and
     offsets it is.
     """
-    cause = f"{whose}: the records of {offsets_text(batch)} do not decode: {error.cause}"
+    cause = f"{owner}: the records of {offsets_text(batch)} do not decode: {error.cause}"
     return CorruptRecordError(cause, position=batch.position if path else -1, path=str(path or ""))

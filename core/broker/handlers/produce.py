@@ -14,7 +14,7 @@ from core.broker.produce_memory import RememberedRequest
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
+from core.broker.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, refusals
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
@@ -258,7 +258,7 @@ def _refused_transactions(
                 partition = _find(services, name, data.index, request.acks, context)
                 batch = read_one_batch(data.records, version)
                 if batch.is_transactional:
-                    if client is Knows.IMPLICIT_ADDING:
+                    if client is ClientCapability.IMPLICIT_ADDING:
                         partition.log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
                     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
                     written.setdefault(producer, []).append(partition)
@@ -270,7 +270,7 @@ def _refused_transactions(
         return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
     for producer, partitions in written.items():
         found = refusals(services, request.transactional_id or "", producer, partitions, client)
-        refused |= {partition: _said(error, client) for partition, error in found.items()}
+        refused |= {partition: _error_for_client(error, client) for partition, error in found.items()}
     return refused
 
 
@@ -281,17 +281,17 @@ def _ensure_still_in_transaction(
     client = _client(context.api_version)
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():
-        raise _said(error, client)
+        raise _error_for_client(error, client)
 
 
-def _client(version: int) -> Knows:
-    return Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
+def _client(version: int) -> ClientCapability:
+    return ClientCapability.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
 
 
-def _said(error: KafkaError, client: Knows) -> KafkaError:
+def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
     """What may go away by itself in a way in which the client tries again, as Kafka does."""
     if error.code in COORDINATOR_IS_AWAY or (
-        error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not Knows.IMPLICIT_ADDING
+        error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientCapability.IMPLICIT_ADDING
     ):
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS, f"it can't be told yet whether the partition is in it: {error.message}"

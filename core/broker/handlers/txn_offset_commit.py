@@ -8,7 +8,7 @@ from functools import partial
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.broker.transaction_guard import Knows, refusals
+from core.broker.transaction_guard import ClientCapability, refusals
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -66,7 +66,7 @@ def handle(
     try:
         _join(services, request, context.api_version)
     except KafkaError as error:
-        refuse(_said(error, context.api_version))
+        refuse(_code_for_client(error, context.api_version))
         return answer
     joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
     commit = partial(_commit, services, request, offsets, waiting, answer, context.api_version)
@@ -83,7 +83,7 @@ def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> 
     except OSError as error:
         _log.error("__consumer_offsets could not be made: %s", error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-    client = Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
+    client = ClientCapability.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     kept = services.group_log.partition(request.group_id)
     refused = refusals(services, request.transactional_id, producer, [kept], client)
@@ -116,12 +116,12 @@ def _commit(
         for name, code in services.groups.commit(commit).items():
             responses[name].error_code = code
     except KafkaError as error:
-        refuse(_said(error, version))
+        refuse(_code_for_client(error, version))
         return answer
     return services.group_log.when_committed(request.group_id, answer, refuse)
 
 
-def _said(error: KafkaError, version: int) -> ErrorCode:
+def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
     """Producers before 2.0 take the end of loading for something that never comes."""
     if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
