@@ -76,7 +76,7 @@ def apply_config(command: Any, name: str, profile: str | None) -> None:
 
 
 def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
-    """UsageError for what no command has, in any section of the file. `load` gives a command by its name."""
+    """Raises UsageError for what no command has, in any section of the file. `load` gives a command by its name."""
     _tables(config_path(), profile)  # or there may be no such profile
     for title, table in _all_tables(config_path()):
         for name, values in table.items():

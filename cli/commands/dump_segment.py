@@ -194,7 +194,7 @@ def dump_segment(
 
 
 def _ensure_whole(options: DumpOptions) -> None:
-    """UsageError for an option that would leave something out of what shows every byte."""
+    """Raises UsageError for an option that would leave something out of what shows every byte."""
     for name, is_given in {
         "--offset": options.start_offset,
         "--time": options.start_timestamp is not None,

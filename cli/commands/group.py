@@ -337,7 +337,7 @@ def delete(
 
 
 def _ensure_empty(group: GroupDescription) -> None:
-    """KafkaError as the broker would give it."""
+    """Raises KafkaError as the broker would."""
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 

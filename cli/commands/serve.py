@@ -194,7 +194,9 @@ def _broker_config(
 
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
-    """UsageError for a configuration that asks for security, unless it is to be ignored. Says what changes nothing."""
+    """Raises UsageError for a configuration that asks for security, unless that is to be ignored. Says what changes
+    nothing.
+    """
     from core.broker.asked_security import find_asked_security
     from core.common.errors import UsageError
 

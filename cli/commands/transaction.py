@@ -297,7 +297,7 @@ def abort(
 def _find(
     admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
 ) -> OpenTransaction:
-    """KafkaError where there is none, or its coordinator looks after it."""
+    """Raises KafkaError if there is none, or its coordinator looks after it."""
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 

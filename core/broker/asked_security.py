@@ -43,7 +43,7 @@ def find_asked_security(config: BrokerConfig) -> dict[str, str]:
 
 
 def ensure_open_to_everybody(image: MetadataImage, listen: Endpoint) -> None:
-    """UsageError where the metadata hold ACLs, users or quotas, and more than this machine reaches the address."""
+    """Raises UsageError if the metadata hold ACLs, users or quotas, and more than this machine reaches the address."""
     summary = image.security.summary()
     if summary and not listen.is_loopback:
         raise UsageError(

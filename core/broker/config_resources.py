@@ -50,7 +50,7 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def describe(self) -> list[DescribedConfig]:
-        """KafkaError where there is no such resource."""
+        """Raises KafkaError if there is no such resource."""
 
     @abstractmethod
     def overrides(self) -> Mapping[str, str]:
@@ -58,7 +58,7 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def alter(self, changes: Overrides, *, validate_only: bool) -> None:
-        """KafkaError where what would then be set is not valid; nothing is changed in that case."""
+        """Raises KafkaError if what would then be set is not valid; nothing is changed in that case."""
 
     @abstractmethod
     def elements(self, key: str, operation: str) -> list[str]:
@@ -97,11 +97,11 @@ class _StoredConfigs(ConfigResource):
 
     @abstractmethod
     def _ensure_configurable(self) -> None:
-        """KafkaError where there is no resource of that name."""
+        """Raises KafkaError if there is no resource of that name."""
 
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        """KafkaError for settings that may not be, all together."""
+        """Raises KafkaError for settings that may not be, all together."""
 
 
 def _names_of(services: Services, resource_type: int) -> Iterable[str]:
@@ -442,6 +442,6 @@ def find_config_resource(services: Services, resource_type: int, name: str) -> C
 
 
 def ensure_named_once(keys: list[str]) -> None:
-    """KafkaError where a key is named twice."""
+    """Raises KafkaError if a key is named twice."""
     if len(set(keys)) < len(keys):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

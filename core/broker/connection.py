@@ -165,7 +165,7 @@ class Connection:
 
     @property
     def is_at_work(self) -> bool:
-        """As of `Holder`."""
+        """See `Holder`."""
         return self._at_work_bytes > 0
 
     # --- in
@@ -325,7 +325,7 @@ class Connection:
             self._stop_reading()
 
     def on_granted(self) -> None:
-        """As of `Holder`."""
+        """See `Holder`."""
         assert self._partial is not None
         self._waits_for_room = False
         self._held += self._next_room - self._room

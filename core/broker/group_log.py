@@ -104,11 +104,11 @@ class GroupLog:
         )
 
     def ensure_topic(self) -> None:
-        """As of `CoordinatorLog.ensure_topic`."""
+        """See `CoordinatorLog.ensure_topic`."""
         self._kept.ensure_topic()
 
     def ensure_topic_in_steps(self) -> Steps[None]:
-        """As of `CoordinatorLog.ensure_topic_in_steps`."""
+        """See `CoordinatorLog.ensure_topic_in_steps`."""
         return self._kept.ensure_topic_in_steps()
 
     def partition(self, group_id: str) -> Partition:
@@ -116,12 +116,12 @@ class GroupLog:
         return self._kept.partition(group_id)
 
     def when_committed(self, group_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
-        """As of `CoordinatorLog.when_committed`, for as long as `offsets.commit.timeout.ms`."""
+        """See `CoordinatorLog.when_committed`, for as long as `offsets.commit.timeout.ms`."""
         timeout_ms = self._services.config.offsets_commit_timeout_ms
         return self._kept.when_committed(group_id, answer, refuse, timeout_ms)
 
     def number_of(self, group_id: str) -> int:
-        """As of `GroupEnvironment.number_of`."""
+        """See `GroupEnvironment.number_of`."""
         return self._kept.number_of(group_id) or 0
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
@@ -135,7 +135,7 @@ class GroupLog:
     # --- writing
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
-        """As of `GroupEnvironment.write`: COORDINATOR_NOT_AVAILABLE where the disk refuses."""
+        """See `GroupEnvironment.write`: COORDINATOR_NOT_AVAILABLE where the disk refuses."""
         if self._services.node.is_read_only:
             return
         now_ms = self.now_ms()
@@ -161,11 +161,11 @@ class GroupLog:
     # --- loading
 
     def load_all(self) -> ErrorCode | None:
-        """As of `CoordinatorLog.load_all`."""
+        """See `CoordinatorLog.load_all`."""
         return self._kept.load_all()
 
     def ensure_loaded(self, group_id: str) -> None:
-        """As of `GroupEnvironment.ensure_loaded`."""
+        """See `GroupEnvironment.ensure_loaded`."""
         self._kept.ensure_loaded(group_id)
 
 

@@ -240,7 +240,7 @@ class MetricsServer:
     """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
 
     def __init__(self, node: Node, server: SocketServer, listen: Endpoint) -> None:
-        """AccessError where the address can't be had. `endpoint` says where it listens."""
+        """Raises AccessError if the address can't be had. `endpoint` says where it listens."""
         node.dispatcher.metrics = RequestMetrics()
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)

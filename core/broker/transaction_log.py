@@ -97,11 +97,11 @@ class TransactionLog:
         )
 
     def ensure_topic(self) -> None:
-        """As of `CoordinatorLog.ensure_topic`."""
+        """See `CoordinatorLog.ensure_topic`."""
         self._kept.ensure_topic()
 
     def ensure_topic_in_steps(self) -> Steps[None]:
-        """As of `CoordinatorLog.ensure_topic_in_steps`."""
+        """See `CoordinatorLog.ensure_topic_in_steps`."""
         return self._kept.ensure_topic_in_steps()
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
@@ -113,11 +113,11 @@ class TransactionLog:
     # --- loading
 
     def load_all(self) -> ErrorCode | None:
-        """As of `CoordinatorLog.load_all`; what was being ended when the broker stopped is ended then."""
+        """See `CoordinatorLog.load_all`; what was being ended when the broker stopped is ended then."""
         return self._kept.load_all()
 
     def ensure_loaded(self, transactional_id: str) -> None:
-        """As of `TransactionEnvironment.ensure_loaded`."""
+        """See `TransactionEnvironment.ensure_loaded`."""
         self._kept.ensure_loaded(transactional_id)
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
@@ -137,15 +137,15 @@ class TransactionLog:
         return self._kept.partition(transactional_id)
 
     def find_uncommitted(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-        """As of `CoordinatorLog.find_uncommitted`."""
+        """See `CoordinatorLog.find_uncommitted`."""
         return self._kept.find_uncommitted(transactional_id, refuse)
 
     def when_committed(self, transactional_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
-        """As of `CoordinatorLog.when_committed`."""
+        """See `CoordinatorLog.when_committed`."""
         return self._kept.when_committed(transactional_id, answer, refuse)
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
-        """As of `TransactionEnvironment.write`."""
+        """See `TransactionEnvironment.write`."""
         self._services.node.ensure_writable()
         try:
             self.ensure_topic()
@@ -157,7 +157,7 @@ class TransactionLog:
             raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
-        """As of `TransactionEnvironment.call_when_committed`."""
+        """See `TransactionEnvironment.call_when_committed`."""
         failures: list[ErrorCode] = []
         try:
             waiting = self.find_uncommitted(transactional_id, failures.append)
@@ -175,7 +175,7 @@ class TransactionLog:
         then: Callable[[frozenset[TopicPartition]], None],
         /,
     ) -> None:
-        """As of `TransactionEnvironment.write_markers`. A partition whose topic is gone needs none, nor does one that a
+        """See `TransactionEnvironment.write_markers`. A partition whose topic is gone needs none, nor does one that a
         later producer of the id has written to.
         """
         try:

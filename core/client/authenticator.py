@@ -69,8 +69,8 @@ class Authenticator:
         return self._due_s is not None and self._clock() >= self._due_s
 
     def authenticate(self, connection: Exchange) -> None:
-        """KafkaError where the broker refuses, AuthenticationError where it does not prove who it is, or a token can't
-        be had; ConnectionFailedError.
+        """Raises KafkaError if the broker refuses, AuthenticationError if it does not prove who it is, or if no token
+        can be had, and ConnectionFailedError.
         """
         steps = self._steps()
         if self._begun_s is not None and self._clock() < self._begun_s + _LEAST_SECONDS:

@@ -126,7 +126,7 @@ def is_reference(value: str) -> bool:
 
 
 def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """UsageError for one that leads nowhere."""
+    """Raises UsageError for one that leads nowhere."""
 
     def found(match: re.Match[str], name: str) -> str:
         provider, path, key = match[1], match[2], match[3]

@@ -230,7 +230,7 @@ class Consumer:
                 yield partition, start, batches
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """As of `Patience.leave_out`, of a batch that this consumer gave."""
+        """See `Patience.leave_out`, of a batch that this consumer gave."""
         self._patience.leave_out(partition, batch, error)
 
     def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
@@ -627,8 +627,8 @@ def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
 
 
 def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_watermark: int, *, is_first: bool) -> None:
-    """CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a broker
-    that trusts its log sends it as it lies. `position` is what comes next; `is_first` of what was asked for.
+    """Raises CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a
+    broker that trusts its log sends it as it lies. `position` is what comes next; `is_first` of what was asked for.
 
     One that begins where the reader is may lie after the high watermark, which is older than the records.
     """

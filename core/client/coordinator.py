@@ -69,7 +69,7 @@ def patiently(
 
 
 def ensure_success(code: int, what: str, message: str | None = None) -> None:
-    """KafkaError for a code that is not NONE."""
+    """Raises KafkaError for a code that is not NONE."""
     if code:
         error = ErrorCode.of(code)
         raise KafkaError(error, message or f"{what}: {error.text}")

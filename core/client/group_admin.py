@@ -271,6 +271,6 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _checked(response: Result) -> Result:
-    """KafkaError where the whole answer is one."""
+    """Raises KafkaError if the whole answer is one."""
     ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
     return response

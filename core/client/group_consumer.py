@@ -110,7 +110,7 @@ class GroupConsumer:
         self._done[partition] = next_offset
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """As of `RecordSource.leave_out`."""
+        """See `RecordSource.leave_out`."""
         self._consumer.leave_out(partition, batch, error)
 
     @property

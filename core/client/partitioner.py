@@ -42,7 +42,7 @@ class Partitioner(Protocol):
 
 
 def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """KeyError for a name that there is not."""
+    """Raises KeyError for a name that there is not."""
     return PARTITIONERS[name](partitions, batch_bytes)
 
 

@@ -46,8 +46,8 @@ class SchemaRegistry:
     """Owned by one task. Every method raises AccessError where the registry does not answer."""
 
     def __init__(self, url: str, settings: RegistrySettings | None = None) -> None:
-        """UsageError where the extra is not installed, and for files of keys and certificates that can't be read. The
-        URL may hold a user and a password, which no message shows.
+        """Raises UsageError if the extra is not installed, and for files of keys and certificates that can't be read.
+        The URL may hold a user and a password, which no message shows.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient

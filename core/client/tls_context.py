@@ -28,7 +28,7 @@ _PARTIAL_CHAIN = 0x80000
 
 
 def make_context(tls: Tls) -> ssl.SSLContext:
-    """UsageError for a file that can't be read or is none, and for a wrong password; it shows no secret."""
+    """Raises UsageError for a file that can't be read or is none, and for a wrong password; it shows no secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = sorted(_VERSIONS[name] for name in tls.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]

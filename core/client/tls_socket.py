@@ -83,7 +83,7 @@ class TlsSocket:
             raise
 
     def _shake_hands(self, peer: TlsPeer) -> None:
-        """TimeoutError where it takes longer than one answer may, however the bytes come."""
+        """Raises TimeoutError if it takes longer than one answer may, however the bytes come."""
         timeout_s = self._socket.gettimeout()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         is_first = True

@@ -65,7 +65,7 @@ class TokenSource:
         self._skew_s = 0.0  # of the endpoint's clock against ours
 
     def token(self) -> str:
-        """AuthenticationError where it can't be had; it shows no secret."""
+        """Raises AuthenticationError if it can't be had; it shows no secret."""
         login = self._login
         if login.token is not None:
             return login.token.reveal()

@@ -201,7 +201,7 @@ class MetadataImage:
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def apply(self, record: MetadataRecord) -> None:
-        """KeyError for a record about a topic that is not there."""
+        """Raises KeyError for a record about a topic that is not there."""
         match record:
             case TopicRecord():
                 topic = TopicImage(record.name, record.topic_id)

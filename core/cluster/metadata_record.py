@@ -40,7 +40,7 @@ def encode_metadata_record(record: MetadataRecord, version: int | None = None) -
 
 
 def decode_metadata_record(value: bytes | None) -> MetadataRecord:
-    """MalformedMessageError for another frame version, an unknown type or version, or bytes that don't decode."""
+    """Raises MalformedMessageError for another frame version, an unknown type or version, or what does not decode."""
     return decode_versioned_metadata_record(value)[0]
 
 

@@ -95,7 +95,7 @@ class Partition:
         return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
 
     def ensure_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KafkaError where the client knows of another epoch than this one; -1 asks nothing."""
+        """Raises KafkaError if the client knows of another epoch than this one; -1 asks nothing."""
         if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:

@@ -126,7 +126,7 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
 
 
 def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
-    """CorruptRecordError where that part of the log has damage: cleaning would drop it for good."""
+    """Raises CorruptRecordError if that part of the log has damage: cleaning would drop it for good."""
     segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
     for segment in segments:
         if segment.gaps:

@@ -548,7 +548,7 @@ class ClassicGroup:
     # --- Heartbeat and LeaveGroup
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """KafkaError where the member is none, or must join anew."""
+        """Raises KafkaError if the member is none, or must join anew."""
         member = self._validated(member_id, instance_id)
         self._ensure_generation(generation_id)
         if self.state == GroupState.EMPTY:

@@ -194,7 +194,7 @@ class ConsumerGroup:
     # --- ConsumerGroupHeartbeat
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> ConsumerGroupHeartbeatResponse:
-        """KafkaError where the member is none, is fenced, or nothing can be written: nothing has changed then."""
+        """Raises KafkaError if the member is none, is fenced, or nothing can be written: nothing has changed then."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
         member, replaced = self._find(request)

@@ -436,8 +436,8 @@ class GroupCoordinator:
         return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in commit.offsets}
 
     def _ensure_may_commit(self, group: Group, commit: OffsetCommit) -> None:
-        """KafkaError as of the groups. A producer's offsets need not say which member read what it wrote; where they
-        do (KIP-447), it must be one of this generation, which may still wait for its assignment.
+        """Raises KafkaError as the groups do. A producer's offsets need not say which member read what it wrote; if
+        they do (KIP-447), it must be one of this generation, which may still wait for its assignment.
         """
         if isinstance(group, ConsumerGroup) and not commit.knows_epochs:
             member = group.members.get(commit.member_id)
@@ -506,7 +506,7 @@ class GroupCoordinator:
         return group
 
     def describe(self, group_id: str) -> ClassicGroup:
-        """KafkaError where there is no such group, or it is of the other protocol."""
+        """Raises KafkaError if there is no such group, or it is of the other protocol."""
         group = self._existing(group_id)
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")

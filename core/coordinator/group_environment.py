@@ -65,7 +65,7 @@ class GroupEnvironment(Protocol):
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        """As of `core.common.pending.Schedule`."""
+        """See `core.common.pending.Schedule`."""
         ...
 
     def ensure_loaded(self, group_id: str) -> None:

@@ -171,7 +171,7 @@ class TransactionCoordinator:
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> None:
-        """KafkaError as of `add_partitions`, and TRANSACTION_ABORTABLE where the partition is not in it (KIP-890)."""
+        """Raises KafkaError as `add_partitions` does, and TRANSACTION_ABORTABLE if the partition is not in (KIP-890)."""
         known = self._of_producer(transactional_id, producer)
         if partition not in known.partitions:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction")
@@ -264,7 +264,7 @@ class TransactionCoordinator:
         self._environment.call_when_committed(prepared.transactional_id, mark)
 
     def _keep(self, metadata: TransactionMetadata) -> None:
-        """KafkaError where it can't be written: nothing has changed then."""
+        """Raises KafkaError if it can't be written: nothing has changed then."""
         value = transaction_value(metadata, self._environment.transaction_version)
         self._environment.write(metadata.transactional_id, value)
         self._take_up(metadata)

@@ -40,7 +40,7 @@ class TransactionEnvironment(Protocol):
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        """As of `core.common.pending.Schedule`."""
+        """See `core.common.pending.Schedule`."""
         ...
 
     def next_producer_id(self) -> int:

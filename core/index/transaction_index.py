@@ -47,7 +47,7 @@ def read_transaction_index(path: Path) -> list[AbortedTransaction]:
 
 
 def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
-    """As of `read_transaction_index`, one by one."""
+    """See `read_transaction_index`, one by one."""
     file = open_readable(path)
     try:
         size, last_offset = file.size(), -1
@@ -162,5 +162,5 @@ class TransactionIndex:
                 file.close()
 
     def sanity_check(self) -> None:
-        """CorruptRecordError where the file does not parse, unless it was read before."""
+        """Raises CorruptRecordError if the file does not parse, unless it was read before."""
         self.entries()

@@ -94,7 +94,7 @@ class FileDump:
             yield from self._small_rows()
 
     def arrow(self) -> Iterator[Any]:  # pyarrow.RecordBatch
-        """AccessError for a file that holds no records."""
+        """Raises AccessError for a file that holds no records."""
         if not self.is_log:
             raise AccessError(
                 f"{self.path} holds no records, which is what --format arrow is for", where=str(self.path)

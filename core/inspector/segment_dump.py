@@ -121,7 +121,7 @@ class SegmentDump:
     """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
 
     def __init__(self, path: Path, options: DumpOptions) -> None:
-        """AccessError where the file can't be read."""
+        """Raises AccessError if the file can't be read."""
         self.path = path
         self.findings: list[Finding] = []
         self._options = options

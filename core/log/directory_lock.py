@@ -124,7 +124,7 @@ class FolderLock:
         self._fds: list[int] = []
 
     def acquire(self) -> None:
-        """DirectoryLockedError if somebody is at work there."""
+        """Raises DirectoryLockedError if somebody is at work there."""
         wanted = [(self._root, fcntl.LOCK_EX)]
         if self._folder is not None and self._folder.resolve() != self._root.resolve():
             wanted = [(self._root, fcntl.LOCK_SH), (self._folder, fcntl.LOCK_EX)]

@@ -25,7 +25,7 @@ _HINT = "name a data directory with --data-dir, or a server with --bootstrap-ser
 
 
 def ensure_data_directory(directory: Path) -> None:
-    """AccessError if there is none yet."""
+    """Raises AccessError if there is none yet."""
     if not directory.exists():
         raise AccessError(
             f"there is no data directory {directory}",

@@ -77,7 +77,7 @@ class LateCheck:
         self._holes: list[SegmentHole] = []
 
     def check(self, segment: LogSegment, end_offset: int) -> None:
-        """As of `ListedSegment.check`."""
+        """See `ListedSegment.check`."""
         indexed_to = find_indexed_end(segment, end_offset)
         if indexed_to != end_offset:
             keep_proof_of_cut(segment, end_offset, self._filesystem)

@@ -32,7 +32,7 @@ class EpochEntry(NamedTuple):
 
 
 def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
-    """CorruptRecordError where the text is no checkpoint of epochs."""
+    """Raises CorruptRecordError if the text is no checkpoint of epochs."""
     return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
 
 

@@ -94,7 +94,7 @@ class LogManager:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, PlogError] = {}
         self.with_wrong_tail: set[TopicPartition] = set()
-        """As of `LoadedLog.has_wrong_tail`."""
+        """See `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
         self.lost_starts: dict[TopicPartition, tuple[int, int]] = {}
@@ -133,7 +133,7 @@ class LogManager:
     # --- opening
 
     def find_partitions(self) -> dict[TopicPartition, Path]:
-        """As of `find_partitions` below."""
+        """See `find_partitions` below."""
         return find_partitions(self.directory)
 
     def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:

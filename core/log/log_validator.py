@@ -124,7 +124,7 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
 
 
 def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
-    """KafkaError for more records than the batch's bytes can hold, or what they may expand to."""
+    """Raises KafkaError for more records than the batch's bytes can hold, or what they may expand to."""
     needed = batch.count * SMALLEST_RECORD_BYTES
     if codec is CompressionType.NONE:
         raise KafkaError(

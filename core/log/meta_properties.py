@@ -33,7 +33,7 @@ class MetaProperties:
 
 
 def parse_meta_properties(text: str, path: str) -> MetaProperties:
-    """CorruptRecordError where the text breaks the format."""
+    """Raises CorruptRecordError if the text breaks the format."""
     fields = parse_properties(text)
     version = fields.get("version", "")
     if version not in ("0", "1"):

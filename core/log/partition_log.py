@@ -236,7 +236,7 @@ class PartitionLog:
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:
-        """KafkaError where a coordinator's batch, of records or a marker, is of a producer who is fenced."""
+        """Raises KafkaError if a coordinator's batch, of records or a marker, is of a producer who is fenced."""
         state = self.producers.state_of(batch.producer_id)
         marker = read_end_transaction_marker(batch.records()[0]) if batch.is_control else None
         if marker is not None:

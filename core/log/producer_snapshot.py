@@ -46,7 +46,7 @@ class ProducerSnapshotEntry(NamedTuple):
 
 
 def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapshotEntry]:
-    """CorruptRecordError for another version, a wrong checksum, or a size that does not fit the count."""
+    """Raises CorruptRecordError for another version, a wrong checksum, or a size that does not fit the count."""
     if len(data) < _HEADER.size:
         raise CorruptRecordError(f"producer snapshot of {len(data)} bytes, expected {_HEADER.size} or more", path=path)
     version, crc, count = _HEADER.unpack_from(data)

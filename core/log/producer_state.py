@@ -147,7 +147,7 @@ class ProducerState:
         return None
 
     def ensure_may_append(self, batch: RecordBatch) -> None:
-        """KafkaError where a client's batch does not follow what is known of its producer."""
+        """Raises KafkaError if a client's batch does not follow what is known of its producer."""
         self.ensure_epoch(batch)
         if batch.producer_epoch != self.producer_epoch:
             if batch.base_sequence != 0 and self.producer_epoch != NO_PRODUCER_EPOCH:
@@ -162,14 +162,14 @@ class ProducerState:
             )
 
     def ensure_begins_at_zero(self, batch: RecordBatch) -> None:
-        """KafkaError where nothing is known of the producer, and its batch is not its first one here: what clients of
-        transaction.version 2 send late must not begin anything.
+        """Raises KafkaError if nothing is known of the producer, and its batch is not its first one here: what clients
+        of transaction.version 2 send late must not begin anything.
         """
         if self.producer_epoch == NO_PRODUCER_EPOCH and batch.base_sequence != 0:
             raise self._out_of_order(batch, "nothing is known of it here, so that it starts at 0")
 
     def ensure_may_end(self, batch: RecordBatch, marker: EndTransactionMarker) -> None:
-        """KafkaError where a marker is of an epoch, or of a coordinator, that is over."""
+        """Raises KafkaError if a marker is of an epoch, or of a coordinator, that is over."""
         self.ensure_epoch(batch)
         if marker.coordinator_epoch < self.coordinator_epoch:
             raise KafkaError(

@@ -137,7 +137,7 @@ class SegmentIndexes:
             index.seal()
 
     def set_may_map(self, *, may_map: bool) -> None:
-        """As of `AbstractIndex.may_map`."""
+        """See `AbstractIndex.may_map`."""
         for index in self._sparse:
             index.may_map = may_map
 

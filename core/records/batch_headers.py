@@ -99,7 +99,7 @@ class BatchHeaders(Sequence[Batch]):
         return self.field("length") + LOG_OVERHEAD
 
     def ensure_valid(self) -> None:
-        """CorruptRecordError for the first batch whose stored crc is not that of its bytes."""
+        """Raises CorruptRecordError for the first batch whose stored crc is not that of its bytes."""
         view = memoryview(self.buffer)
         ends = (self.starts + self.sizes).tolist()
         starts = (self.starts + ATTRIBUTES_POSITION).tolist()

@@ -158,7 +158,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> CompressionType:
-        """CorruptRecordError for a codec number that no codec has."""
+        """Raises CorruptRecordError for a codec number that no codec has."""
         number = self.attributes & CODEC_MASK
         if number < len(_CODECS):
             return _CODECS[number]

@@ -89,7 +89,7 @@ def either(first: RecordFilter, second: RecordFilter) -> RecordFilter:
 
 
 def ensure_pattern(pattern: str, what: str) -> None:
-    """UsageError for a text that is no regular expression (RE2)."""
+    """Raises UsageError for a text that is no regular expression (RE2)."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
     except pa.ArrowInvalid as error:

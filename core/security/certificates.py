@@ -181,7 +181,7 @@ class CertificateDescription:
 
 
 def describe_certificate(der: bytes) -> CertificateDescription:
-    """CertificateError for bytes that are none."""
+    """Raises CertificateError for bytes that are none."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         return CertificateDescription(

@@ -224,7 +224,7 @@ class ClientSettings:
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
-    """UsageError for a setting that is none, that is wrong, or that plog can't hold to; it never shows a secret.
+    """Raises UsageError for a setting that is none, that is wrong, or that plog can't hold to; it never shows a secret.
 
     `ask_password` gets the name of a user whose password is not in the settings.
     """
@@ -257,7 +257,7 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
 
 
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
-    """UsageError for a name that is none, and for a value that plog can't hold to; `where` begins its message."""
+    """Raises UsageError for a name that is none, and a value that plog can't hold to; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
     for name, value in settings.items():
         if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:

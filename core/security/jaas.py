@@ -32,7 +32,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """UsageError where it is none, or more than one; the message shows no value."""
+    """Raises UsageError if it is none, or more than one; the message shows no value."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[0][0] != "word" or tokens[1][1].lower() not in _FLAGS:
         is_file = any(token == ("word", "{") for token in tokens)

@@ -98,7 +98,7 @@ class Claim:
         self.filesystem.unlink(away)
 
     def ensure_held(self) -> None:
-        """DirectoryLockedError where another has the folder now."""
+        """Raises DirectoryLockedError if another has the folder now."""
         if self.folder.is_dir():
             return
         found = find_lock(self.directory)

@@ -277,7 +277,7 @@ def _refused_transactions(
 def _ensure_still_in_transaction(
     services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> None:
-    """KafkaError where the transaction was ended since it was asked for: no marker would follow what comes now."""
+    """Raises KafkaError if the transaction was ended since it was asked for: no marker would follow what comes now."""
     client = _client(context.api_version)
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():

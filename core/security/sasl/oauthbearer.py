@@ -29,7 +29,7 @@ class OAuthBearerClient:
     """Owned by one task. A token that is refused is told of by the server's own last word; `refusal` has its first."""
 
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        """UsageError for what can't be sent; the message does not show the token."""
+        """Raises UsageError for what can't be sent; the message does not show the token."""
         if not _TOKEN.fullmatch(token):
             raise UsageError("the OAUTHBEARER token holds characters that a token can't have")
         for key, value in (extensions or {}).items():
