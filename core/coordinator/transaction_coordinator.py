@@ -171,7 +171,7 @@ class TransactionCoordinator:
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> None:
-        """Raises KafkaError as `add_partitions` does, and TRANSACTION_ABORTABLE if the partition is not in (KIP-890)."""
+        """Raises KafkaError as `add_partitions` does; TRANSACTION_ABORTABLE if the partition is not in it (KIP-890)."""
         known = self._of_producer(transactional_id, producer)
         if partition not in known.partitions:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction")

@@ -176,8 +176,8 @@ def _listed_aborts(log: Path) -> list[AbortedTransaction]:
 
 
 def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -> None:
-    """Raises CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger than
-    a marker.
+    """Raises CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger
+    than a marker.
     """
     may_be_marker = batch.is_control or (follower.open_transactions and batch.size_bytes <= LARGEST_MARKER)
     if may_be_marker:

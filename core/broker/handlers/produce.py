@@ -37,6 +37,7 @@ from core.protocol.schema.produce import (
 from core.records.batches import CURRENT_MAGIC, read_batch
 from core.records.compression import CompressionType
 from core.records.record_batch import (
+    CODEC_MASK,
     HEADER_SIZE,
     LARGE_BATCH_BYTES,
     TRANSACTIONAL_FLAG,
@@ -49,6 +50,7 @@ FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 12
+_CODECS = len(CompressionType)
 _ADMIN_CLIENT_ID = "__admin_client"
 _WITHOUT_LOG_START = (
     ErrorCode.CORRUPT_MESSAGE,
@@ -350,7 +352,8 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
     """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
     if len(records) > HEADER_SIZE:
         batch = RecordBatch(records)
-        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(records):
+        is_codec = batch.attributes & CODEC_MASK < _CODECS
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(records) and is_codec:
             return batch
     return None
 
