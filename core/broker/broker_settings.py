@@ -21,10 +21,10 @@ from core.common.config_def import (
     between,
     one_of,
 )
+from core.common.java_numbers import INT_MAX
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _T = ConfigType
-_INT_MAX = 0x7FFFFFFF
 _PYTHON_TYPES: Mapping[ConfigType, type] = {
     _T.BOOLEAN: bool,
     _T.STRING: str,
@@ -128,11 +128,11 @@ class BrokerSettings:
     socket_listen_backlog_size = Setting(_T.INT, 50, "Connections that may wait to be accepted.", at_least(1))
     connections_max_idle_ms = Setting(_T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never.")
     max_connections = Setting(
-        _T.INT, _INT_MAX, "Connections that may be open at once; more of them wait.", at_least(0), is_dynamic=True
+        _T.INT, INT_MAX, "Connections that may be open at once; more of them wait.", at_least(0), is_dynamic=True
     )
     max_connections_per_ip = Setting(
         _T.INT,
-        _INT_MAX,
+        INT_MAX,
         "Connections that may be open at once from one address; more of them are closed.",
         at_least(0),
         is_dynamic=True,
@@ -209,8 +209,8 @@ class BrokerSettings:
         "members joins, downgrade to the classic one when the last of them leaves.",
         lambda value: one_of("bidirectional", "upgrade", "downgrade", "disabled")(str(value).lower()),
     )
-    group_consumer_max_size = Setting(_T.INT, _INT_MAX, "The most members of such a group.", at_least(1))
-    group_max_size = Setting(_T.INT, _INT_MAX, "The most members that a group may have.", at_least(1))
+    group_consumer_max_size = Setting(_T.INT, INT_MAX, "The most members of such a group.", at_least(1))
+    group_max_size = Setting(_T.INT, INT_MAX, "The most members that a group may have.", at_least(1))
     offset_metadata_max_bytes = Setting(_T.INT, 4096, "The longest metadata that may be committed with an offset.")
     offsets_retention_minutes = Setting(
         _T.INT, 10080, "How long offsets are kept that no member of their group needs.", at_least(1)

@@ -14,11 +14,12 @@ from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
+from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch

@@ -16,7 +16,7 @@ from core.broker.node import Node
 from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
-from core.log.log_config import LONG_MAX
+from core.common.java_numbers import LONG_MAX
 
 _log = logging.getLogger("plog.server")
 

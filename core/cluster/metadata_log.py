@@ -24,10 +24,11 @@ from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem, access_error
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.log.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC, LOG_SUFFIX, find_offset_files
 from core.log.file_records import FileRecords
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata

@@ -26,11 +26,11 @@ from core.common.config_def import (
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.java_numbers import LONG_MAX
 from core.records.compression import CompressionType
 
 _log = logging.getLogger("plog.config")
 
-LONG_MAX = 0x7FFFFFFFFFFFFFFF
 _DAY_MS = 24 * 3600 * 1000
 _MIN_SEGMENT_BYTES = 1024 * 1024
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.log.cut_off import cut_off_path, lost_end_path
 from core.log.file_names import SNAPSHOT_SUFFIX, offset_file_name
 from core.log.hole import Tail, tail_kind
-from core.log.log_config import LONG_MAX
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment

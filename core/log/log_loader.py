@@ -22,6 +22,7 @@ from pathlib import Path
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges, log_damage
@@ -33,7 +34,7 @@ from core.log.late_check import LateCheck, SegmentHole, compacted_below, keep_pr
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.leader_epoch_recovery import LeaderEpochRecovery
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_cutter import LogCutter
 from core.log.log_evidence import LogEvidence
 from core.log.log_segment import LogSegment

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
+from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetPosition
 from core.index.time_index import TimestampOffset
 from core.index.transaction_index import AbortedTransaction
 from core.log.file_records import CopiedRegion, LogRegion
-from core.log.log_config import LONG_MAX
 from core.log.segment_files import ListedSegment, SegmentFiles
 from core.log.segment_lookup import FoundBatch, FoundTimestamp, SegmentLookup, find_by_timestamp
 from core.log.segment_reading import DamagedBytes

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
+from core.common.java_numbers import LONG_MAX
 from core.common.steps import MUCH_FOLLOWS, Steps
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.records.compression import CompressionType, compress, stream_compressor
 from core.records.record import Record
 from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch

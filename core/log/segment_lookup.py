@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
+from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetIndex, OffsetPosition
@@ -20,7 +21,6 @@ from core.log.damage import DamagedRange
 from core.log.file_records import FileRecords
 from core.log.flipped_bit import is_odd_end, one_bit_apart
 from core.log.hole import offsets_are
-from core.log.log_config import LONG_MAX
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import File
+from core.common.java_numbers import LONG_MAX
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
 from core.log.damage import Damage, DamagedRange
 from core.log.file_records import FileRecords
-from core.log.log_config import LONG_MAX
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
 from core.records.batches import Batch, first_offset_of, stated_offset

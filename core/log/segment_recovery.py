@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from core.common.errors import CorruptRecordError
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.log_config import LONG_MAX
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.producer_state import CompletedTransaction

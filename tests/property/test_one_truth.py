@@ -31,11 +31,11 @@ from typing import Any
 
 import pytest
 
+from core.common.java_numbers import LONG_MAX
 from core.inspector.findings import Code
 from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
 from core.log.gap_ledger import LOSING_REASONS, GapReason
-from core.log.log_config import LONG_MAX
 from tests.support import doors
 from tests.support.damage import write_log
 from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases

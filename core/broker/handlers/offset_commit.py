@@ -12,11 +12,11 @@ from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.java_numbers import LONG_MAX
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_records import CommittedOffset
-from core.log.log_config import LONG_MAX
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitRequest,

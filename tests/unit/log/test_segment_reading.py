@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import File, FileSystem
+from core.common.java_numbers import LONG_MAX
 from core.index.offset_index import OffsetPosition
 from core.log.damage import DamagedRange
 from core.log.file_records import FileRecords
-from core.log.log_config import LONG_MAX
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.batches import Batch
 from tests.support.logs import make_batch
