@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.broker_settings import BROKER_CONFIG
 from core.broker.node_identity import NodeIdentity
 from core.cluster.controller import Controller
+from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import MetadataImage
 from core.common.config_def import KEPT_ONLY, ConfigDef, ConfigResourceType
 from core.log.log_config import LogConfig, stored_topic_values
 
@@ -22,19 +24,16 @@ class Configs:
         """`static` is what the broker was started with."""
         self._controller = controller
         self._node = node
-        self._on_change: list[Callable[[Iterable[str]], None]] = []
         self._told: set[str] = set()
         self.tell_kept_only(BROKER_CONFIG, static.static)
         self.broker = static
         self._take_dynamic()
+        controller.subscribe(self._on_metadata)
 
-    def subscribe(self, on_change: Callable[[Iterable[str]], None]) -> None:
-        """Has `on_change` called with the names of the topics whose logs may have other settings now."""
-        self._on_change.append(on_change)
-
-    def of_topic(self, name: str) -> LogConfig:
-        """What the logs of that topic are kept by."""
-        values = self.broker.topic_defaults() | stored_topic_values(self._controller.image.topic_configs(name))
+    def of_topic(self, name: str, image: MetadataImage | None = None) -> LogConfig:
+        """What the logs of that topic are kept by, as the metadata are now or were in that image."""
+        image = image or self._controller.image
+        values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 
     def set(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
@@ -43,11 +42,6 @@ class Configs:
         """
         self._node.ensure_writable()
         self._controller.set_configs(resource_type, name, changes)
-        if resource_type == ConfigResourceType.BROKER:
-            self._take_dynamic()
-            self._tell(self._controller.image.topics)
-        elif resource_type == ConfigResourceType.TOPIC:
-            self._tell([name])
 
     def tell_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
         """Logs which of the keys that somebody gave change nothing, once for each of them."""
@@ -56,9 +50,9 @@ class Configs:
                 self._told.add(name)
                 _log.info("%s is set: %s", name, KEPT_ONLY.removesuffix("."))
 
-    def _tell(self, topics: Iterable[str]) -> None:
-        for on_change in self._on_change:
-            on_change(topics)
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.changes_brokers_configs():
+            self._take_dynamic()
 
     def _take_dynamic(self) -> None:
         configs = self._controller.image.configs

@@ -12,7 +12,7 @@ from core.broker.node_identity import NodeIdentity
 from core.broker.readers_doubts import Doubts, ReadersDoubts
 from core.broker.recovered_flush import RecoveredFlush
 from core.broker.replica_manager import ReplicaManager
-from core.cluster.controller import Controller
+from core.cluster.directory_controller import DirectoryController
 from core.cluster.found_topics import find_topics
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
@@ -35,7 +35,7 @@ class LogOpening:
         *,
         node: NodeIdentity,
         configs: Configs,
-        controller: Controller,
+        controller: DirectoryController,
         log_manager: LogManager,
         replicas: ReplicaManager,
         late_checks: LateChecks,
@@ -169,8 +169,6 @@ class LogOpening:
             return
         self._note_doubts(loaded, found_doubts)
         self._raise_leader_epochs([loaded])
-        topic = self._controller.image.topics[partition.topic]
-        loaded.log.configure(self._configs.of_topic(topic.name))
-        self._replicas.serve_loaded(loaded.log, topic.partitions[partition.partition], topic.topic_id)
+        self._replicas.serve_loaded(loaded.log)
         self._late_checks.add(loaded.log)
         self._recovered_flush.begin([loaded.log])

@@ -35,7 +35,7 @@ from core.broker.services import Services
 from core.broker.stepped_answer import SteppedAnswers
 from core.broker.topics import Topics
 from core.broker.transaction_log import TransactionLog
-from core.cluster.controller import Controller
+from core.cluster.directory_controller import DirectoryController
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.cluster.single_broker import find_node_id
@@ -44,7 +44,6 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
-from core.common.steps import finish
 from core.common.topic_partition import random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
 from core.compaction.cleaner_process import CleanerProcess
@@ -218,11 +217,11 @@ class Node:
         metadata_log = self._open_metadata_log(meta.node_id)
         if self._check_metadata is not None:
             self._check_metadata(metadata_log.image)
-        controller = Controller(metadata_log, meta.node_id, meta.directory_id)
+        controller = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
         log_manager = self._make_log_manager(configs.broker)
-        replicas = ReplicaManager(log_manager, runtime)
+        replicas = ReplicaManager(node, configs, log_manager, runtime)
         scrubber = Scrubber(
             lambda: list(log_manager.logs.values()),
             lambda log: replicas.notify([log.partition]),
@@ -291,8 +290,7 @@ class Node:
             log_manager.leave_unloaded(folders)
             folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
         opening.open_all(folders)
-        for topic in controller.image.topics.values():
-            finish(topics.serve(topic))
+        topics.begin()
         below = LogServices(
             runtime=runtime,
             node=node,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from core.broker.configs import Configs
 from core.broker.flusher import Flusher
+from core.broker.node_identity import NodeIdentity
 from core.broker.runtime import Runtime
-from core.cluster.metadata_image import PartitionRegistration, TopicImage
+from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.partition import Partition
+from core.common.config_def import ConfigResourceType
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
@@ -22,6 +26,7 @@ from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRON
 from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
+from core.protocol.schema.metadata_records import PartitionRecord
 from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.broker")
@@ -44,7 +49,7 @@ class Watcher(Protocol):
 class ReplicaManager:
     """Owned by one task."""
 
-    def __init__(self, log_manager: LogManager, runtime: Runtime) -> None:
+    def __init__(self, node: NodeIdentity, configs: Configs, log_manager: LogManager, runtime: Runtime) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
@@ -52,6 +57,9 @@ class ReplicaManager:
         """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Likewise, of batches of which nothing tells whether they were aborted: the marker is lost."""
+        self._node_id = node.node_id
+        self._configs = configs
+        self._image = MetadataImage()
         self._log_manager = log_manager
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
@@ -63,15 +71,39 @@ class ReplicaManager:
 
     # --- which partitions there are
 
-    def add_topic(self, topic: TopicImage, config: LogConfig, node_id: int) -> Steps[None]:
-        """Makes or takes up the logs of the topic's partitions that this node has a replica of, one a step; one that
-        the disk refuses is offline, with the reason.
+    def apply(self, delta: MetadataDelta) -> list[Steps[None]]:
+        """Takes up a change of the metadata. Partitions that are gone are stopped, and those in another leader epoch
+        led in it, at once; the steps, if there are any, start new ones.
         """
-        held = {
-            TopicPartition(topic.name, number): registration
-            for number, registration in topic.partitions.items()
-            if node_id in registration.replicas
-        }
+        self._image = delta.apply()
+        for topic in delta.deleted_topics():
+            self._stop(topic)
+        self._configure(delta)
+        starting = []
+        for topic, changed in delta.changed_topics():
+            held = [registration for registration in changed.values() if self._node_id in registration.replicas]
+            for registration in held:
+                self._lead(TopicPartition(topic.name, registration.partition_id), registration)
+            if new := [registration for registration in held if delta.is_new(registration)]:
+                starting.append(self._start(topic, new))
+        return starting
+
+    def _lead(self, name: TopicPartition, registration: PartitionRecord) -> None:
+        partition = self.partitions.get(name)
+        if partition is not None:
+            try:
+                partition.lead(registration)
+            except OSError as error:
+                self.take_offline(partition, access_error(error, partition.log.directory, "write to"))
+
+    def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
+        """Makes or takes up the logs, one a step, and stops if the topic is deleted, which it may be already; a log
+        that the disk refuses is offline, with the reason.
+        """
+        if topic.topic_id not in self._image.topics_by_id:
+            return
+        config = self._configs.of_topic(topic.name)
+        held = {TopicPartition(topic.name, one.partition_id): one for one in registrations}
         try:
             self._log_manager.forget_checkpoints(partition for partition in held if self._is_missing(partition))
         except OSError as error:
@@ -79,39 +111,57 @@ class ReplicaManager:
                 self._set_offline(partition, error)
         for partition, registration in held.items():
             if self._is_missing(partition):
-                self._add(partition, registration, topic.topic_id, config)
+                self._add(partition, registration, config)
                 yield
+                if topic.topic_id not in self._image.topics_by_id:
+                    return
+        if self._configs.of_topic(topic.name) != config:  # somebody altered it meanwhile
+            self._configure_topic(self._image.topics_by_id[topic.topic_id])
 
     def _is_missing(self, partition: TopicPartition) -> bool:
         return not self.leads(partition) and partition not in self._log_manager.offline
 
-    def _add(
-        self, partition: TopicPartition, registration: PartitionRegistration, topic_id: bytes, config: LogConfig
-    ) -> None:
+    def _add(self, partition: TopicPartition, registration: PartitionRecord, config: LogConfig) -> None:
         try:
-            log = self._log_manager.create(partition, topic_id, config)
-            self._serve(log, registration, topic_id)
+            self._serve(self._log_manager.create(partition, registration.topic_id, config), registration)
         except OSError as error:
             self._set_offline(partition, error)
 
-    def _serve(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
-        self.partitions[log.partition] = Partition(log, registration, topic_id)
+    def _serve(self, log: PartitionLog, registration: PartitionRecord) -> None:
+        self.partitions[log.partition] = Partition(log, registration)
         self.generation += 1
         log.on_roll = self._flusher.flush
 
-    def serve_loaded(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
+    def serve_loaded(self, log: PartitionLog) -> None:
         """A partition whose log was opened just now."""
+        log.configure(self._configs.of_topic(log.partition.topic))
         try:
-            self._serve(log, registration, topic_id)
+            self._serve(log, self._image.topics[log.partition.topic].partitions[log.partition.partition])
         except OSError as error:
             self._set_offline(log.partition, error)
+
+    def _configure(self, delta: MetadataDelta) -> None:
+        """The logs of topics whose configuration is another now, or that take something from the broker's."""
+        names = {name for type_, name in delta.configs.changed if type_ == ConfigResourceType.TOPIC}
+        if delta.changes_brokers_configs():
+            names |= self._image.topics.keys()
+        for name in names:
+            if name in delta.before.topics and name in self._image.topics:
+                self._configure_topic(self._image.topics[name])
+
+    def _configure_topic(self, topic: TopicImage) -> None:
+        config = self._configs.of_topic(topic.name)
+        for _, partition in self._served(topic):
+            partition.log.configure(config)
+            partition.log.producers.expiration_ms = self._configs.broker.producer_id_expiration_ms
+            self.flush_as_configured(partition.log)
 
     def _set_offline(self, partition: TopicPartition, error: OSError) -> None:
         reason = access_error(error, self._log_manager.directory / str(partition), "create")
         self._log_manager.set_offline(partition, reason)
 
-    def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
-        """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""
+    def _stop(self, topic: TopicImage) -> None:
+        """Whoever waits for its records is answered."""
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
@@ -122,7 +172,6 @@ class ReplicaManager:
         self.notify(removed)
         for partition in served:
             partition.tell_those_who_wait()
-        return removed
 
     def _stop_serving(self, partition: Partition) -> None:
         self.generation += 1

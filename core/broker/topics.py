@@ -1,4 +1,5 @@
-"""Makes topics, grows them, and deletes them: first in the metadata, then their logs, in steps.
+"""Makes topics, grows them, and deletes them: the change is submitted to the controller, its effect on the logs arrives
+as a delta of the metadata, and takes steps.
 
 Others learn of it by what they gave to `subscribe`: the coordinators forget what belongs to a topic that is gone.
 """
@@ -6,7 +7,9 @@ Others learn of it by what they gave to `subscribe`: the coordinators forget wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 
 from core.broker.configs import Configs
 from core.broker.file_deletion import FileDeletion
@@ -14,6 +17,7 @@ from core.broker.node_identity import NodeIdentity
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
 from core.cluster.controller import Controller, NewTopic
+from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import TopicImage
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
@@ -43,7 +47,7 @@ class Topics:
         self._replicas = replicas
         self._deletion = deletion
         self._on_deleted: list[Callable[[TopicImage], None]] = []
-        configs.subscribe(self.configure_logs)
+        self._effects: list[Steps[None]] = []
 
     def subscribe(self, on_deleted: Callable[[TopicImage], None]) -> None:
         """Has `on_deleted` called with each topic that is deleted, while its partitions are still served."""
@@ -70,11 +74,10 @@ class Topics:
             default_replication=config.default_replication_factor,
             validate_only=validate_only,
         )
+        effects = self._take_effects()
         if not validate_only:
             yield
-            for topic in made.values():
-                if isinstance(topic, TopicImage):
-                    yield from self.serve(topic)
+        yield from effects
         return made
 
     def create_partitions(
@@ -83,33 +86,9 @@ class Topics:
         """Grows a topic, after `Controller.ensure_few_are_added`. Raises what `Controller.create_partitions` raises."""
         self._node.ensure_writable()
         self._controller.create_partitions(name, count, assignments, validate_only=validate_only)
+        effects = self._take_effects()
         yield
-        topic = self._controller.image.topics.get(name)
-        if topic is not None and not validate_only:
-            yield from self.serve(topic)
-
-    def serve(self, topic: TopicImage) -> Steps[None]:
-        """Makes the logs of the topic's partitions, and stops if somebody deletes it, who may have done so already."""
-        if topic.topic_id not in self._controller.image.topics_by_id:
-            return
-        config = self._configs.of_topic(topic.name)
-        for _ in self._replicas.add_topic(topic, config, self._node.node_id):
-            yield
-            if topic.topic_id not in self._controller.image.topics_by_id:
-                return
-        if self._configs.of_topic(topic.name) != config:  # somebody altered it meanwhile
-            self.configure_logs([topic.name])
-
-    def configure_logs(self, topics: Iterable[str]) -> None:
-        """Has the logs of those topics kept by the settings that are in force now."""
-        configs = {name: self._configs.of_topic(name) for name in topics}
-        expiration_ms = self._configs.broker.producer_id_expiration_ms
-        for partition in self._replicas.partitions.values():
-            log = partition.log
-            if log.partition.topic in configs:
-                log.configure(configs[log.partition.topic])
-                log.producers.expiration_ms = expiration_ms
-                self._replicas.flush_as_configured(log)
+        yield from effects
 
     def delete(self, name: str) -> TopicImage:
         """Deletes one topic, at once. Raises what `delete_all` raises."""
@@ -123,18 +102,44 @@ class Topics:
         Raises what `Controller.delete_topics` raises.
         """
         self._node.ensure_writable()
-        known = self._controller.image.topics
-        delays_ms = {name: self._configs.of_topic(name).file_delete_delay_ms for name in names if name in known}
         topics = self._controller.delete_topics(names)
-        leaving = defaultdict[int, list[TopicPartition]](list)
-        for topic in topics:
+        yield from self._take_effects()
+        return topics
+
+    # --- what changes of the metadata come to
+
+    def begin(self) -> None:
+        """Takes up all topics that there are, at once, and from now on each change."""
+        for starting in self._replicas.apply(MetadataDelta.of_everything(self._controller.image)):
+            finish(starting)
+        self._controller.subscribe(self._on_metadata)
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        """Does at once what clients see of the change. What is work for the disk is done in steps, by whoever submitted
+        the change.
+        """
+        for topic in delta.deleted_topics():
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
-            leaving[delays_ms[topic.name]] += self._replicas.remove_topic(topic)
+        self._effects += self._replicas.apply(delta) + self._remove_logs(delta)
+
+    def _take_effects(self) -> Iterator[object]:
+        """Gives the steps of the changes that were submitted since this was called last."""
+        effects, self._effects = self._effects, []
+        return chain.from_iterable(effects)
+
+    def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
+        """Lets go of the logs of topics that were deleted; the steps, if there are any, rename their folders."""
+        leaving = defaultdict[int, list[TopicPartition]](list)
+        for topic in delta.deleted_topics():
+            delay_ms = self._configs.of_topic(topic.name, delta.before).file_delete_delay_ms
+            leaving[delay_ms] += [TopicPartition(topic.name, number) for number in topic.partitions]
         removals = [(self._log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()]
+        return [self._rename(removals)] if removals else []
+
+    def _rename(self, removals: Iterable[tuple[Steps[list[Path]], int]]) -> Steps[None]:
         for renaming, delay_ms in removals:
             renamed = yield from renaming
             if renamed:
                 self._deletion.delete_later(renamed, delay_ms)
         self._runtime.run_in_background(self._log_manager.sync_names)
-        return topics

@@ -19,9 +19,9 @@ def read_cluster(directory: Path) -> ClusterDescription:
     brokers = [
         BrokerDescription(
             broker.broker_id,
-            {endpoint.name: str(Endpoint(endpoint.host, endpoint.port)) for endpoint in broker.endpoints},
+            {endpoint.name: str(Endpoint(endpoint.host, endpoint.port)) for endpoint in broker.end_points},
             broker.rack,
-            broker.is_fenced,
+            broker.fenced,
         )
         for broker in (image.brokers.values() if image is not None else ())
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.cluster.found_topics import find_latest_epoch, find_topics
-from core.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionRegistration
+from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.metadata_log import read_metadata_image
 from core.cluster.single_broker import adoption_records, election_records, find_node_id, led_by_others
 from core.cluster.topic_description import PartitionDescription, TopicDescription
@@ -17,6 +18,7 @@ from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
 from core.log.meta_properties import read_meta_properties
 from core.log.partition_metadata_file import read_partition_metadata
+from core.protocol.schema.metadata_records import PartitionRecord
 
 
 class DirectoryTopics:
@@ -27,12 +29,12 @@ class DirectoryTopics:
 
     def __init__(self, reader: DirectoryReader) -> None:
         self._reader = reader
-        self._image = read_metadata_image(reader.directory) or MetadataImage()
-        self._node_id = _read_node_id(reader, self._image)
-        elected = election_records(self._image, led_by_others(self._image, self._node_id), self._node_id)
-        found = {} if self._image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
-        for record in [*elected, *adoption_records(found, self._node_id, bytes(16))]:
-            self._image.apply(record)
+        image = read_metadata_image(reader.directory) or MetadataImage()
+        self._node_id = _read_node_id(reader, image)
+        elected = election_records(image, led_by_others(image, self._node_id), self._node_id)
+        found = {} if image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
+        adopted = adoption_records(found, self._node_id, bytes(16))
+        self._image = MetadataDelta(image).replay([*elected, *adopted]).apply()
 
     def names(self) -> list[str]:
         return sorted(self._image.topics.keys() | self._reader.topics.keys())
@@ -71,8 +73,8 @@ class DirectoryTopics:
             partition.partition,
             known.leader if known else NO_LEADER,
             _leader_epoch(known, latest_epoch) if known else -1,
-            known.replicas if known else (),
-            known.isr if known else (),
+            tuple(known.replicas) if known else (),
+            tuple(known.isr) if known else (),
             start,
             end,
             size,
@@ -88,7 +90,7 @@ def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
     return meta.node_id if meta is not None else find_node_id(image, reader.partitions)
 
 
-def _leader_epoch(known: PartitionRegistration, latest_epoch: int) -> int:
+def _leader_epoch(known: PartitionRecord, latest_epoch: int) -> int:
     """A log that knows of later epochs than the metadata begins a new one when it is served."""
     return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch
 

@@ -15,8 +15,10 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
 from core.common.bad_sectors import open_salvaging, read_small_file
@@ -72,12 +74,9 @@ class MetadataLog:
         self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem, *, is_read_only: bool = False
     ) -> None:
         self.directory = directory / f"{CLUSTER_METADATA_TOPIC}-0"
-        self.image = MetadataImage()
         self._node_id = node_id
         self._clock = clock
         self._filesystem = filesystem
-        self._snapshot_end = 0
-        self._has_open_transaction = False
         self.lacks_records = False
         """Whether records were lost: there may be topics that `image` does not know."""
         self._log = self._open(is_read_only=is_read_only)
@@ -103,13 +102,7 @@ class MetadataLog:
         self._filesystem.make_directory(self.directory)
         if not _has_partition_metadata(self.directory):
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
-        snapshot = _find_snapshot(self.directory)
-        if snapshot is not None:
-            end_offset, path = snapshot
-            for record in read_snapshot(path):
-                self.image.apply(record)
-            self.image.has_known_topics = True  # before a snapshot there is a long life
-            self._snapshot_end = end_offset
+        snapshot, self._snapshot_end = _read_newest_snapshot(self.directory)
         settings = LogSettings(
             self._clock, self._filesystem, keeps_cut_bytes=not is_read_only, cuts_sound_records=is_read_only
         )
@@ -126,7 +119,7 @@ class MetadataLog:
         if log.log_end_offset < self._snapshot_end:
             log.truncate_fully_and_start_at(self._snapshot_end)
         log.update_high_watermark(log.log_end_offset)
-        self._has_open_transaction = _replay(_records_of(log, self._snapshot_end), self.image)
+        self.image, self._has_open_transaction = _replay(_records_of(log, self._snapshot_end), snapshot)
         return log
 
     def _first_segment_offset(self) -> int:
@@ -142,8 +135,9 @@ class MetadataLog:
 
     # --- appending
 
-    def append(self, records: Sequence[MetadataRecord]) -> None:
-        """Appends the records as one batch (more where it would be too large), syncs them and applies them.
+    def append(self, records: Sequence[MetadataRecord]) -> MetadataDelta:
+        """Appends the records as one batch (more where it would be too large), syncs them, applies them to the image
+        and gives the change.
 
         KafkaError where the disk refuses, nothing applied then. Where it refused in the middle, nobody knows what it
         holds: what was written is cut off again, as the next start must not find what the image does not have, and
@@ -164,8 +158,9 @@ class MetadataLog:
             is_cut = not has_begun or self._cut_back(end_offset)
             raise self._failed(error, has_begun=has_begun, is_cut=is_cut) from error
         self._log.update_high_watermark(self._log.log_end_offset)
-        for record in records:
-            self.image.apply(record)
+        delta = MetadataDelta(self.image).replay(records)
+        self.image = delta.apply()
+        return delta
 
     def _cut_back(self, end_offset: int) -> bool:
         """Takes away what was written from that offset on; whether a power cut can't bring it back."""
@@ -326,55 +321,52 @@ def read_metadata_image(directory: Path, *, is_locked: bool = False) -> Metadata
     folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
     if not folder.is_dir():
         return None
-    image = MetadataImage()
-    snapshot = _find_snapshot(folder)
-    end_offset = 0
-    if snapshot is not None:
-        end_offset, path = snapshot
-        for record in read_snapshot(path):
-            image.apply(record)
+    snapshot, end_offset = _read_newest_snapshot(folder)
     reader = PartitionReader(folder, is_locked=is_locked)
     try:
         for error in reader.unreadable:
             raise error
         batches = reader.read(max(end_offset, reader.start_offset), reader.end_offset, read_committed=False)
-        _replay(
+        image, _ = _replay(
             (_decode(record, folder) for batch in batches for record in batch.records() if record.offset >= end_offset),
-            image,
+            snapshot,
         )
     finally:
         reader.close()
     return image
 
 
-def _find_snapshot(directory: Path) -> tuple[int, Path] | None:
-    """(end offset, path) of the newest; None where there is none."""
+def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
+    """The image that the newest snapshot makes, and its end offset; nothing, and 0, if there is none."""
     found = [
         (int(match[1]), path)
         for path in directory.glob(f"*{CHECKPOINT_SUFFIX}")
         if (match := _SNAPSHOT_NAME.fullmatch(path.name))
     ]
-    return max(found, default=None)
+    if not found:
+        return MetadataImage(), 0
+    end_offset, path = max(found)
+    image = MetadataDelta(MetadataImage()).replay(read_snapshot(path)).apply()
+    return replace(image, has_known_topics=True), end_offset  # before a snapshot there is a long life
 
 
-def _replay(records: Iterable[MetadataRecord], image: MetadataImage) -> bool:
-    """Applies the records; those of a transaction (KIP-868) when it ends, those of an aborted or unended one never.
-
-    Says whether the last transaction did not end.
+def _replay(records: Iterable[MetadataRecord], before: MetadataImage) -> tuple[MetadataImage, bool]:
+    """The image with the records applied: those of a transaction (KIP-868) when it ends, those of an aborted or unended
+    one never. Says as well whether the last transaction did not end.
     """
+    delta = MetadataDelta(before)
     transaction: list[MetadataRecord] | None = None
     for record in records:
         match record:
             case BeginTransactionRecord():
                 transaction = []
             case EndTransactionRecord():
-                for held in transaction or ():
-                    image.apply(held)
+                delta.replay(transaction or ())
                 transaction = None
             case AbortTransactionRecord():
                 transaction = None
             case _ if transaction is not None:
                 transaction.append(record)
             case _:
-                image.apply(record)
-    return transaction is not None
+                delta.replay((record,))
+    return delta.apply(), transaction is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.partition_log import AppendResult, PartitionLog
+from core.protocol.schema.metadata_records import PartitionRecord
 from core.records.record_batch import RecordBatch
 
 READ_UNCOMMITTED = 0
@@ -24,21 +24,25 @@ class Partition:
     end, or what is flushed of it where `plog.visible.after.flush` says so.
     """
 
-    def __init__(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
+    def __init__(self, log: PartitionLog, registration: PartitionRecord) -> None:
         self.log = log
-        self.topic_id = topic_id
-        self.leader_epoch = registration.leader_epoch
-        self._isr_size = max(len(registration.isr), 1)
+        self.topic_id = registration.topic_id
         self.messages_in = self.bytes_in = self.bytes_out = 0
         """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
         """Told whenever more of the partition may be committed, and when it is served no more."""
-        log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
+        self.lead(registration)
         if log.config.plog_visible_after_flush:
             log.flush()
         log.update_high_watermark(log.log_end_offset)
+
+    def lead(self, registration: PartitionRecord) -> None:
+        """Leads it from here on as the metadata say: in that epoch, with those replicas in sync."""
+        self.leader_epoch = registration.leader_epoch
+        self._isr_size = max(len(registration.isr), 1)
+        self.log.leader_epochs.assign(self.leader_epoch, self.log.log_end_offset)
 
     def append(self, batch: RecordBatch, *, required_acks: int, from_client: bool = True) -> AppendResult:
         """Appends a batch, and makes it visible unless it must be flushed before.

@@ -6,8 +6,10 @@ DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from core.cluster.map_changes import MapChanges
 from core.cluster.metadata_record import MetadataRecord
 from core.protocol.schema.metadata_records import (
     AccessControlEntryRecord,
@@ -22,38 +24,14 @@ from core.protocol.schema.metadata_records import (
 _QuotaKey = tuple[frozenset[tuple[str, str | None]], str]
 
 
+@dataclass(frozen=True, slots=True)
 class SecurityImage:
-    """Owned by the image of the metadata."""
+    """Immutable."""
 
-    def __init__(self) -> None:
-        self.acls: dict[bytes, AccessControlEntryRecord] = {}
-        self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
-        self.delegation_tokens: dict[str, DelegationTokenRecord] = {}
-        self.client_quotas: dict[_QuotaKey, ClientQuotaRecord] = {}
-
-    def apply(self, record: MetadataRecord) -> bool:
-        """Whether it was a record of these."""
-        match record:
-            case AccessControlEntryRecord():
-                self.acls[record.id] = record
-            case RemoveAccessControlEntryRecord():
-                self.acls.pop(record.id, None)
-            case UserScramCredentialRecord():
-                self.scram_credentials[record.name, record.mechanism] = record
-            case RemoveUserScramCredentialRecord():
-                self.scram_credentials.pop((record.name, record.mechanism), None)
-            case DelegationTokenRecord():
-                self.delegation_tokens[record.token_id] = record
-            case RemoveDelegationTokenRecord():
-                self.delegation_tokens.pop(record.token_id, None)
-            case ClientQuotaRecord():
-                entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
-                self.client_quotas.pop((entity, record.key), None)
-                if not record.remove:
-                    self.client_quotas[entity, record.key] = record
-            case _:
-                return False
-        return True
+    acls: Mapping[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
+    client_quotas: Mapping[_QuotaKey, ClientQuotaRecord] = field(default_factory=dict)
 
     def to_records(self) -> Iterator[MetadataRecord]:
         """Records that make this image again; they are the image's own, not to be changed."""
@@ -72,3 +50,44 @@ class SecurityImage:
         ]
         parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
         return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+class SecurityDelta:
+    """What records make of the image before them; owned by the delta of the metadata."""
+
+    def __init__(self, before: SecurityImage) -> None:
+        self.acls = MapChanges(before.acls)
+        self.scram_credentials = MapChanges(before.scram_credentials)
+        self.delegation_tokens = MapChanges(before.delegation_tokens)
+        self.client_quotas = MapChanges(before.client_quotas)
+
+    def replay(self, record: MetadataRecord) -> bool:
+        """Whether it was a record of these."""
+        match record:
+            case AccessControlEntryRecord():
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self.acls[record.id] = None
+            case UserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = None
+            case DelegationTokenRecord():
+                self.delegation_tokens[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                self.delegation_tokens[record.token_id] = None
+            case ClientQuotaRecord():
+                entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+                self.client_quotas[entity, record.key] = None if record.remove else record
+            case _:
+                return False
+        return True
+
+    def apply(self) -> SecurityImage:
+        """Gives the image with the changes."""
+        return SecurityImage(
+            self.acls.apply(),
+            self.scram_credentials.apply(),
+            self.delegation_tokens.apply(),
+            self.client_quotas.apply(),
+        )

@@ -450,7 +450,7 @@ class LogManager:
         """
         new = {partition for partition in partitions if partition not in self.logs}
         for name, newest in self._newest.items():
-            if not (new.isdisjoint(newest) and new.isdisjoint(self._checkpoints[name])):
+            if not (newest.keys().isdisjoint(new) and self._checkpoints[name].keys().isdisjoint(new)):
                 self._checkpoint(name, {tp: offset for tp, offset in newest.items() if tp not in new}, run_now)
 
     def close(self, broker_epoch: int, *, threads: int = 1) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from core.cluster.controller import Controller, NewTopic
+from core.cluster.controller import NewTopic
+from core.cluster.directory_controller import DirectoryController
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.clock import ManualClock
@@ -89,7 +90,7 @@ def test_configs_features_and_producer_ids(image: MetadataImage) -> None:
     assert image.features == features
     assert image.next_producer_id == next_producer_id
     (broker,) = image.brokers.values()
-    assert (broker.broker_id, broker.is_fenced) == (1, True), "it was stopped cleanly"
+    assert (broker.broker_id, broker.fenced) == (1, True), "it was stopped cleanly"
 
 
 def test_the_snapshot_alone_and_the_log_behind_it(tmp_path: Path, image: MetadataImage) -> None:
@@ -108,7 +109,7 @@ def test_plog_goes_on_where_kafka_stopped(tmp_path: Path, image: MetadataImage) 
     shutil.copytree(GOLDEN / FOLDER, tmp_path / FOLDER)
     log = MetadataLog(tmp_path, 1, ManualClock(NOW), FileSystem())
     end, epoch = log.end_offset, log.epoch
-    controller = Controller(log, 1, bytes(15) + b"\x09")
+    controller = DirectoryController(log, 1, bytes(15) + b"\x09")
     controller.register_broker([], None)
     created = controller.create_topics([NewTopic("added")], default_partitions=2, default_replication=1)["added"]
     assert isinstance(created, TopicImage)

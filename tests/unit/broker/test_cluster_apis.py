@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
@@ -186,8 +185,8 @@ def test_elections(broker: SteeredNode, version: int) -> None:
 
 def test_reassignments(broker: SteeredNode) -> None:
     assert ask(broker, LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest()).topics == []
-    partitions = broker.services.image.topics["t"].partitions  # as of a directory in the middle of one
-    partitions[1] = PartitionRegistration((1, 2), (1,), 1, 0, 0, (), (2,), ())
+    moving = broker.services.image.topics["t"].partitions[1]  # as of a directory in the middle of one
+    moving.replicas, moving.adding_replicas = [1, 2], [2]
     for topics in (
         None,
         [ListPartitionReassignmentsTopics("t", [0, 1]), ListPartitionReassignmentsTopics("nope", [0])],

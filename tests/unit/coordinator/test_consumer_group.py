@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.cluster.metadata_image import PartitionRegistration, TopicImage
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -20,6 +20,7 @@ from core.protocol.schema.consumer_group_heartbeat import (
 )
 from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue
 from core.protocol.schema.leave_group import MemberIdentity
+from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.groups import CLIENT, Client, GroupWorld
 from tests.support.logs import NOW
 
@@ -35,9 +36,8 @@ def world() -> GroupWorld:
 
 
 def set_topic(world: GroupWorld, name: str, partitions: int) -> None:
-    registration = PartitionRegistration((1,), (1,), 1, 0, 0)
     topic_id = name.encode().ljust(16, b"\1")
-    world.topics[name] = TopicImage(name, topic_id, dict.fromkeys(range(partitions), registration))
+    world.topics[name] = TopicImage(name, topic_id, {n: PartitionRecord(n, topic_id) for n in range(partitions)})
     world.metadata_version += 1
 
 

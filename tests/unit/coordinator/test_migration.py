@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.cluster.metadata_image import PartitionRegistration, TopicImage
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -28,6 +28,7 @@ from core.protocol.schema.consumer_protocol import (
 )
 from core.protocol.schema.consumer_protocol import TopicPartition as OwnedPartitions
 from core.protocol.schema.join_group import JoinGroupResponse
+from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.groups import CLIENT, Client, GroupWorld, Joined
 from tests.support.logs import NOW
 
@@ -36,8 +37,7 @@ PARTITIONS = 6
 
 def new_world(**config: Any) -> GroupWorld:
     world = GroupWorld(group_initial_rebalance_delay_ms=0, **config)
-    registration = PartitionRegistration((1,), (1,), 1, 0, 0)
-    world.topics["t"] = TopicImage("t", b"t" * 16, dict.fromkeys(range(PARTITIONS), registration))
+    world.topics["t"] = TopicImage("t", b"t" * 16, {n: PartitionRecord(n, b"t" * 16) for n in range(PARTITIONS)})
     world.metadata_version += 1
     return world
 
