@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from core.broker.cleaning import Cleaning
-from core.broker.file_deletion import FileDeletion
 from core.broker.scrubber import Scrubber
 from core.broker.services import Services
 from core.common.errors import CorruptRecordError
@@ -20,11 +19,10 @@ _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 class Housekeeping:
     """Owned by the broker's task, which calls `step` every second or so."""
 
-    def __init__(self, services: Services, cleaning: Cleaning, scrubber: Scrubber, deletion: FileDeletion) -> None:
+    def __init__(self, services: Services, cleaning: Cleaning, scrubber: Scrubber) -> None:
         self._services = services
         self._cleaning = cleaning
         self._scrubber = scrubber
-        self._deletion = deletion
         self._clock = services.runtime.clock
         self._began_us = self._clock.monotonic_us()
         self._last_run_us: dict[str, int] = {}
@@ -81,7 +79,7 @@ class Housekeeping:
                 self._scrubber.examine(log, error)
                 continue
             if deleted:
-                self._deletion.delete_later(deleted, log.config.file_delete_delay_ms)
+                services.deletion.delete_later(deleted, log.config.file_delete_delay_ms)
                 services.replicas.notify([log.partition])
         services.log_manager.checkpoint_log_starts(services.runtime.run_in_background)
 

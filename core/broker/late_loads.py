@@ -16,21 +16,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from core.broker.configs import Configs
 from core.broker.kept_records import keep_records
 from core.broker.log_opening import LogOpening
-from core.broker.node_identity import NodeIdentity
-from core.broker.replica_manager import ReplicaManager
-from core.broker.runtime import Runtime
-from core.cluster.controller import Controller
+from core.broker.storage_services import StorageServices
 from core.cluster.metadata_image import MetadataImage
 from core.common.errors import PlogError
-from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.stoppable_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
-from core.log.log_manager import LogManager
 from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
 from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
 from core.protocol.schema.fetch import FETCH, FetchRequest
@@ -52,26 +46,9 @@ _BYTES_OF_OPENING = 128 * 1024
 class LateLoads:
     """Owned by the broker's task, but for the reading itself."""
 
-    def __init__(
-        self,
-        *,
-        runtime: Runtime,
-        node: NodeIdentity,
-        configs: Configs,
-        controller: Controller,
-        log_manager: LogManager,
-        replicas: ReplicaManager,
-        opening: LogOpening,
-        filesystem: FileSystem,
-    ) -> None:
-        self._runtime = runtime
-        self._node = node
-        self._configs = configs
-        self._controller = controller
-        self._log_manager = log_manager
-        self._replicas = replicas
+    def __init__(self, services: StorageServices, opening: LogOpening) -> None:
+        self._services = services
         self._opening = opening
-        self._filesystem = filesystem
         self._asked: set[TopicPartition] = set()
         self._loading: TopicPartition | None = None
         self._files: StoppableFileSystem | None = None  # that it is read with
@@ -83,18 +60,18 @@ class LateLoads:
         """Gives those that are to be opened before the broker serves, as that takes no time: the smallest, those of
         groups and transactions first.
         """
-        unloaded, left = self._log_manager.unloaded, AT_ONCE_BYTES
+        unloaded, left = self._services.log_manager.unloaded, AT_ONCE_BYTES
         for name in sorted(
             unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
         ):
             left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
-            is_needed = name.topic in INTERNAL_TOPICS and not self._node.is_read_only
+            is_needed = name.topic in INTERNAL_TOPICS and not self._services.node.is_read_only
             if left >= 0 or is_needed:
                 yield name
 
     def begin(self) -> None:
         """From now on an owner's are read, whoever asks for them."""
-        self._reads_all = not self._node.is_read_only
+        self._reads_all = not self._services.node.is_read_only
         self._begin_next()
 
     def is_loading(self, topic: str) -> bool:
@@ -109,18 +86,18 @@ class LateLoads:
 
     def ask(self, partition: TopicPartition) -> None:
         """Has the log opened, if that was not done. Without a loop it is done when this returns."""
-        if partition in self._log_manager.unloaded:
+        if partition in self._services.log_manager.unloaded:
             self._asked.add(partition)
             self._begin_next()
 
     def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
         """Does the work once for `who` asks, when the log is open or offline; never if it is that now."""
-        if partition in self._log_manager.unloaded:
+        if partition in self._services.log_manager.unloaded:
             self._then[partition][who] = work
             self.ask(partition)
 
     def _begin_next(self) -> None:
-        unloaded = self._log_manager.unloaded
+        unloaded = self._services.log_manager.unloaded
         self._asked &= unloaded.keys()
         wanted = self._asked or (unloaded.keys() if self._reads_all else set())
         if self._loading is not None or not wanted or self._is_stopped:
@@ -130,10 +107,10 @@ class LateLoads:
         self._asked.discard(partition)
         _log.info("%s is read%s: about %d bytes", partition, why, unloaded[partition].bytes_to_read)
         found: list[LoadedLog | OSError | PlogError] = []
-        files = self._files = StoppableFileSystem(self._filesystem)
-        config = self._configs.of_topic(partition.topic)
+        files = self._files = StoppableFileSystem(self._services.filesystem)
+        config = self._services.configs.of_topic(partition.topic)
         try:
-            self._log_manager.begin_load(partition, config)
+            self._services.log_manager.begin_load(partition, config)
         except OSError as error:
             found.append(error.with_traceback(None))
 
@@ -155,22 +132,22 @@ class LateLoads:
             self._tell(partition)
             self._begin_next()
 
-        self._runtime.run_loading(work, then)
+        self._services.runtime.run_loading(work, then)
 
     def _tell(self, partition: TopicPartition) -> None:
         for work in self._then.pop(partition, {}).values():
             work()
         for waiting in list(self._waiting):
             waiting.on_loaded(partition)
-        self._replicas.notify([partition])
+        self._services.replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
         """What `handle` gives, or a Pending that comes to it when the partitions are open that the request names."""
         named = _NAMED.get(key)
-        unloaded = self._log_manager.unloaded
-        if named is None or not unloaded or (self._node.is_read_only and key in _WRITES):
+        unloaded = self._services.log_manager.unloaded
+        if named is None or not unloaded or (self._services.node.is_read_only and key in _WRITES):
             return handle()
-        names = set(named(self._controller.image, request))
+        names = set(named(self._services.image, request))
         missing = {name for name in names if name in unloaded}
         for name in missing:
             self.ask(name)
@@ -181,7 +158,7 @@ class LateLoads:
         if key == PRODUCE.key:
             keep_records(request)
         waiting = _Waiting(handle, missing, self._waiting, needs_all=key != FETCH.key)
-        waiting.limit(self._runtime.schedule, MOST_WAIT_MS)
+        waiting.limit(self._services.runtime.schedule, MOST_WAIT_MS)
         return waiting
 
 

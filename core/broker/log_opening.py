@@ -6,12 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from core.broker.configs import Configs
 from core.broker.late_checks import LateChecks
-from core.broker.node_identity import NodeIdentity
 from core.broker.readers_doubts import Doubts, ReadersDoubts
 from core.broker.recovered_flush import RecoveredFlush
-from core.broker.replica_manager import ReplicaManager
+from core.broker.storage_services import StorageServices
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.found_topics import find_topics
 from core.common.errors import PlogError
@@ -22,7 +20,6 @@ from core.log.directory_lock import find_lock_holder
 from core.log.file_names import partition_directory_name
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog
-from core.log.log_manager import LogManager
 
 _log = logging.getLogger("plog.broker")
 
@@ -32,28 +29,20 @@ class LogOpening:
 
     def __init__(
         self,
-        *,
-        node: NodeIdentity,
-        configs: Configs,
+        services: StorageServices,
         controller: DirectoryController,
-        log_manager: LogManager,
-        replicas: ReplicaManager,
+        *,
         late_checks: LateChecks,
         doubts: ReadersDoubts,
         recovered_flush: RecoveredFlush,
-        filesystem: FileSystem,
         unreadable: list[Path],
     ) -> None:
         """`unreadable` are the files that a broker which only reads passed over."""
-        self._node = node
-        self._configs = configs
+        self._services = services
         self._controller = controller
-        self._log_manager = log_manager
-        self._replicas = replicas
         self._late_checks = late_checks
         self._doubts = doubts
         self._recovered_flush = recovered_flush
-        self._filesystem = filesystem
         self._unreadable = unreadable
         self._found: dict[TopicPartition, Doubts] = {}  # of a log that was just read
         self.has_adopted = False
@@ -65,23 +54,23 @@ class LogOpening:
         """The folders of the topics that the metadata know of. Those of others are taken up if there are no metadata,
         or if `lacks_metadata` says that some are lost; else they are set aside.
         """
-        is_new = not self._controller.image.has_known_topics
+        is_new = not self._services.image.has_known_topics
         if is_new:
-            self._adopt(self._log_manager.find_partitions())
+            self._adopt(self._services.log_manager.find_partitions())
         elif lacks_metadata:
-            folders = self._log_manager.find_partitions()
-            known_topics = self._controller.image.topics
+            folders = self._services.log_manager.find_partitions()
+            known_topics = self._services.image.topics
             self._adopt({tp: path for tp, path in folders.items() if tp.topic not in known_topics})
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
-            for topic in self._controller.image.topics.values()
+            for topic in self._services.image.topics.values()
             for number, registration in topic.partitions.items()
-            if self._node.node_id in registration.replicas
+            if self._services.node.node_id in registration.replicas
         }
         if topic_ids and not is_new:
-            return self._log_manager.set_aside_strays(topic_ids)
-        known = self._log_manager.known(topic_ids)
-        for partition, path in self._log_manager.find_partitions().items():
+            return self._services.log_manager.set_aside_strays(topic_ids)
+        known = self._services.log_manager.known(topic_ids)
+        for partition, path in self._services.log_manager.find_partitions().items():
             if partition not in known:
                 _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
         return known
@@ -92,10 +81,10 @@ class LogOpening:
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
         """
         self.has_adopted = bool(folders)
-        found = find_topics(folders, goes_by_name=self._node.is_read_only)
-        self._log_manager.note_unknown_recovery_points(folders)
+        found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
+        self._services.log_manager.note_unknown_recovery_points(folders)
         self._controller.adopt_topics(found)
-        for topic, partitions in found.items() if not self._node.is_read_only else ():
+        for topic, partitions in found.items() if not self._services.node.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "
                 "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",
@@ -106,13 +95,13 @@ class LogOpening:
 
     def open_all(self, folders: Mapping[TopicPartition, Path]) -> None:
         """Opens the logs in those folders."""
-        opened = self._log_manager.open_existing(folders, self._configs.of_topic)
+        opened = self._services.log_manager.open_existing(folders, self._services.configs.of_topic)
         self._raise_leader_epochs(opened)
-        evidence = self._log_manager.read_evidence()
+        evidence = self._services.log_manager.read_evidence()
         for loaded in opened:
-            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._node.is_read_only else None)
-        if not self._log_manager.unloaded:
-            self._log_manager.forget_clean_shutdown()
+            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._services.node.is_read_only else None)
+        if not self._services.log_manager.unloaded:
+            self._services.log_manager.forget_clean_shutdown()
 
     def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
         """Of logs that were cut, and of those that know of later epochs than the metadata."""
@@ -120,7 +109,7 @@ class LogOpening:
         if was_cut:
             self._controller.start_new_leader_epochs(was_cut)
         for log in (loaded.log for loaded in opened):
-            registration = self._controller.image.topics[log.partition.topic].partitions[log.partition.partition]
+            registration = self._services.image.topics[log.partition.topic].partitions[log.partition.partition]
             if log.leader_epochs.latest_epoch > registration.leader_epoch:
                 self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
 
@@ -137,11 +126,11 @@ class LogOpening:
         """Reads the partition's log, with that file system; in any thread. Raises OSError and CorruptRecordError if
         that can't be. `end_load` comes then.
         """
-        if self._node.is_read_only and find_lock_holder(self._node.directory) is not None:
+        if self._services.node.is_read_only and find_lock_holder(self._services.node.directory) is not None:
             self._link_again(partition)
-        loaded = self._log_manager.load(partition, config, filesystem)
-        if self._node.is_read_only:
-            self._found[partition] = self._doubts.find(loaded, self._log_manager.read_evidence())
+        loaded = self._services.log_manager.load(partition, config, filesystem)
+        if self._services.node.is_read_only:
+            self._found[partition] = self._doubts.find(loaded, self._services.log_manager.read_evidence())
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
@@ -149,13 +138,13 @@ class LogOpening:
         be read.
         """
         name = partition_directory_name(partition)
-        shadow = self._log_manager.directory / name
+        shadow = self._services.log_manager.directory / name
         if shadow.is_symlink():
             return
-        self._filesystem.remove_tree(shadow)
+        self._services.filesystem.remove_tree(shadow)
         shadow.mkdir()
         link_tree(
-            self._node.directory / name,
+            self._services.node.directory / name,
             shadow,
             on_unreadable=lambda _error, path: self._unreadable.append(path),
             depth=0,
@@ -164,11 +153,11 @@ class LogOpening:
     def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
         """Serves the partition, unless it could not be read or is there no more."""
         found_doubts = self._found.pop(partition, None)
-        loaded = self._log_manager.end_load(partition, found)
+        loaded = self._services.log_manager.end_load(partition, found)
         if loaded is None:
             return
         self._note_doubts(loaded, found_doubts)
         self._raise_leader_epochs([loaded])
-        self._replicas.serve_loaded(loaded.log)
+        self._services.replicas.serve_loaded(loaded.log)
         self._late_checks.add(loaded.log)
         self._recovered_flush.begin([loaded.log])

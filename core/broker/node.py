@@ -33,6 +33,7 @@ from core.broker.runtime import ImmediateRuntime, Runtime
 from core.broker.scrubber import Scrubber
 from core.broker.services import Services
 from core.broker.stepped_answer import SteppedAnswers
+from core.broker.storage_services import StorageServices
 from core.broker.topics import Topics
 from core.broker.transaction_log import TransactionLog
 from core.cluster.directory_controller import DirectoryController
@@ -211,7 +212,7 @@ class Node:
     # --- the services
 
     def _open(self, config: BrokerConfig) -> None:
-        """Makes the services, from the metadata up, and opens the logs."""
+        """Makes the services, from the metadata up, and opens the logs on the way."""
         runtime = self._runtime
         meta = self._identify(config)
         metadata_log = self._open_metadata_log(meta.node_id)
@@ -221,109 +222,76 @@ class Node:
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
         log_manager = self._make_log_manager(configs.broker)
-        replicas = ReplicaManager(node, configs, log_manager, runtime)
-        scrubber = Scrubber(
-            lambda: list(log_manager.logs.values()),
-            lambda log: replicas.notify([log.partition]),
-            runtime.run_in_background,
-            runtime.clock,
-            bytes_per_second=configs.broker.plog_scrub_bytes_per_second,
-            interval_ms=configs.broker.plog_scrub_interval_ms,
+        storage = StorageServices(
+            runtime=runtime,
+            filesystem=self._filesystem,
+            node=node,
+            controller=controller,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=ReplicaManager(node, configs, log_manager, runtime),
+            deletion=FileDeletion(log_manager, runtime),
         )
-        replicas.on_damage = scrubber.examine
-        doubts = ReadersDoubts(log_manager, replicas, self.directory)
+        self.scrubber = self._make_scrubber(storage)
+        self.cleaning = Cleaning(storage, self.scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
+        doubts = ReadersDoubts(log_manager, storage.replicas, self.directory)
         late_checks = LateChecks(
             log_manager.logs.values,
             runtime.schedule,
             runtime.run_in_background,
             None if self.is_read_only else doubts.note_unexplained,
         )
-        deletion = FileDeletion(log_manager, runtime)
-        cleaning = Cleaning(
-            runtime=runtime,
-            node=node,
-            configs=configs,
-            log_manager=log_manager,
-            replicas=replicas,
-            scrubber=scrubber,
-            deletion=deletion,
-            filesystem=self._filesystem,
-            make_process=lambda: CleanerProcess(lambda: [self._lock.descriptor]),
-        )
-        recovered_flush = RecoveredFlush(log_manager, replicas, runtime, is_read_only=self.is_read_only)
+        self._recovered_flush = RecoveredFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
         opening = LogOpening(
-            node=node,
-            configs=configs,
-            controller=controller,
-            log_manager=log_manager,
-            replicas=replicas,
+            storage,
+            controller,
             late_checks=late_checks,
             doubts=doubts,
-            recovered_flush=recovered_flush,
-            filesystem=self._filesystem,
+            recovered_flush=self._recovered_flush,
             unreadable=self._unreadable,
         )
-        late_loads = LateLoads(
-            runtime=runtime,
-            node=node,
-            configs=configs,
-            controller=controller,
-            log_manager=log_manager,
-            replicas=replicas,
-            opening=opening,
-            filesystem=self._filesystem,
-        )
-        replicas.on_unloaded = late_loads.ask
-        topics = Topics(
-            runtime=runtime,
-            node=node,
-            configs=configs,
-            controller=controller,
-            log_manager=log_manager,
-            replicas=replicas,
-            deletion=deletion,
-        )
-        topics.subscribe(cleaning.on_topic_deleted)
         controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
-        folders = opening.find_known(lacks_metadata=metadata_log.lacks_records)
-        if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
-            log_manager.leave_unloaded(folders)
-            folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
-        opening.open_all(folders)
-        topics.begin()
-        below = LogServices(
-            runtime=runtime,
-            node=node,
-            configs=configs,
-            controller=controller,
-            log_manager=log_manager,
-            replicas=replicas,
-            late_loads=late_loads,
-            topics=topics,
-        )
-        producer_ids = ProducerIds(
-            node=node,
-            controller=controller,
-            log_manager=log_manager,
-            replicas=replicas,
-            has_adopted=opening.has_adopted,
-        )
-        group_log = GroupLog(below)
+        logs = self._open_logs(storage, opening, lacks_metadata=metadata_log.lacks_records)
+        group_log = GroupLog(logs)
+        producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted)
         self.services = Services(
-            **vars(below),
+            **vars(logs),
             group_log=group_log,
-            transaction_log=TransactionLog(below, producer_ids, group_log),
+            transaction_log=TransactionLog(logs, producer_ids, group_log),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
             stepped_answers=SteppedAnswers(runtime),
             served_apis=SERVED_APIS,
         )
         self.dispatcher = RequestDispatcher(self.services)
-        self.housekeeping = Housekeeping(self.services, cleaning, scrubber, deletion)
-        self.cleaning = cleaning
-        self.scrubber = scrubber
-        self._deletion = deletion
-        self._recovered_flush = recovered_flush
+        self.housekeeping = Housekeeping(self.services, self.cleaning, self.scrubber)
+
+    def _make_scrubber(self, storage: StorageServices) -> Scrubber:
+        scrubber = Scrubber(
+            lambda: list(storage.log_manager.logs.values()),
+            lambda log: storage.replicas.notify([log.partition]),
+            storage.runtime.run_in_background,
+            storage.runtime.clock,
+            bytes_per_second=storage.config.plog_scrub_bytes_per_second,
+            interval_ms=storage.config.plog_scrub_interval_ms,
+        )
+        storage.replicas.on_damage = scrubber.examine
+        return scrubber
+
+    def _open_logs(self, storage: StorageServices, opening: LogOpening, *, lacks_metadata: bool) -> LogServices:
+        """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""
+        late_loads = LateLoads(storage, opening)
+        storage.replicas.on_unloaded = late_loads.ask
+        topics = Topics(storage)
+        topics.subscribe(self.cleaning.on_topic_deleted)
+        log_manager = storage.log_manager
+        folders = opening.find_known(lacks_metadata=lacks_metadata)
+        if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
+            log_manager.leave_unloaded(folders)
+            folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
+        opening.open_all(folders)
+        topics.begin()
+        return LogServices(**vars(storage), late_loads=late_loads, topics=topics)
 
     def _make_log_manager(self, config: BrokerConfig) -> LogManager:
         settings = LogSettings(
@@ -355,7 +323,7 @@ class Node:
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
         self._recovered_flush.begin(self.services.log_manager.logs.values())
-        self._deletion.delete_leftovers()
+        self.services.deletion.delete_leftovers()
         self.services.late_checks.begin()
         self.services.late_loads.begin()
         self.services.group_log.load_all()

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.broker.node_identity import NodeIdentity
-from core.broker.replica_manager import ReplicaManager
-from core.cluster.controller import Controller
+from core.broker.storage_services import StorageServices
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.log_manager import LogManager
 
 
 class ProducerIds:
     """Owned by the broker's task. The controller gives ids in blocks, which are in the metadata before one is used."""
 
-    def __init__(
-        self,
-        *,
-        node: NodeIdentity,
-        controller: Controller,
-        log_manager: LogManager,
-        replicas: ReplicaManager,
-        has_adopted: bool,
-    ) -> None:
+    def __init__(self, services: StorageServices, *, has_adopted: bool) -> None:
         """`has_adopted` says that folders came without metadata: their logs may know of ids that nobody gave here."""
-        self._node = node
-        self._controller = controller
-        self._log_manager = log_manager
-        self._replicas = replicas
+        self._services = services
         self._has_adopted = has_adopted
         self._left = iter(range(0))
 
@@ -41,16 +27,18 @@ class ProducerIds:
         try:
             return next(self._left)
         except StopIteration:
-            if not self._controller.image.next_producer_id and load_transactions() is not None:
+            if not self._services.image.next_producer_id and load_transactions() is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
-            if self._must_know_all_logs and self._log_manager.unloaded:
+            if self._must_know_all_logs and self._services.log_manager.unloaded:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
-            known = [partition.log.producers.latest_producer_id for partition in self._replicas.partitions.values()]
+            known = [
+                partition.log.producers.latest_producer_id for partition in self._services.replicas.partitions.values()
+            ]
             at_least = 1 + max(*known, latest_of_transactions(), -1)
-            self._left = iter(self._controller.allocate_producer_ids(at_least))
+            self._left = iter(self._services.controller.allocate_producer_ids(at_least))
             return next(self._left)
 
     @property
     def _must_know_all_logs(self) -> bool:
         """Whether ids may stand in logs that the metadata do not know of."""
-        return not self._node.is_read_only and (self._has_adopted or not self._controller.image.next_producer_id)
+        return not self._services.node.is_read_only and (self._has_adopted or not self._services.image.next_producer_id)

@@ -11,41 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from core.broker.configs import Configs
-from core.broker.file_deletion import FileDeletion
-from core.broker.node_identity import NodeIdentity
-from core.broker.replica_manager import ReplicaManager
-from core.broker.runtime import Runtime
-from core.cluster.controller import Controller, NewTopic
+from core.broker.storage_services import StorageServices
+from core.cluster.controller import NewTopic
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import TopicImage
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
-from core.log.log_manager import LogManager
 
 
 class Topics:
     """Owned by the broker's task."""
 
-    def __init__(
-        self,
-        *,
-        runtime: Runtime,
-        node: NodeIdentity,
-        configs: Configs,
-        controller: Controller,
-        log_manager: LogManager,
-        replicas: ReplicaManager,
-        deletion: FileDeletion,
-    ) -> None:
-        self._runtime = runtime
-        self._node = node
-        self._configs = configs
-        self._controller = controller
-        self._log_manager = log_manager
-        self._replicas = replicas
-        self._deletion = deletion
+    def __init__(self, services: StorageServices) -> None:
+        self._services = services
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] = []
 
@@ -66,9 +45,9 @@ class Topics:
         """Gives, by name, what `Controller.create_topics` makes of each. The topics exist after the first step, the
         logs of their partitions when the last one is done: until then clients get LEADER_NOT_AVAILABLE, and ask again.
         """
-        self._node.ensure_writable()
-        config = self._configs.broker
-        made = self._controller.create_topics(
+        self._services.node.ensure_writable()
+        config = self._services.config
+        made = self._services.controller.create_topics(
             topics,
             default_partitions=config.num_partitions,
             default_replication=config.default_replication_factor,
@@ -84,8 +63,8 @@ class Topics:
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
     ) -> Steps[None]:
         """Grows a topic, after `Controller.ensure_few_are_added`. Raises what `Controller.create_partitions` raises."""
-        self._node.ensure_writable()
-        self._controller.create_partitions(name, count, assignments, validate_only=validate_only)
+        self._services.node.ensure_writable()
+        self._services.controller.create_partitions(name, count, assignments, validate_only=validate_only)
         effects = self._take_effects()
         yield
         yield from effects
@@ -101,8 +80,8 @@ class Topics:
 
         Raises what `Controller.delete_topics` raises.
         """
-        self._node.ensure_writable()
-        topics = self._controller.delete_topics(names)
+        self._services.node.ensure_writable()
+        topics = self._services.controller.delete_topics(names)
         yield from self._take_effects()
         return topics
 
@@ -110,9 +89,9 @@ class Topics:
 
     def begin(self) -> None:
         """Takes up all topics that there are, at once, and from now on each change."""
-        for starting in self._replicas.apply(MetadataDelta.of_everything(self._controller.image)):
+        for starting in self._services.replicas.apply(MetadataDelta.of_everything(self._services.image)):
             finish(starting)
-        self._controller.subscribe(self._on_metadata)
+        self._services.controller.subscribe(self._on_metadata)
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
         """Does at once what clients see of the change. What is work for the disk is done in steps, by whoever submitted
@@ -121,7 +100,7 @@ class Topics:
         for topic in delta.deleted_topics():
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
-        self._effects += self._replicas.apply(delta) + self._remove_logs(delta)
+        self._effects += self._services.replicas.apply(delta) + self._remove_logs(delta)
 
     def _take_effects(self) -> Iterator[object]:
         """Gives the steps of the changes that were submitted since this was called last."""
@@ -132,14 +111,16 @@ class Topics:
         """Lets go of the logs of topics that were deleted; the steps, if there are any, rename their folders."""
         leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in delta.deleted_topics():
-            delay_ms = self._configs.of_topic(topic.name, delta.before).file_delete_delay_ms
+            delay_ms = self._services.configs.of_topic(topic.name, delta.before).file_delete_delay_ms
             leaving[delay_ms] += [TopicPartition(topic.name, number) for number in topic.partitions]
-        removals = [(self._log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()]
+        removals = [
+            (self._services.log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()
+        ]
         return [self._rename(removals)] if removals else []
 
     def _rename(self, removals: Iterable[tuple[Steps[list[Path]], int]]) -> Steps[None]:
         for renaming, delay_ms in removals:
             renamed = yield from renaming
             if renamed:
-                self._deletion.delete_later(renamed, delay_ms)
-        self._runtime.run_in_background(self._log_manager.sync_names)
+                self._services.deletion.delete_later(renamed, delay_ms)
+        self._services.runtime.run_in_background(self._services.log_manager.sync_names)

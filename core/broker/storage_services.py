@@ -1,0 +1,40 @@
+"""The services that everything else of a broker stands on: what it takes to keep logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.configs import Configs
+from core.broker.file_deletion import FileDeletion
+from core.broker.node_identity import NodeIdentity
+from core.broker.replica_manager import ReplicaManager
+from core.broker.runtime import Runtime
+from core.cluster.controller import Controller
+from core.cluster.metadata_image import MetadataImage
+from core.common.filesystem import FileSystem
+from core.log.log_manager import LogManager
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageServices:
+    """Used in the broker's task."""
+
+    runtime: Runtime
+    filesystem: FileSystem
+    node: NodeIdentity
+    controller: Controller
+    configs: Configs
+    log_manager: LogManager
+    replicas: ReplicaManager
+    deletion: FileDeletion
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as they are now."""
+        return self.controller.image
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings that are in force now."""
+        return self.configs.broker
