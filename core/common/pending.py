@@ -86,8 +86,10 @@ class Pending(Generic[T]):
             on_failure(error)
 
     def follow(self, other: T | Pending[T]) -> None:
-        """Gives what `other` is, or comes to."""
-        if isinstance(other, Pending):
+        """Gives what `other` is, or comes to; if nobody waits any more, nobody does for that either."""
+        if isinstance(other, Pending) and self.is_over:
+            other.cancel()
+        elif isinstance(other, Pending):
             self._followed = other
             other.on_value, other.on_failure = self.complete_with, self.fail
         else:
@@ -128,8 +130,14 @@ class _Mapped(Pending[U]):
         source.on_value, source.on_failure = self._take, self.fail
 
     def _take(self, value: Any) -> None:
-        if not self.is_over:
-            self.complete_with(self._function(value))
+        if self.is_over:
+            return
+        try:
+            made = self._function(value)
+        except Exception as error:  # noqa: BLE001 - nothing of whoever gives the value, who may have others to give it to
+            self.fail(error)
+        else:
+            self.complete_with(made)
 
 
 class _Then(Pending[U]):
@@ -145,7 +153,17 @@ class _Then(Pending[U]):
     def is_at_work(self) -> bool:
         return not self._is_done or super().is_at_work
 
+    def complete_now(self) -> None:
+        super().complete_now()
+        if self._followed is not None:  # what the work waits for
+            super().complete_now()
+
     def _take(self, value: Any) -> None:
         self._is_done = True
         self._followed = None
-        self.follow(self._work(value))
+        try:
+            made = self._work(value)
+        except Exception as error:  # noqa: BLE001 - see above
+            self.fail(error)
+        else:
+            self.follow(made)
