@@ -112,6 +112,8 @@ def handle_remembered(
             return None
         log_start_offset = log.log_start_offset
         if log.config.opens_records:
+            if known.acks == -1:
+                partition.ensure_enough_replicas()
             checked = made_in_one_step(log.validate(batch)) if is_small(batch) else None
             if checked is None:
                 return None

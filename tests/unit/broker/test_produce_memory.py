@@ -20,6 +20,7 @@ from core.broker import produce_memory
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.produce_memory import ProduceMemory, RememberedRequest
 from core.common.clock import ManualClock
+from core.common.config_def import ConfigResourceType
 from core.common.errors import MalformedMessageError
 from core.common.filesystem import File
 from core.common.topic_partition import TopicPartition
@@ -304,3 +305,18 @@ def test_a_topic_that_went_and_came_is_another(sides: tuple[Side, Side]) -> None
     for number in range(4, 7):
         hold_beside(sides, usual_frame(number))
     hold_logs_beside(sides)
+
+
+def test_too_few_replicas_are_told_before_what_is_wrong_with_records(sides: tuple[Side, Side]) -> None:
+    data = PartitionProduceData(0, bytes(make_batch(b"x", key=None).buffer))
+    topic_data = [TopicProduceData("compacted", stand_in("compacted"), [data])]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data)
+    frame = bytes(encode_request(PRODUCE, 13, 7, "a", request)[4:])
+    for side in sides:
+        add_topic(side.broker, "compacted", partitions=2, cleanup_policy="compact")
+    hold_beside(sides, frame)
+    hold_beside(sides, frame)
+    for side in sides:
+        side.broker.services.configs.set(ConfigResourceType.TOPIC, "compacted", {"min.insync.replicas": "2"})
+    hold_beside(sides, frame)
+    assert sides[0].taken == 2
