@@ -129,7 +129,13 @@ class SteppedAnswer(Pending[T]):
 
     def complete_now(self) -> None:
         if not self._is_done:
-            self._finish(finish(self._steps))
+            try:
+                made = finish(self._steps)
+            except Exception as error:  # noqa: BLE001 - nothing of whoever else is to be completed
+                self._set_done()
+                self.fail(error)
+            else:
+                self._finish(made)
         super().complete_now()
 
     def cancel(self) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from errno import ENOSPC
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +21,13 @@ import pytest
 from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import metadata
+from core.broker.loop_runtime import LoopRuntime
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
+from core.common.steps import OTHERS_FIRST, Steps
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -811,3 +814,24 @@ def ask_by(broker: SteeredNode, loop: Loop, batch: bytes) -> Any:
     asked = Asked(broker, PRODUCE, produce_request(batch))
     loop.run()
     return asked.partition
+
+
+def test_owed_work_that_fails_at_the_end_holds_up_nothing_else(tmp_path: Path) -> None:
+    """Its client is gone by then; the broker has more to do, and its logs to close."""
+    runtime = LoopRuntime(cast(asyncio.AbstractEventLoop, Loop()), tmp_path)
+    done: list[str] = []
+
+    def work(name: str) -> Steps[None]:
+        yield OTHERS_FIRST
+        yield OTHERS_FIRST
+        done.append(name)
+        raise OSError(ENOSPC, "no space left on device")
+
+    answers = stepped_answer.SteppedAnswers(runtime)
+    for name in ("a", "b"):
+        pending = answers.answer(work(name), is_owed=True)
+        assert isinstance(pending, Pending)
+        pending.cancel()
+    answers.finish_owed()
+    assert sorted(done) == ["a", "b"]
+    assert not answers._owed
