@@ -17,7 +17,7 @@ from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import TopicImage
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 
 class Topics:
@@ -97,7 +97,8 @@ class Topics:
         """Does at once what clients see of the change. What is work for the disk is done in steps, by whoever submitted
         the change.
         """
-        for topic in delta.deleted_topics():
+        # The coordinators' own go first: of the others they would write there, which makes such a topic again.
+        for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
         self._effects += self._services.replicas.apply(delta) + self._remove_logs(delta)

@@ -513,6 +513,15 @@ def test_offsets_of_a_deleted_topic_go(broker: SteeredNode) -> None:
     assert broker.services.groups.offsets("g") == {}
 
 
+def test_a_topic_that_is_deleted_together_with_the_groups_does_not_bring_their_topic_back(broker: SteeredNode) -> None:
+    commit(broker)
+    for _ in broker.services.topics.delete_all(["t", "__consumer_offsets"]):
+        pass
+    assert not broker.services.image.topics
+    add_topic(broker)
+    assert commit(broker) == 0
+
+
 def test_a_topic_made_again_begins_anew(broker: SteeredNode) -> None:
     """By the id of the topic, where only the name is the same."""
     commit(broker)
