@@ -287,13 +287,13 @@ async def _run(
 
     server = SocketServer(node, runtime, listen)
     server.on_housekeeping = LastingObjects(node.services.replicas).step
-    await server.start()
-    if not listen.is_loopback:
-        say(
-            f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
-            "delete everything"
-        )
-    with contextlib.ExitStack() as stack:
+    with contextlib.closing(server), contextlib.ExitStack() as stack:
+        await server.start()
+        if not listen.is_loopback:
+            say(
+                f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
+                "delete everything"
+            )
         how = " read-only" if node.is_read_only else ""
         if metrics is not None:
             from core.broker.metrics import MetricsServer

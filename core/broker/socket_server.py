@@ -219,13 +219,14 @@ class SocketServer:
         self._stopped.set()
 
     async def run(self) -> None:
-        """Serves until `stop`; then closes connections, not the broker."""
+        """Serves until `stop`; then calls `close`."""
         try:
             await self._stopped.wait()
         finally:
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes all that the server has opened, and ends its runtime; the broker stays open. May be called again."""
         if self._listener is not None:
             self._node.retire()
             asyncio.get_running_loop().remove_reader(self._listener.fileno())

@@ -732,3 +732,17 @@ def test_a_server_that_stops_is_not_asked(broker: SteeredNode) -> None:
 
     serving(broker, talk)
     assert find_lock_holder(broker.directory) == LockHolder(os.getpid(), "")
+
+
+def test_a_server_that_could_not_start_whole_is_closed(broker: SteeredNode) -> None:
+    """As if the port for metrics were taken: nobody runs the server then, and `run` may close it once more."""
+
+    async def talk(server: SocketServer) -> None:
+        client = socket.create_connection((server.endpoint.host, server.endpoint.port))
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((server.endpoint.host, server.endpoint.port))
+        assert server.open_connections == 0
+        client.close()
+
+    serving(broker, talk)
