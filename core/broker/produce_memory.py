@@ -63,12 +63,12 @@ class RememberedRequest(NamedTuple):
     head: bytes
     tail: bytes
 
-    def answer(self, correlation_id: bytes, result: AppendResult) -> list[Piece]:
+    def answer(self, correlation_id: bytes | memoryview, result: AppendResult) -> list[Piece]:
         """The answer for a batch that was appended."""
         numbers = _NUMBERS.pack(result.base_offset, result.log_append_time, result.log_start_offset)
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
 
-    def encode(self, correlation_id: bytes, response: PartitionProduceResponse) -> list[Piece]:
+    def encode(self, correlation_id: bytes | memoryview, response: PartitionProduceResponse) -> list[Piece]:
         """The answer with that response of the one partition."""
         topic = TopicProduceResponse(self.topic_name, self.topic_id, [response])
         return self.endpoint.encode_response(int.from_bytes(correlation_id, signed=True), ProduceResponse([topic]))

@@ -158,7 +158,8 @@ class RequestDispatcher:
             if is_observed:
                 answer = self._observe_remembered(frame, *found, RequestContext(version, None, local_host, client_host))
             else:
-                answer = produce.handle_remembered(self._services, *found, bytes(frame[_CORRELATION_ID]))
+                known, records = found
+                answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
                 return answer
         route = self._routes.get((key, version)) or self._find_route(key, version)
@@ -212,8 +213,7 @@ class RequestDispatcher:
         """Likewise, for a request that is known by its bytes: it is decoded for the request log alone."""
         started_s = perf_counter()
         request = known.endpoint.decode_request(frame)[1] if is_logging_requests() else None
-        correlation_id = bytes(frame[_CORRELATION_ID])
-        answer = produce.handle_remembered(self._services, known, records, correlation_id)
+        answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
         if answer is None:
             return None
 

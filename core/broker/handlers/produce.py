@@ -96,7 +96,7 @@ def handle(
 
 
 def handle_remembered(
-    services: Services, known: RememberedRequest, records: memoryview, correlation_id: bytes
+    services: Services, known: RememberedRequest, records: memoryview, correlation_id: memoryview
 ) -> list[Piece] | Pending[list[Piece]] | None:
     """Does for one batch, of a request that is known by its bytes, what `handle` does, and gives the encoded answer.
     None, and nothing was done, for what takes steps or belongs to a transaction.
@@ -105,12 +105,12 @@ def handle_remembered(
     log = partition.log
     if log.is_written_ahead:
         return None
-    log_start_offset = -1
+    replicas = services.replicas
+    batch = None
     try:
         batch = _read_usual_batch(records) or read_one_batch(records, known.version)
         if batch.attributes & TRANSACTIONAL_FLAG:
             return None
-        log_start_offset = log.log_start_offset
         if log.config.opens_records:
             if known.acks == -1:
                 partition.ensure_enough_replicas()
@@ -118,18 +118,18 @@ def handle_remembered(
             if checked is None:
                 return None
             batch = checked
-        result = services.replicas.append(partition, batch, required_acks=known.acks)
+        result = replicas.append(partition, batch, required_acks=known.acks)
     except KafkaError as error:
         topic, number = log.partition
+        log_start_offset = -1 if batch is None else log.log_start_offset
         return known.encode(correlation_id, failure(services, topic, number, error, log_start_offset))
-    services.replicas.notify((log.partition,))
+    replicas.notify((log.partition,))
     answer = known.answer(correlation_id, result)
     end_offset = result.last_offset + 1
     if not partition.must_wait_for(end_offset):
         return answer
-
-    refuse = partial(_refuse_remembered, answer, known, correlation_id, result)
-    return when_committed(services.replicas, [Uncommitted(partition, end_offset, refuse)], answer, known.timeout_ms)
+    refuse = partial(_refuse_remembered, answer, known, bytes(correlation_id), result)
+    return when_committed(replicas, [Uncommitted(partition, end_offset, refuse)], answer, known.timeout_ms)
 
 
 def _refuse_remembered(
@@ -354,8 +354,11 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
     """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
     if len(records) > HEADER_SIZE:
         batch = RecordBatch(records)
-        is_codec = batch.attributes & CODEC_MASK < _CODECS
-        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(records) and is_codec:
+        if (
+            batch.magic == CURRENT_MAGIC
+            and batch.size_bytes == len(records)
+            and batch.attributes & CODEC_MASK < _CODECS
+        ):
             return batch
     return None
 
