@@ -111,10 +111,10 @@ def handle_remembered(
         batch = _read_usual_batch(records) or read_one_batch(records, known.version)
         if batch.attributes & TRANSACTIONAL_FLAG:
             return None
-        if log.config.opens_records:
+        if log.config.opens_records and not is_small(batch):  # a small one is opened by the append
             if known.acks == -1:
                 partition.ensure_enough_replicas()
-            checked = made_in_one_step(log.validate(batch)) if is_small(batch) else None
+            checked = made_in_one_step(log.validate(batch))
             if checked is None:
                 return None
             batch = checked
