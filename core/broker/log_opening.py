@@ -13,7 +13,7 @@ from core.broker.storage_services import StorageServices
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.found_topics import find_topics
 from core.common.errors import PlogError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import link_tree
 from core.common.topic_partition import TopicPartition
 from core.log.directory_lock import find_lock_holder
@@ -157,7 +157,12 @@ class LogOpening:
         if loaded is None:
             return
         self._note_doubts(loaded, found_doubts)
-        self._raise_leader_epochs([loaded])
+        try:
+            self._raise_leader_epochs([loaded])
+        except OSError as error:  # of the metadata log: an epoch that is not on the disk would be given twice
+            reason = access_error(error, error.filename or self._services.log_manager.directory, "write to")
+            self._services.log_manager.set_offline(partition, reason)
+            return
         self._services.replicas.serve_loaded(loaded.log)
         self._late_checks.add(loaded.log)
         self._recovered_flush.begin([loaded.log])

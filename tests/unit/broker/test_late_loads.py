@@ -10,14 +10,17 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.late_loads import MOST_WAIT_MS
+from core.cluster.directory_controller import DirectoryController
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.log import log_manager
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
+from core.log.log_loader import LoadedLog
 from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
@@ -243,6 +246,31 @@ def test_a_log_that_can_not_be_opened_is_offline(
     assert str(error).rpartition("] ")[2].lower() in str(
         served.broker.services.log_manager.offline[TopicPartition("t", 1)]
     )
+    served.ask_later(FETCH, fetch_of(0), PRODUCE_BY_NAME)
+    served.thread.run()
+    assert values_of(served.fetched()[0]) == VALUES[0]
+    served.broker.close()
+
+
+def test_a_log_whose_epoch_the_disk_does_not_take_is_offline(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for it is told, and the others are read all the same."""
+    load = log_manager.load_log
+
+    def with_later_epoch(*arguments: Any, **options: Any) -> LoadedLog:
+        loaded = load(*arguments, **options)
+        loaded.log.leader_epochs.latest_epoch = 1 << 20
+        return loaded
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "00000000000000000000.log")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectoryController, "raise_leader_epoch", fail)
+        patched.setattr("core.log.log_manager.load_log", with_later_epoch)
+        served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
+        served.thread.run()
+    assert served.fetched()[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "no space left" in str(served.broker.services.log_manager.offline[TopicPartition("t", 1)])
     served.ask_later(FETCH, fetch_of(0), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == VALUES[0]

@@ -89,7 +89,9 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
         yield from two_sides(Path(folder), monkeypatch)
 
 
-def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
+def two_sides(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, topics: dict[str, dict[str, str]] = TOPICS
+) -> Iterator[tuple[Side, Side]]:
     with_memory, without = (
         Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("some", "none")
     )
@@ -104,7 +106,7 @@ def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S
 
     monkeypatch.setattr(ProduceMemory, "find", counted)
     for side in (with_memory, without):
-        for name, configs in TOPICS.items():
+        for name, configs in topics.items():
             add_topic(side.broker, name, partitions=2, **configs)
     yield with_memory, without
     for side in (with_memory, without):
@@ -186,7 +188,7 @@ def test_the_second_usual_request_is_known_by_its_bytes(sides: tuple[Side, Side]
 def test_bytes_of_any_kind(seed: int) -> None:
     random = Random(seed)
     with pytest.MonkeyPatch.context() as monkeypatch, TemporaryDirectory() as folder:
-        for sides in two_sides(Path(folder), monkeypatch):
+        for sides in two_sides(Path(folder), monkeypatch, {"plain": {}}):
             for number in range(20):
                 frame = bytearray(usual_frame(number, size=random.choice((1, 50, 200))))
                 if number > 1 and random.random() < 0.7:
