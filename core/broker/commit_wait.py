@@ -36,10 +36,10 @@ def when_committed(
     if not waiting:
         return answer
     wait = CommitWait(replicas, answer, waiting)
-    if wait.is_committed:
-        return wait.value_now()
-    wait.begin(timeout_ms)
-    return wait
+    if timeout_ms is not None:
+        wait.limit(replicas.schedule, timeout_ms)
+    wait.maybe_complete()  # the disk may have refused already
+    return wait.value_now() if wait.is_over else wait
 
 
 def error_of_uncommitted(code: ErrorCode) -> ErrorCode:
@@ -57,25 +57,20 @@ class CommitWait(Pending[T]):
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting
-
-    def begin(self, timeout_ms: int | None) -> None:
-        for partition, _, _ in self._waiting:
+        for partition, _, _ in waiting:
             partition.commit_waits[self] = None
-        if timeout_ms is not None:
-            self.limit(self._replicas.schedule, timeout_ms)
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether all is, as far as it ever will be."""
-        for partition, offset, _ in self._waiting:
-            if not partition.is_committed(offset) and partition.is_served:
-                return False
-        return True
 
     def maybe_complete(self) -> None:
-        """A partition may have committed more, or is served no more."""
-        if not self.is_over and self.is_committed:
-            self.complete_now()
+        """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is served
+        no more.
+        """
+        is_whole = True
+        for partition, offset, _ in self._waiting:
+            if not partition.is_committed(offset):
+                if partition.is_served:
+                    return
+                is_whole = False
+        self.complete_with(self._answer if is_whole else self.value_now())
 
     def value_now(self) -> T:
         for partition, offset, refuse in self._waiting:

@@ -108,8 +108,10 @@ class Pending(Generic[T]):
 
     def _end(self) -> None:
         self.is_over = True
-        self.stop_waiting()
-        self.on_value = self.on_failure = None  # they hold this: no work for the collector of cycles
+        if self._timer is not None:
+            self._timer.cancel()
+        self.on_value = self.on_failure = self._timer = None  # they hold this: no work for the collector of cycles
+        self.forget()
 
     # --- for subclasses
 

@@ -352,11 +352,12 @@ def read_one_batch(records: Records | None, version: int) -> RecordBatch:
 
 def _read_usual_batch(records: memoryview) -> RecordBatch | None:
     """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
-    if len(records) > HEADER_SIZE:
+    size_bytes = len(records)
+    if size_bytes > HEADER_SIZE:
         batch = RecordBatch(records)
         if (
             batch.magic == CURRENT_MAGIC
-            and batch.size_bytes == len(records)
+            and batch.size_bytes == size_bytes
             and batch.attributes & CODEC_MASK < _CODECS
         ):
             return batch
