@@ -355,11 +355,7 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
     size_bytes = len(records)
     if size_bytes > HEADER_SIZE:
         batch = RecordBatch(records)
-        if (
-            batch.magic == CURRENT_MAGIC
-            and batch.size_bytes == size_bytes
-            and batch.attributes & CODEC_MASK < _CODECS
-        ):
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == size_bytes and batch.attributes & CODEC_MASK < _CODECS:
             return batch
     return None
 
