@@ -10,7 +10,7 @@ from core.records.record_walk import load_libraries
 
 
 class WalkLibraries:
-    """ClientCapability whether the libraries are there, and who waits for them; owned by the broker's task."""
+    """Knows whether the libraries are there, and who waits for them; owned by the broker's task."""
 
     def __init__(self, run_in_background: RunInBackground) -> None:
         self.are_loaded = False

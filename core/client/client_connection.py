@@ -187,7 +187,7 @@ class SocketTransport:
 
 
 class ClientConnection:
-    """ClientCapability what the broker speaks, and picks the newest version that both know; owned by one task."""
+    """Knows what the broker speaks, and picks the newest version that both know; owned by one task."""
 
     def __init__(self, transport: Transport, authenticator: Authenticator | None = None) -> None:
         """Raises what `Authenticator.authenticate` raises."""

@@ -230,7 +230,7 @@ class Consumer:
                 yield partition, start, batches
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """See `Patience.leave_out`, of a batch that this consumer gave."""
+        """Does what `Patience.leave_out` does, of a batch that this consumer gave."""
         self._patience.leave_out(partition, batch, error)
 
     def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:

@@ -74,7 +74,7 @@ class SalvagingFile(File):
         """What was met so far; these bytes are not asked for again."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """See `File.read_at`, with zeros in the place of what can't be read. OSError for what is no bad sector."""
+        """Reads as `File.read_at` does, with zeros in the place of what can't be read. OSError for what is no bad sector."""
         try:
             is_known = self.unreadable and self._find_unreadable(position, position + size)
             data = b"" if is_known else self._inner.read_at(size, position)
@@ -204,5 +204,5 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem:
 
 
 def read_small_text(path: Path) -> str:
-    """See `read_small_file`; bytes that are no UTF-8 become U+FFFD."""
+    """Reads as `read_small_file` does; bytes that are no UTF-8 become U+FFFD."""
     return read_small_file(path).decode("utf-8", "replace")

@@ -240,7 +240,7 @@ class _Cleaning:
         return is_changed
 
     def _are_dirty(self, headers: BatchHeaders) -> bool:
-        """See `_is_dirty`, all of them."""
+        """Says what `_is_dirty` says, of all of them."""
         return bool(
             headers.field("base_offset")[0] >= self._log.first_dirty_offset
             and headers.next_offsets()[-1] <= self.map.latest_offset + 1

@@ -79,7 +79,7 @@ class TransactionCoordinator:
         return transactional_id
 
     def take_over(self, read: TransactionCoordinator) -> list[str]:
-        """ClientCapability what the other one does, of which nothing was known here; gives its ids, for `begin`."""
+        """Knows what the other one does, of which nothing was known here; gives its ids, for `begin`."""
         self._transactions |= read._transactions
         self._open_since_ms |= read._open_since_ms
         return list(read._transactions)

@@ -47,7 +47,7 @@ def read_transaction_index(path: Path) -> list[AbortedTransaction]:
 
 
 def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
-    """See `read_transaction_index`, one by one."""
+    """Gives what `read_transaction_index` gives, one by one."""
     file = open_readable(path)
     try:
         size, last_offset = file.size(), -1

@@ -47,7 +47,7 @@ class ProducerStateManager:
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
-        """See `_find_snapshots`, if somebody has listed the folder, and as long as nobody else takes any away."""
+        """Finds what `_find_snapshots` finds, if somebody has listed the folder, and as long as nobody else takes any away."""
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -87,7 +87,7 @@ class ProducerStateManager:
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
-        """See `ProducerState.is_followed_by`; False where nothing is known of its producer."""
+        """Says what `ProducerState.is_followed_by` says; False if nothing is known of its producer."""
         state = self._producers.get(batch.producer_id)
         return state is not None and state.is_followed_by(batch)
 

@@ -36,7 +36,7 @@ class FoundServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """ClientCapability where the log is, and opens it; immutable."""
+    """Knows where the log is, and opens it; immutable."""
 
     directory: Path
     """The data directory, used if no server is named."""
