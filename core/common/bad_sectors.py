@@ -74,7 +74,7 @@ class SalvagingFile(File):
         """What was met so far; these bytes are not asked for again."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Reads as `File.read_at` does, with zeros in the place of what can't be read. OSError for what is no bad sector."""
+        """Reads as `File.read_at` does, with zeros for what can't be read. OSError for what is no bad sector."""
         try:
             is_known = self.unreadable and self._find_unreadable(position, position + size)
             data = b"" if is_known else self._inner.read_at(size, position)

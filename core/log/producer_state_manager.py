@@ -47,7 +47,7 @@ class ProducerStateManager:
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
-        """Finds what `_find_snapshots` finds, if somebody has listed the folder, and as long as nobody else takes any away."""
+        """What `_find_snapshots` finds, if somebody has listed the folder, as long as nobody else takes any away."""
 
     @property
     def producers(self) -> dict[int, ProducerState]:
