@@ -77,8 +77,9 @@ class RememberedRequest(NamedTuple):
         """The one in an answer of this request's."""
         (answer,) = pieces
         assert isinstance(answer, bytes)
-        end = len(self.size) + 4 + len(self.head)
-        return ErrorCode.of(int.from_bytes(answer[end - 2 : end], signed=True))
+        end = len(self.head) + 8  # after the size and the correlation id
+        code = answer[end - 2 : end]
+        return ErrorCode.NONE if code == b"\0\0" else ErrorCode.of(int.from_bytes(code, signed=True))
 
 
 class ProduceMemory:

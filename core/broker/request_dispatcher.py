@@ -69,7 +69,7 @@ from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
-from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.produce import PRODUCE, ProduceRequest
 
 AnyApi = Api[Any, Any]
 Handler = Callable[[Services, Any, RequestContext], Any]
@@ -155,10 +155,10 @@ class RequestDispatcher:
         is_observed = self.metrics is not None or is_logging_requests()
         may_be_usual = key == PRODUCE.key and len(frame) <= LARGE_BYTES
         if may_be_usual and (found := self._produce_memory.find(frame, version)) is not None:
+            known, records = found
             if is_observed:
-                answer = self._observe_remembered(frame, *found, RequestContext(version, None, local_host, client_host))
+                answer = self._observe_remembered(frame, known, records, local_host, client_host)
             else:
-                known, records = found
                 answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
                 return answer
@@ -208,7 +208,7 @@ class RequestDispatcher:
         return pieces
 
     def _observe_remembered(
-        self, frame: memoryview, known: RememberedRequest, records: memoryview, context: RequestContext
+        self, frame: memoryview, known: RememberedRequest, records: memoryview, local_host: str, client_host: str
     ) -> Answer:
         """Likewise, for a request that is known by its bytes: it is decoded for the request log alone."""
         started_s = perf_counter()
@@ -216,19 +216,29 @@ class RequestDispatcher:
         answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
         if answer is None:
             return None
+        context = RequestContext(known.version, known.client_id, local_host, client_host) if request else None
+        if isinstance(answer, Pending):
+            return answer.map(partial(self._tell_of_remembered, known, context, request, started_s))
+        return self._tell_of_remembered(known, context, request, started_s, answer)
 
-        def tell(pieces: list[Piece]) -> list[Piece]:
-            time_ms = (perf_counter() - started_s) * 1000
-            if self.metrics is not None:
-                self.metrics.add(PRODUCE.name, known.version, [known.error_code(pieces)], time_ms)
-            if request is not None:
-                (whole,) = pieces
-                assert isinstance(whole, bytes)
-                number, response = decode_response(PRODUCE, known.version, memoryview(whole)[SIZE.size :])
-                log_request(PRODUCE, number, context._replace(client_id=known.client_id), request, response, time_ms)
-            return pieces
-
-        return answer.map(tell) if isinstance(answer, Pending) else tell(answer)
+    def _tell_of_remembered(
+        self,
+        known: RememberedRequest,
+        context: RequestContext | None,
+        request: ProduceRequest | None,
+        started_s: float,
+        pieces: list[Piece],
+    ) -> list[Piece]:
+        """`context` and `request` are given for the request log alone."""
+        time_ms = (perf_counter() - started_s) * 1000
+        if self.metrics is not None:
+            self.metrics.add(PRODUCE.name, known.version, (known.error_code(pieces),), time_ms)
+        if request is not None and context is not None:
+            (whole,) = pieces
+            assert isinstance(whole, bytes)
+            correlation_id, response = decode_response(PRODUCE, known.version, memoryview(whole)[SIZE.size :])
+            log_request(PRODUCE, correlation_id, context, request, response, time_ms)
+        return pieces
 
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """None for a version of ApiVersions that is not known; MalformedMessageError for what is not served."""

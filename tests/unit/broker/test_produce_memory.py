@@ -4,6 +4,8 @@ one of which remembers nothing.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from errno import EIO, ENOSPC
@@ -19,11 +21,14 @@ from hypothesis import strategies as st
 from core.broker import produce_memory
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.produce_memory import ProduceMemory, RememberedRequest
+from core.broker.request_metrics import RequestMetrics
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.filesystem import File
-from core.common.topic_partition import TopicPartition
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition, uuid_text
 from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
@@ -322,3 +327,37 @@ def test_too_few_replicas_are_told_before_what_is_wrong_with_records(sides: tupl
         side.broker.services.configs.set(ConfigResourceType.TOPIC, "compacted", {"min.insync.replicas": "2"})
     hold_beside(sides, frame)
     assert sides[0].taken == 2
+
+
+def test_who_watches_sees_the_same(sides: tuple[Side, Side], caplog: pytest.LogCaptureFixture) -> None:
+    """Metrics and the request log, of answers at once and of those that wait for the disk, and of errors."""
+    told: list[tuple[object, ...]] = []
+    for side in sides:
+        flushing, timers = Background(), Timers()
+        side.broker.runtime.use(run_flush=flushing, schedule=timers)
+        metrics = side.broker.dispatcher.metrics = RequestMetrics()
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "plog.request"):
+            for number, topic in enumerate(("plain", "plain", "small", "small", "synced", "synced")):
+                answer = side.handle(usual_frame(number, topic=topic, size=400, client_id="watched"))
+                if isinstance(answer, Pending):
+                    answer.on_value = lambda _pieces: None
+                    timers.fire(within_ms=50)
+                    flushing.run()
+        lines = [without_time(record.fields, side) for record in logged(caplog)]  # type: ignore[attr-defined]
+        told.append((metrics.requests, metrics.errors, lines))
+    assert told[0] == told[1]
+    assert len(told[0][2]) == 6  # type: ignore[arg-type]
+    assert sides[0].taken == 3
+    assert metrics.errors == {("Produce", ErrorCode.NONE): 4, ("Produce", ErrorCode.MESSAGE_TOO_LARGE): 2}
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "plog.request"]
+
+
+def without_time(fields: dict[str, Any], side: Side) -> str:
+    text = json.dumps({name: value for name, value in fields.items() if name != "totalTimeMs"})
+    for name, topic in side.broker.services.image.topics.items():
+        text = text.replace(uuid_text(topic.topic_id), name)
+    return text
