@@ -36,7 +36,8 @@ def write_rows(
     drops: Sequence[str] = (),
     whole: str = "--output json",
 ) -> None:
-    """Prints the columns of each row to stdout; a column that a row lacks is empty there.
+    """Prints the columns of each row to stdout; a column that a row lacks is empty there. They are out when it returns,
+    also in a pipe: whoever watches there sees each listing as it comes.
 
     `drops`: the columns that a table leaves out on a narrow terminal, the first to go first; `whole` shows them all.
     """
@@ -50,6 +51,7 @@ def write_rows(
             _write_csv(rows, columns)
         case OutputFormat.table:
             _write_table(rows, columns, drops, whole)
+    sys.stdout.flush()
 
 
 def _ordered(row: Row, columns: Sequence[str]) -> dict[str, Any]:

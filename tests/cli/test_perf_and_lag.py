@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 import subprocess
 import time
@@ -98,6 +99,19 @@ def test_a_group_that_is_watched(tmp_path: Path) -> None:
         assert (first["lag"], first["read_per_s"]) == (2, None)
         assert row["read_per_s"] > 0
         assert watcher.returncode == 130
+
+
+def test_a_group_that_is_watched_in_a_pipe(where: list[str]) -> None:
+    """A listing is there when it was made, and not when the pipe has 8 KB of them: the next comes in an hour."""
+    ok("produce", "t", *where, stdin=b"a\n")
+    ok("consume", "t", "--group", "g", "--max-messages", "1", *where)
+    for output in ("table", "json", "ndjson", "csv"):
+        command = [PLOG, "group", "describe", "g", "--watch", "3600", "--output", output, *where]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as watcher:
+            assert watcher.stdout is not None
+            is_there = bool(select.select([watcher.stdout], [], [], 60)[0])
+            watcher.send_signal(signal.SIGINT)
+        assert is_there, output
 
 
 def test_uneven_partitions(where: list[str]) -> None:
