@@ -2,6 +2,7 @@
 
     git worktree add /tmp/before COMMIT    (with a .venv of its own, whose `plog` is that checkout's)
     .venv/bin/python -m benchmarks.versions --before /tmp/before [--rounds 7] [--megabytes 200] [--full-memory]
+        [--watched]
 
 - requests: one record in each, by librdkafka (`linger.ms=0`, `batch.num.messages=1`, `acks=1`): the broker's CPU
 - to a compacted topic: the same, to a topic that has records opened
@@ -11,7 +12,8 @@
 
 Who goes first changes every round. Medians of the rounds, with the least and the most; then the median, and the least
 and the most, of the rounds' ratios. `--full-memory` takes the machine's memory before it begins (`FullMemory`), which
-makes the figures of the last two steadier, and is not for a machine where others work.
+makes the figures of the last two steadier, and is not for a machine where others work. `--watched` runs this version
+with `--metrics-listen`: beside itself (`--before .`), it says what being watched costs.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from benchmarks.broker import fetch_all, produce_librdkafka
 from benchmarks.durability import SECONDS, acknowledged_per_second, make_topic
 from benchmarks.peers import FullMemory, Peer, PlogPeer
 from benchmarks.requests import REQUESTS, latencies, one_record_requests
+from tests.support.server import PLOG
 
 Figures = dict[tuple[str, str], list[float]]
 CLIENTS = 32
@@ -55,6 +58,12 @@ class CheckoutPeer(PlogPeer):
     def __init__(self, directory: Path, checkout: Path) -> None:
         self.command: Sequence[str | Path] = (checkout / ".venv/bin/plog", "serve")
         super().__init__(directory)
+
+
+class WatchedPeer(PlogPeer):
+    """This version, with a metrics endpoint that nobody asks meanwhile."""
+
+    command: Sequence[str | Path] = (PLOG, "serve", "--metrics-listen", "127.0.0.1:0")
 
 
 def round_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
@@ -105,10 +114,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--full-memory", action="store_true")
+    parser.add_argument("--watched", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
-        peers: list[Peer] = [CheckoutPeer(directory, arguments.before), PlogPeer(directory)]
+        peers: list[Peer] = [CheckoutPeer(directory, arguments.before)]
+        peers.append(WatchedPeer(directory) if arguments.watched else PlogPeer(directory))
         try:
             with FullMemory(directory) if arguments.full_memory else nullcontext() as memory:
                 figures = run(peers, arguments.rounds, arguments.megabytes, memory.fill if memory else lambda: None)

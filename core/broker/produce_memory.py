@@ -10,8 +10,10 @@ bytes, with its answer, which differs in three numbers. The next ones are met by
 from __future__ import annotations
 
 import struct
+from time import perf_counter
 from typing import Any, NamedTuple
 
+from core.broker.request_metrics import RequestMetrics
 from core.broker.services import Services
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
@@ -22,6 +24,7 @@ from core.protocol.frame import Endpoint
 from core.protocol.primitives import Piece
 from core.protocol.schema.header import RequestHeader
 from core.protocol.schema.produce import (
+    PRODUCE,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -36,6 +39,9 @@ _MOST_KNOWN = 1000
 _MOST_LENGTHS = 16
 _PREFIX_START = 8
 """After API key, version and correlation id."""
+
+_HEAD_START = 8
+"""In an answer: after the size and the correlation id."""
 
 _TAGS = b"\0\0\0"
 """No tagged fields of the partition, the topic and the request: what follows the batch."""
@@ -53,6 +59,7 @@ class RememberedRequest(NamedTuple):
 
     partition: Partition
     version: int
+    kind: tuple[str, int]
     client_id: str | None
     acks: int
     timeout_ms: int
@@ -73,13 +80,18 @@ class RememberedRequest(NamedTuple):
         topic = TopicProduceResponse(self.topic_name, self.topic_id, [response])
         return self.endpoint.encode_response(int.from_bytes(correlation_id, signed=True), ProduceResponse([topic]))
 
-    def error_code(self, pieces: list[Piece]) -> ErrorCode:
-        """The one in an answer of this request's."""
-        (answer,) = pieces
+    def count_in(self, metrics: RequestMetrics, started_s: float, pieces: list[Piece]) -> list[Piece]:
+        """Counts a request of this kind that is answered by `pieces`."""
+        time_s = perf_counter() - started_s
+        answer = pieces[0]
         assert isinstance(answer, bytes)
-        end = len(self.head) + 8  # after the size and the correlation id
-        code = answer[end - 2 : end]
-        return ErrorCode.NONE if code == b"\0\0" else ErrorCode.of(int.from_bytes(code, signed=True))
+        if answer.startswith(self.head, _HEAD_START):
+            metrics.add_good(self.kind, time_s)
+        else:
+            end = _HEAD_START + len(self.head)
+            code = ErrorCode.of(int.from_bytes(answer[end - 2 : end], signed=True))
+            metrics.add(*self.kind, (code,), time_s * 1000)
+        return pieces
 
 
 class ProduceMemory:
@@ -148,6 +160,7 @@ class ProduceMemory:
         known = RememberedRequest(
             partition=partition,
             version=version,
+            kind=(PRODUCE.name, version),
             client_id=header.client_id,
             acks=request.acks,
             timeout_ms=request.timeout_ms,

@@ -69,7 +69,7 @@ from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
-from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.produce import PRODUCE
 
 AnyApi = Api[Any, Any]
 Handler = Callable[[Services, Any, RequestContext], Any]
@@ -151,17 +151,29 @@ class RequestDispatcher:
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
         of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
         """
-        key, version, correlation_id = read_request_start(frame)
-        is_observed = self.metrics is not None or is_logging_requests()
+        key, version, _ = read_request_start(frame)
+        is_logging = is_logging_requests()
         may_be_usual = key == PRODUCE.key and len(frame) <= LARGE_BYTES
         if may_be_usual and (found := self._produce_memory.find(frame, version)) is not None:
             known, records = found
-            if is_observed:
-                answer = self._observe_remembered(frame, known, records, local_host, client_host)
-            else:
-                answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
+            started_s = perf_counter()
+            answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
-                return answer
+                if is_logging:
+                    context = RequestContext(version, known.client_id, local_host, client_host)
+                    return self._log_remembered(known, frame, context, started_s, answer)
+                if self.metrics is None:
+                    return answer
+                if isinstance(answer, Pending):
+                    return answer.map(partial(known.count_in, self.metrics, started_s))
+                return known.count_in(self.metrics, started_s, answer)
+        is_observed = is_logging or self.metrics is not None
+        return self._handle_decoded(frame, local_host, client_host, may_be_usual=may_be_usual, is_observed=is_observed)
+
+    def _handle_decoded(
+        self, frame: memoryview, local_host: str, client_host: str, *, may_be_usual: bool, is_observed: bool
+    ) -> Answer:
+        key, version, correlation_id = read_request_start(frame)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()
@@ -207,38 +219,26 @@ class RequestDispatcher:
             log_request(api, correlation_id, context, request, response, time_ms)
         return pieces
 
-    def _observe_remembered(
-        self, frame: memoryview, known: RememberedRequest, records: memoryview, local_host: str, client_host: str
-    ) -> Answer:
-        """Likewise, for a request that is known by its bytes: it is decoded for the request log alone."""
-        started_s = perf_counter()
-        request = known.endpoint.decode_request(frame)[1] if is_logging_requests() else None
-        answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
-        if answer is None:
-            return None
-        context = RequestContext(known.version, known.client_id, local_host, client_host) if request else None
-        if isinstance(answer, Pending):
-            return answer.map(partial(self._tell_of_remembered, known, context, request, started_s))
-        return self._tell_of_remembered(known, context, request, started_s, answer)
-
-    def _tell_of_remembered(
+    def _log_remembered(
         self,
         known: RememberedRequest,
-        context: RequestContext | None,
-        request: ProduceRequest | None,
+        frame: memoryview,
+        context: RequestContext,
         started_s: float,
-        pieces: list[Piece],
-    ) -> list[Piece]:
-        """`context` and `request` are given for the request log alone."""
-        time_ms = (perf_counter() - started_s) * 1000
-        if self.metrics is not None:
-            self.metrics.add(PRODUCE.name, known.version, (known.error_code(pieces),), time_ms)
-        if request is not None and context is not None:
+        answer: list[Piece] | Pending[list[Piece]],
+    ) -> Answer:
+        """Writes a request that was known by its bytes to the request log, and counts it, when it is answered."""
+        request = known.endpoint.decode_request(frame)[1]
+
+        def log(pieces: list[Piece]) -> list[Piece]:
+            time_ms = (perf_counter() - started_s) * 1000
             (whole,) = pieces
             assert isinstance(whole, bytes)
             correlation_id, response = decode_response(PRODUCE, known.version, memoryview(whole)[SIZE.size :])
             log_request(PRODUCE, correlation_id, context, request, response, time_ms)
-        return pieces
+            return pieces if self.metrics is None else known.count_in(self.metrics, started_s, pieces)
+
+        return answer.map(log) if isinstance(answer, Pending) else log(answer)
 
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """None for a version of ApiVersions that is not known; MalformedMessageError for what is not served."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -26,27 +26,74 @@ class TimeHistogram:
         self.counts[bisect_left(TIME_BUCKETS_MS, time_ms)] += 1
         self.sum_ms += time_ms
 
+    def add_all(self, times_s: list[float]) -> None:
+        """Sorts the times, in seconds, and counts them by bucket."""
+        times_s.sort()
+        start = 0
+        for bucket, end_ms in enumerate(TIME_BUCKETS_MS):
+            end = bisect_right(times_s, end_ms / 1000, start)
+            self.counts[bucket] += end - start
+            start = end
+        self.counts[-1] += len(times_s) - start
+        self.sum_ms += sum(times_s) * 1000
+
+
+_MOST_UNCOUNTED = 256
+"""Times of one kind of request that are kept until they are sorted into buckets together."""
+
 
 class RequestMetrics:
     """Owned by the broker's task."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """By API and version."""
-        self.errors: Counter[tuple[str, ErrorCode]] = Counter()
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._errors: Counter[tuple[str, ErrorCode]] = Counter()
+        self._times: dict[str, TimeHistogram] = {}
+        self._uncounted: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+
+    @property
+    def requests(self) -> Counter[tuple[str, int]]:
+        """How many there were, by API and version."""
+        self._count_good()
+        return self._requests
+
+    @property
+    def errors(self) -> Counter[tuple[str, ErrorCode]]:
         """By API and code, NONE too; an answer counts once for each of the codes in it."""
-        self.times: dict[str, TimeHistogram] = {}
+        self._count_good()
+        return self._errors
+
+    @property
+    def times(self) -> dict[str, TimeHistogram]:
         """By API: from the request being read to its answer being made, with what it had to wait for."""
+        self._count_good()
+        return self._times
 
     def add(self, api: str, version: int, codes: Iterable[ErrorCode], time_ms: float) -> None:
         """Counts a request that was answered with those codes."""
-        self.requests[api, version] += 1
+        self._requests[api, version] += 1
         for code in codes:
-            self.errors[api, code] += 1
-        times = self.times.get(api)
-        if times is None:
-            times = self.times[api] = TimeHistogram()
-        times.add(time_ms)
+            self._errors[api, code] += 1
+        self._histogram(api).add(time_ms)
+
+    def add_good(self, kind: tuple[str, int], time_s: float) -> None:
+        """Counts a request, of that API and version, whose answer has one error code, NONE. They are so many that they
+        are sorted into buckets together.
+        """
+        times_s = self._uncounted[kind]
+        times_s.append(time_s)
+        if len(times_s) >= _MOST_UNCOUNTED:
+            self._count_good()
+
+    def _count_good(self) -> None:
+        for (api, version), times_s in self._uncounted.items():
+            self._requests[api, version] += len(times_s)
+            self._errors[api, ErrorCode.NONE] += len(times_s)
+            self._histogram(api).add_all(times_s)
+        self._uncounted.clear()
+
+    def _histogram(self, api: str) -> TimeHistogram:
+        return self._times.setdefault(api, TimeHistogram())
 
 
 def error_codes(response: Any) -> list[ErrorCode]:

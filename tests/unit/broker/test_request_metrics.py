@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from core.broker.request_metrics import RequestMetrics, TimeHistogram, error_codes
+import random
+
+import pytest
+
+from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics, TimeHistogram, error_codes
 from core.common.error_code import ErrorCode
 from core.protocol.schema.api_versions import ApiVersionsResponse
 from core.protocol.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -38,3 +42,18 @@ def test_requests_by_version() -> None:
     assert metrics.requests == {("Heartbeat", 3): 1, ("Heartbeat", 4): 2}
     assert metrics.errors == {("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 3}
     assert sum(metrics.times["Heartbeat"].counts) == 3
+
+
+def test_good_requests_that_are_counted_together_are_counted_as_each_alone() -> None:
+    """The bounds of the buckets among them, and more of them than are kept."""
+    chosen = random.Random(9)
+    times_ms = [*TIME_BUCKETS_MS, *(10 ** chosen.uniform(-3, 5) for _ in range(1000))]
+    together, alone = RequestMetrics(), RequestMetrics()
+    for number, time_ms in enumerate(times_ms):
+        version = number % 3
+        together.add_good(("Produce", version), time_ms / 1000)
+        alone.add("Produce", version, [ErrorCode.NONE], time_ms)
+    assert together.requests == alone.requests
+    assert together.errors == alone.errors
+    assert together.times["Produce"].counts == alone.times["Produce"].counts
+    assert together.times["Produce"].sum_ms == pytest.approx(alone.times["Produce"].sum_ms)
