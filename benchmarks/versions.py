@@ -2,13 +2,15 @@
 
     git worktree add /tmp/before COMMIT    (with a .venv of its own, whose `plog` is that checkout's)
     .venv/bin/python -m benchmarks.versions --before /tmp/before [--rounds 7] [--megabytes 200] [--full-memory]
-        [--watched]
+        [--watched] [--cells]
 
 - requests: one record in each, by librdkafka (`linger.ms=0`, `batch.num.messages=1`, `acks=1`): the broker's CPU
 - to a compacted topic: the same, to a topic that has records opened
 - latency: from a Produce sent to the answer of a Fetch that waited for it, one at a time
 - group commit: 32 clients that each have one record under way, `flush.messages=1`: the broker's CPU, and records/s
-- produce, fetch: by librdkafka with batches of 16 KB, records of 200 bytes: the broker's CPU by GB
+- rebalance: a group of 200 members agrees (`benchmarks.groups`): the broker's CPU
+- produce, fetch: by librdkafka with batches of 16 KB, records of 200 bytes: the broker's CPU by GB; with `--cells` in
+  each of the eight cells of `benchmarks.broker`, and nothing else
 
 Who goes first changes every round. Medians of the rounds, with the least and the most; then the median, and the least
 and the most, of the rounds' ratios. `--full-memory` takes the machine's memory before it begins (`FullMemory`), which
@@ -26,16 +28,20 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from benchmarks.broker import fetch_all, produce_librdkafka
+from benchmarks.broker import CELLS, PRODUCERS, fetch_all, produce_librdkafka
 from benchmarks.durability import SECONDS, acknowledged_per_second, make_topic
+from benchmarks.groups import Members
 from benchmarks.peers import FullMemory, Peer, PlogPeer
 from benchmarks.requests import REQUESTS, latencies, one_record_requests
 from tests.support.server import PLOG
 
 Figures = dict[tuple[str, str], list[float]]
 CLIENTS = 32
+MEMBERS = 200
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
 def precise_cpu_seconds(pid: int) -> float:
@@ -57,7 +63,7 @@ class CheckoutPeer(PlogPeer):
 
     def __init__(self, directory: Path, checkout: Path) -> None:
         self.command: Sequence[str | Path] = (checkout / ".venv/bin/plog", "serve")
-        super().__init__(directory)
+        super().__init__(directory, *SETTINGS)
 
 
 class WatchedPeer(PlogPeer):
@@ -80,7 +86,11 @@ def round_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
     synced_s = cpu_of(peer, lambda: per_s.append(acknowledged_per_second(address, f"synced-{number}", CLIENTS)))
     produce_s = cpu_of(peer, lambda: produce_librdkafka(address, f"data-{number}", 200, 16384, count))
     fetch_s = cpu_of(peer, lambda: fetch_all(address, f"data-{number}", count))
+    members = Members(address, f"group-{number}", MEMBERS)
+    rebalance_s = cpu_of(peer, members.agree)
+    members.close()
     return {
+        "rebalance, CPU ms": rebalance_s * 1000,
         "requests, CPU us": plain_s / REQUESTS * 1e6,
         "to a compacted topic, CPU us": compacted_s / REQUESTS * 1e6,
         "latency, p50 us": statistics.median(sorted_s) * 1e6,
@@ -91,12 +101,27 @@ def round_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
     }
 
 
-def run(peers: list[Peer], rounds: int, megabytes: int, fill: Callable[[], None]) -> Figures:
+def cells_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
+    """Likewise, by cell."""
+    found = {}
+    for client, size, batch in CELLS:
+        topic, count = f"{client}-{size}-{batch}-{number}", megabytes * 1_000_000 // size
+        make_topic(peer.address, topic)
+        produce_s = cpu_of(peer, lambda: PRODUCERS[client](peer.address, topic, size, batch, count))  # noqa: B023 - called at once
+        fetch_s = cpu_of(peer, lambda: fetch_all(peer.address, topic, count))  # noqa: B023
+        cell = f"{client}, {size} B, {batch // 1024} KB, CPU s/GB"
+        found[f"produce: {cell}"], found[f"fetch: {cell}"] = produce_s / megabytes * 1000, fetch_s / megabytes * 1000
+    return found
+
+
+def run(
+    peers: list[Peer], rounds: int, measure: Callable[[Peer, int], dict[str, float]], fill: Callable[[], None]
+) -> Figures:
     figures: Figures = defaultdict(list)
     for number in range(-1, rounds):  # the first is for the caches, and is not counted
         for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
             fill()
-            found = round_of(peer, number, megabytes)
+            found = measure(peer, number)
             print(f"round {number} {peer.name}, load {os.getloadavg()[0]:.1f}: {found}", file=sys.stderr)
             if number >= 0:
                 for what, figure in found.items():
@@ -115,14 +140,17 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--full-memory", action="store_true")
     parser.add_argument("--watched", action="store_true")
+    parser.add_argument("--cells", action="store_true")
     arguments = parser.parse_args()
+    measure = cells_of if arguments.cells else round_of
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
         peers: list[Peer] = [CheckoutPeer(directory, arguments.before)]
-        peers.append(WatchedPeer(directory) if arguments.watched else PlogPeer(directory))
+        peers.append(WatchedPeer(directory, *SETTINGS) if arguments.watched else PlogPeer(directory, *SETTINGS))
         try:
             with FullMemory(directory) if arguments.full_memory else nullcontext() as memory:
-                figures = run(peers, arguments.rounds, arguments.megabytes, memory.fill if memory else lambda: None)
+                fill = memory.fill if memory else lambda: None
+                figures = run(peers, arguments.rounds, partial(measure, megabytes=arguments.megabytes), fill)
         finally:
             for peer in peers:
                 peer.stop()
