@@ -1,4 +1,4 @@
-"""What a shell completes: names of topics and groups, where they can be found out at once; nothing where they can't."""
+"""What a shell completes: names of topics and groups if they can be found out at once, else nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody wants always: defaults of options, from a file.
+"""The file with somebody's own defaults for options.
 
 `config.toml` in the platform's folder for settings, `plog/` (or `PLOG_CONFIG`):
 
@@ -39,7 +39,7 @@ _BEFORE_THE_COMMAND = frozenset({"max-expansion"})
 
 
 def config_path() -> Path | None:
-    """None if `PLOG_CONFIG` is empty. UsageError if it names what is not there."""
+    """Gives None if `PLOG_CONFIG` is empty. Raises UsageError if it names what is not there."""
     if PLOG_CONFIG in os.environ:
         name = os.environ[PLOG_CONFIG]
         if name and not Path(name).exists():
@@ -127,8 +127,8 @@ def find_default(name: str, profile: str | None) -> str | None:
 
 
 def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """The file's tables, and the profile's, which win, each with what stands before the names of its sections; none if
-    there is no file. UsageError for an unknown profile.
+    """Gives the file's tables, and the profile's, which win, each with what stands before the names of its sections;
+    none if there is no file. Raises UsageError for an unknown profile.
     """
     if file is None or not file.exists():
         if profile is not None:
@@ -147,7 +147,7 @@ def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str,
 
 
 def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
-    """The file's tables as `_tables` gives them, with those of every profile."""
+    """Gives the file's tables as `_tables` does, with those of every profile."""
     tables = _tables(file, None)
     profiles = tables[0][1].get("profile", {}) if tables else {}
     if not isinstance(profiles, dict):
@@ -156,7 +156,7 @@ def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """By name, without dashes."""
+    """Gives the command's options by name, without dashes."""
     options = {}
     for parameter in command.params:
         for name in (*parameter.opts, *parameter.secondary_opts):
@@ -166,7 +166,7 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _options_of_all(command: Any) -> set[str]:
-    """Of the command and those below it."""
+    """Gives the options of the command and of those below it."""
     return {name for _, one in leaf_commands(command, "") for name in _options(one)}
 
 
@@ -181,7 +181,7 @@ def _set(options: Mapping[str, Any], values: Mapping[str, Any], section: str) ->
 
 
 def _beside_the_file(name: str) -> str:
-    """A path that is relative to config.toml, wherever the command runs."""
+    """Makes a relative path relative to config.toml's folder, wherever the command runs."""
     file = config_path()
     assert file is not None
     return str(file.absolute().parent / Path(name).expanduser())

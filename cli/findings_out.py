@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def finding_text(finding: Finding) -> str:
-    """One line: how bad, where, what."""
+    """Says in one line how bad it is, where, and what."""
     where = finding.path
     if finding.position >= 0:
         where += f" position {finding.position}"
@@ -29,7 +29,7 @@ COLUMNS = ["severity", "code", "path", "position", "end_position", "offset", "la
 
 
 def finding_row(finding: Finding) -> Row:
-    """None for what can't be told."""
+    """Makes a row of a finding; what is not known is None in it."""
     return {
         "severity": finding.severity.value,
         "code": finding.code.value,
@@ -48,7 +48,7 @@ def _known(value: int) -> int | None:
 
 
 def print_findings(findings: Sequence[Finding]) -> int:
-    """To stderr; gives the exit code: 1 where there are any."""
+    """Prints them to stderr, and gives the exit code: 1 if there are any."""
     for finding in findings:
         say(finding_text(finding))
     return 1 if findings else 0

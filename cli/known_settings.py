@@ -1,4 +1,4 @@
-"""Changes settings if they are some: the server is asked, for brokers of other makers have settings of their own."""
+"""Changes settings, if the server knows them: it is asked, as brokers of other makers have settings of their own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def alter_settings(
 
 def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Collection[str]) -> None:
     """Notes which of the keys that were set change nothing. The server's own words say so, for other brokers act on
-    them; one that does not tell is no error, as the change is made.
+    them; if it gives none, that is no error, as the change is made.
     """
     told: list[ConfigValue] = []
     if keys:
@@ -63,5 +63,5 @@ def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:
 
 
 def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
-    """Gives none if the server does not tell."""
+    """Gives the names of the resource's settings; none if the server does not list them."""
     return {config.name for config in admin.told_configs(type_, name)}

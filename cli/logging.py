@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def start_logging(format_: LogFormat, *, log_requests: bool = False) -> None:
-    """`PLOG_DEBUG` in the environment asks for everything."""
+    """Starts it; `PLOG_DEBUG` in the environment asks for everything."""
     handler = logging.StreamHandler(sys.stderr)
     if format_ is LogFormat.json:
         handler.setFormatter(JsonFormatter())

@@ -58,10 +58,10 @@ COMMANDS = {
 
 EXIT_OUR_BUG = 4
 _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
-"""What the system answers only if a program asks it wrongly."""
+"""What the system answers only if our code asks it wrongly."""
 _ERRNOS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _DIGITS = "integer string conversion"
-"""In what Python says of a number with more digits than it reads."""
+"""The limit in Python's message about a number with more digits than it reads."""
 EXIT_INTERRUPTED = 130
 
 
@@ -94,7 +94,7 @@ class LazyGroup(PlogGroup):
 
 
 def _load(name: str) -> Any:
-    """The command, with the options that many have."""
+    """Imports the command, and gives it the options that many have."""
     module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
     use_plog_classes(module.app)
     command = typer.main.get_command(module.app)
@@ -107,7 +107,7 @@ def _load(name: str) -> Any:
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
-    """Panels and colour for a person at a terminal; plain text, and 40 ms less, for a pipe."""
+    """Asks for panels and colour for a person at a terminal; for plain text, and 40 ms less, for a pipe."""
     return "rich" if likes_colour() else None
 
 
@@ -221,7 +221,7 @@ def _tell(error: PlogError) -> int:
 
 
 def _find_loop(error: Exception) -> OSError | None:
-    """What the system said of a link that leads to itself, which pathlib makes a RuntimeError of."""
+    """Finds the system's error about a link that leads to itself, which pathlib makes a RuntimeError of."""
     found = error.__context__
     return found if isinstance(found, OSError) and found.errno == errno.ELOOP else None
 
@@ -235,7 +235,7 @@ def _tell_refused(error: OSError) -> int:
 
 
 def _refused(error: OSError) -> AccessError:
-    """What the system refused where nobody reckoned with it: a share that went away, a folder that changed."""
+    """Makes an AccessError of an error that no code expected: a share went away, or a folder changed."""
     path = error.filename2 or error.filename
     if path in (STDIN, STDOUT):
         return access_error(error, path, "read" if path == STDIN else "write")
@@ -269,6 +269,6 @@ def _is_debugging() -> bool:
 
 
 def _stop_writing() -> None:
-    """Nobody reads our output any more; Python must not complain of that at exit."""
+    """Drops what is not written: nobody reads our output any more, and Python must not complain of that at exit."""
     with contextlib.suppress(OSError):  # of a stdout that is closed, which has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,9 +11,9 @@ import typer
 _INT16, _INT32, _INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 _GIGABYTE = 1 << 30
 _MOST = 1_000_000_000
-"""Of seconds, milliseconds, and records a second: what has a fraction."""
+"""The largest number of seconds, milliseconds, or records a second: of what has a fraction."""
 _LEAST = 1e-6
-"""Of the same, if it is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
+"""The smallest that is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
 
 _LARGEST = {
     "--replication-factor": _INT16,
@@ -25,7 +25,7 @@ _LARGEST = {
     "--record-size": _GIGABYTE,
     "--dedupe-buffer-size": 64 * _GIGABYTE,
 }
-"""Of whole numbers that are smaller than an offset may be: as Kafka's protocol has them, or bytes in memory."""
+"""The largest whole numbers, if smaller than an offset may be: as Kafka's protocol has them, or bytes in memory."""
 
 
 def limit_numbers(command: Any) -> None:  # typer hides its Command class

@@ -1,4 +1,4 @@
-"""Options and small talk that commands share."""
+"""Options that commands share, and what they all say."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def default_data_dir() -> Path:
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE options; UsageError for one without an equals sign."""
+    """Parses KEY=VALUE options; raises UsageError for one without an equals sign."""
     parsed = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -108,12 +108,12 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
+    """Prints to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
     print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)
 
 
 def say_failures(failures: Sequence[PlogError]) -> int:
-    """Tells of each; the exit code: 0 where there are none."""
+    """Prints each to stderr, and gives the exit code: 0 if there are none."""
     for error in failures:
         say(f"error: {error.message}")
         if error.hint:

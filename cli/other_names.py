@@ -249,7 +249,7 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
     "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
     "cluster": dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
 }
-"""Names of commands that other tools have, by ours that they would stand below."""
+"""Names of commands of other tools, in the groups of ours where people look for them."""
 
 
 def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
@@ -264,7 +264,7 @@ def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
 
 
 _OF_EVERY_SERVER = ("--bootstrap-server", "--command-config", "--command-property")
-"""Their other names stand once in the documents, not with each command."""
+"""Names that every server's options have: they stand once in the documents, not with each command."""
 
 
 def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:

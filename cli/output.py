@@ -98,7 +98,7 @@ def show(text: str) -> None:
 
 
 def clear_screen() -> None:
-    """Of a terminal; a pipe gets one listing after the other."""
+    """Clears a terminal; a pipe gets one listing after the other."""
     if is_terminal():
         sys.stdout.write("\x1b[H\x1b[2J")
         sys.stdout.flush()

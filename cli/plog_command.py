@@ -131,7 +131,7 @@ def _path(ctx: Any) -> str:
 
 
 class _Parser(_OptionParser):
-    """Knows the other names. What they say of arguments stands where it would without them; owned by one task."""
+    """Knows the other names. What they mean for arguments goes where it would without them; owned by one task."""
 
     def __init__(self, ctx: Any) -> None:
         super().__init__(ctx)

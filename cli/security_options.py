@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from core.security.client_settings import ClientSettings
 
 PLACE_METAVAR = "FILE|HOST:PORT"
-"""Of an argument that may be a server, which `--bootstrap-server` does not name."""
+"""The metavar of an argument that may be a server, which `--bootstrap-server` does not name."""
 
 _CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk profile (help security)."
 _PROPERTY_HELP = (
@@ -45,12 +45,12 @@ _given: ContextVar[_Given] = ContextVar("plog_security")
 
 
 def forget_security_options() -> None:
-    """Before another command line is run in this process."""
+    """Forgets them, before another command line is run in this process."""
     _given.set(_Given())
 
 
 def add_security_options(command: Any) -> None:
-    """To a command, after the server that it may be told, if there is one."""
+    """Adds them to a command, after the option for the server, if there is one."""
     places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]
     if places:
         command.params[places[0] + 1 : places[0] + 1] = _make_options()
@@ -95,7 +95,7 @@ def _keep_properties(context: Any, _parameter: Any, value: Any) -> None:
 
 
 def find_client_settings() -> ClientSettings | None:
-    """What the two options say, None if they say nothing. UsageError where they are wrong; warnings go to stderr."""
+    """Gives what the two options say, or None. Raises UsageError if they are wrong; warnings go to stderr."""
     given = _given.get(_Given())
     if given.config is None and not given.properties:
         return None
@@ -105,7 +105,7 @@ def find_client_settings() -> ClientSettings | None:
 
 
 def find_spark_access() -> str:
-    """What the two options say, for processes that reach the cluster themselves; without secrets, "" if nothing."""
+    """Gives what the two options say, or "", for processes that reach the cluster themselves; without secrets."""
     from core.spark.cluster_access import COMMAND_CONFIG, access_of
 
     given = _given.get(_Given())
@@ -116,8 +116,8 @@ def find_spark_access() -> str:
 
 
 def find_named_server(bootstrap_server: str | None) -> str | None:
-    """The servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was said as
-    near to the command as they were (`cli/place.py`).
+    """Gives the servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was
+    given as near to the command as they were (`cli/place.py`).
     """
     if bootstrap_server is not None:
         return bootstrap_server
@@ -131,8 +131,8 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
 
 
 def find_tls_settings() -> Tls | None:
-    """What the two options say of TLS, None if neither is there; whether the protocol has TLS, and who logs in, does
-    not matter. UsageError where they are wrong.
+    """Gives what the two options say of TLS, None if neither is there; whether the protocol has TLS, and who logs in,
+    does not matter. Raises UsageError if they are wrong.
     """
     given = _given.get(_Given())
     if given.config is None and not given.properties:
@@ -158,7 +158,7 @@ def _read(given: _Given) -> ClientSettings:
 
 
 def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
-    """Those of the file, the single ones over them; and warnings."""
+    """Reads those of the file, and puts the single ones over them; gives warnings too."""
     from core.client.client_config import read_settings_file, reference_warnings, replace_references
 
     settings: dict[str, str] = {}
@@ -191,7 +191,7 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 
 def resolve_reference(option: str, value: str) -> str:
-    """The secret that an option's value refers to; UsageError for one that is the secret itself."""
+    """Reads the secret that an option's value refers to; raises UsageError for one that is the secret itself."""
     from core.client.client_config import is_reference, replace_references
 
     if not is_reference(value):
@@ -203,7 +203,7 @@ def resolve_reference(option: str, value: str) -> str:
 
 
 def ask_password(name: str) -> str:
-    """Empty where there is nobody to ask."""
+    """Asks for it; gives an empty one if there is nobody to ask."""
     if not sys.stderr.isatty():
         return ""
     import getpass
@@ -215,7 +215,7 @@ def ask_password(name: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Whether an answer can be typed, though stdin may hold records."""
+    """Says whether an answer can be typed, though stdin may hold records."""
     try:
         with Path("/dev/tty").open("rb"):
             return True

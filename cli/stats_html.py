@@ -33,7 +33,7 @@ _LISTED = 50
 
 
 def stats_html(logs: Mapping[str, Mapping[str, Any]]) -> str:
-    """`logs`: name -> what `plog stats --output json` has of a log."""
+    """Makes the page. `logs`: name -> what `plog stats --output json` has of a log."""
     body = "".join(_log(name, log) for name, log in logs.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>plog stats</title>'
@@ -97,7 +97,7 @@ def _tiles(tiles: Iterable[tuple[str, str]]) -> str:
 
 
 def _columns(values: Sequence[tuple[str, int, str]]) -> str:
-    """A column chart; each column says its time and value when the pointer rests on it."""
+    """Draws a column chart; each column shows its time and value when the pointer rests on it."""
     most = max(value for _, value, _ in values) or 1
     rects = "".join(
         f'<rect x="{10 * number + 1}" y="{100 - 100 * value / most:.2f}" width="8" height="{100 * value / most:.2f}">'
@@ -112,7 +112,7 @@ def _columns(values: Sequence[tuple[str, int, str]]) -> str:
 
 
 def _bars(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Name, a bar as long as the value's share of the largest, the value, and what else there is."""
+    """Draws for each its name, a bar as long as its share of the largest, the value, and what else there is."""
     most = max((row[1] for row in rows), default=1) or 1
     head = f"<th>{header[0]}</th><th></th>" + "".join(f'<th class="n">{name}</th>' for name in header[1:])
     lines = "".join(
@@ -127,7 +127,7 @@ def _bars(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _segment_map(segments: Sequence[Mapping[str, Any]]) -> str:
-    """A bar for each segment, as long as its file; what is damaged of it in another colour."""
+    """Draws a bar for each segment, as long as its file; what is damaged of it has another colour."""
     most = max((s["size_bytes"] for s in segments), default=1) or 1
     names = ("segment", "", "size", "records", "first", "last", "damaged")
     head = "".join(f"<th{'' if number < 2 else ' class=n'}>{name}</th>" for number, name in enumerate(names))

@@ -21,12 +21,12 @@ from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FINISHING_SECONDS = 1.0
-"""For which a block goes on after the signal, unless it says otherwise."""
+"""Seconds that a block goes on after the signal, unless it names its own."""
 
 _ENDLESS = float("inf")
 _LEAST_SECONDS = 1e-6  # no time at all would switch the alarm off
 _SAME_HANGUP_SECONDS = 1.0
-"""A terminal that is closed sends SIGHUP, and the shell in it sends another."""
+"""Seconds between two that count as one: a closed terminal sends SIGHUP, and the shell in it sends another."""
 
 
 class _Stop:

@@ -80,7 +80,7 @@ class _Column:
 
 
 class Layout(NamedTuple):
-    """`dropped`: the names of the columns that were left out, in the order in which they went."""
+    """The columns as they are shown; `dropped`: names of those left out, in the order in which they went."""
 
     lines: list[str]
     dropped: Sequence[str] = ()

@@ -42,7 +42,7 @@ class EscapedBytes:
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Stdout stays open."""
+        """Does nothing: stdout stays open."""
 
 
 def open_stdout(*, is_raw: bool = False) -> ByteSink:

@@ -128,7 +128,7 @@ def _state(broker: BrokerDescription) -> str:
 
 
 def _api_rows(found: ClusterDescription, *, says_all: bool) -> list[Row]:
-    """One for each range of versions of an API, with the brokers that have it; `says_all` of those that all have."""
+    """Gives one row for each range of an API's versions, with the brokers that have it; `says_all`: even if all do."""
     from core.protocol.api_names import API_NAMES
 
     asked = sum(broker.versions is not None for broker in found.brokers)

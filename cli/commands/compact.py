@@ -94,7 +94,7 @@ def compact(
 def _plans(
     path: Path, options: CompactionOptions, failures: list[PlogError], *, apply: bool
 ) -> Iterator[CompactionPlan]:
-    """Gives the plan of each partition; why settings can't be read goes to `failures`."""
+    """Gives the plan of each partition, and adds to `failures` why settings can't be read."""
     with _compaction(path, options) as compaction, compaction.locked() if apply else contextlib.nullcontext():
         failures += [] if compaction.settings_error is None else [compaction.settings_error]
         for partition in compaction.partitions():
@@ -114,7 +114,7 @@ def _compaction(path: Path, options: CompactionOptions) -> Iterator[Compaction]:
 
 
 def _columns(rows: Sequence[Row], columns: Sequence[str], output: OutputFormat) -> list[str]:
-    """A table shows the columns that say something."""
+    """Keeps, for a table, the columns that say something."""
     if output is not OutputFormat.table or not rows:
         return list(columns)
     return [name for name in columns if any(row[name] for row in rows)]
@@ -196,7 +196,7 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
 
 
 def _printable(text: str) -> str:
-    """Internal topics' keys are not for terminals."""
+    """Escapes what is not for terminals, as keys of internal topics."""
     return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 SCHEMA = 1
-"""Of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
+"""The version of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
 
 _DROPS = [
     "delete_horizon_ms", "crc", "magic", "version", "leader_epoch", "producer_epoch", "coordinator_epoch",
@@ -213,7 +213,7 @@ def _is_secret_config(resource_type: int, name: str) -> bool:
 
 
 def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
-    """Everything, and then what was wrong; the exit code."""
+    """Prints everything, and then what was wrong; gives the exit code."""
     findings = []
     if format_ is DumpFormat.arrow:
         dumps = _print_arrow(dumps)
@@ -291,7 +291,7 @@ def _write_to(fd: int, dump: FileDump) -> None:
 
 
 def _find_pipe() -> int | None:
-    """The descriptor of stdout; None for a terminal, and for a stdout that is closed, or a test's, which has none."""
+    """Gives the descriptor of stdout; None for a terminal, and for a closed stdout, or a test's, which has none."""
     if is_terminal():
         return None
     try:
@@ -301,7 +301,7 @@ def _find_pipe() -> int | None:
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:
-    """Position, bytes, field and value; sixteen bytes a line, or fewer on a narrow terminal."""
+    """Prints position, bytes, field and value; sixteen bytes a line, or fewer on a narrow terminal."""
     findings = []
     width = find_width(sys.stdout)
     for dump in dumps:
@@ -348,7 +348,7 @@ def _print_csv(dump: FileDump) -> None:
 
 
 def _readable(row: Row) -> Row:
-    """Names of headers as a list, all else that is no plain value as JSON."""
+    """Writes names of headers as a list, and all else that is no plain value as JSON."""
     return {name: _cell(value) for name, value in row.items()}
 
 
@@ -359,7 +359,7 @@ def _cell(value: Any) -> Any:
 
 
 def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
-    """One Arrow IPC stream of every log's records; files of other kinds are passed over."""
+    """Writes one Arrow IPC stream of every log's records; files of other kinds are passed over."""
     import pyarrow as pa
 
     from core.inspector.arrow_batch import ARROW_SCHEMA

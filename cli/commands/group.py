@@ -126,7 +126,7 @@ def describe(
 
 
 def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
-    """Gives what `look` sees, every so many seconds, for ever; rows with how many records were read a second since."""
+    """Gives what `look` sees, every so many seconds, for ever; rows have how many records were read a second since."""
     before: dict[Any, int] = {}
     looked_s = time.monotonic()
     while True:
@@ -159,7 +159,7 @@ def _show(headlines: list[str], rows: list[Row], columns: list[str], output: Out
 
 
 def _by_time(row: Row) -> Row:
-    """The lag in words."""
+    """Writes the lag in words."""
     lag_ms = row.get("lag_ms")
     return {**row, "lag_time": None if lag_ms is None else duration_text(lag_ms)}
 
@@ -180,7 +180,7 @@ _OFFSET_COLUMNS = [
 ]
 _MEMBER_COLUMNS = ["group", "member_id", "instance_id", "client_id", "host", "partitions"]
 _DROPS = ["host", "client_id", "metadata", "member_id", "instance_id", "lag_time", "read_per_s", "group"]
-"""`group` too: the line above the table names it."""
+"""Columns that a narrow table leaves out; `group` too, for the line above the table names it."""
 
 
 def _headline(group: GroupDescription) -> str:

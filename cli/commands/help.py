@@ -20,7 +20,7 @@ _SHOWN_NAMES = 6
 
 
 def find_text(words: list[str]) -> str:
-    """What is to be shown for these words. Raises UsageError if no page is about them."""
+    """Finds what is to be shown for these words. Raises UsageError if no page is about them."""
     from cli.main import COMMANDS
 
     name = "-".join(words).lower()
@@ -35,7 +35,7 @@ def find_text(words: list[str]) -> str:
 
 
 def _hint(name: str, words: list[str]) -> str:
-    """A name that is nearly the same; else the pages in which all of the words are used."""
+    """Names what is spelled nearly the same; else the pages in which all of the words are used."""
     if near := did_you_mean(name, [*page_names(), *OTHER_NAMES, *findings()]):
         return near
     using = [name for name in page_names() if all(_uses(page(name), word) for word in words)]

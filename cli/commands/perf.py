@@ -173,7 +173,7 @@ def _payloads(path: Path) -> list[bytes]:
 
 
 def _line(verb: str, measured: Measured) -> str:
-    """As Kafka's tools say it."""
+    """Writes the line as Kafka's tools do."""
     row = measured.row()
     text = f"{row['records']:,} records {verb}, {row['records_per_s']:,.1f} records/sec ({row['mb_per_s']:,.2f} MB/sec)"
     if "avg_ms" in row:

@@ -232,7 +232,7 @@ def produce(
 
 
 def _say_where_from(topic: str) -> None:
-    """Tells, for input from stdin, who typed no topic, or waits for a prompt."""
+    """Says that input comes from stdin, to those who typed no topic, or wait for a prompt."""
     if Path(topic).is_file():
         say(f"note: {topic} is the topic, records come from stdin; for the file: plog produce TOPIC {topic}")
     elif sys.stdin.isatty():

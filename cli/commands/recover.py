@@ -109,14 +109,14 @@ def recover(
 
 
 def _say_links(paths: Sequence[Path], plans: Sequence[FolderPlan]) -> None:
-    """Whoever mends a link mends what it leads to."""
+    """Says which paths are links: whoever mends a link mends what it leads to."""
     for path in dict.fromkeys([*paths, *(plan.directory for plan in plans if plan.is_needed)]):
         if path.is_symlink():
             say(f"{path} is a link: what is mended is {path.resolve()}")
 
 
 def _text(step: Step) -> str:
-    """What, where; on a line of their own what is lost by it; why."""
+    """Says what is done, and where; on a line of their own what is lost by it; and why."""
     from core.log.hole import offsets_text
 
     lines = [f"{step.action.value} {step.path}"]
@@ -150,7 +150,7 @@ def _row(step: Step) -> Row:
 
 
 def _say_summary(steps: Sequence[Step]) -> None:
-    """By partition, of those that lose something if there are several, and in sum."""
+    """Sums up, by partition those that lose something if there are several, and in all."""
     if not steps:
         say(f"nothing to recover; {_NOT_DECODED}")
         return
@@ -163,7 +163,7 @@ def _say_summary(steps: Sequence[Step]) -> None:
 
 
 def _losses(steps: Sequence[Step]) -> str:
-    """What is lost for good, what is given up though it is sound, of what nobody can tell, what was not here before."""
+    """Says what is lost for good, what is given up though sound, what nobody can tell, and what was not here before."""
     lost = sum(step.records or 0 for step in steps)
     parts = [f"{_records(lost)} lost"]
     if any(step.records is None for step in steps):
@@ -184,7 +184,7 @@ def _records(count: int) -> str:
 
 
 def _apply(path: Path, options: RecoveryOptions) -> int:
-    """The exit code. Planned again: now nobody else may write."""
+    """Applies the plan, and gives the exit code. It is planned again: now nobody else may write."""
     from core.inspector.recovery import Recovery
     from core.inspector.recovery_planner import plan_recovery
     from core.inspector.segment_check import VerifyOptions
@@ -226,7 +226,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
 
 def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
-    """Where the files of before are: the data directory's checkpoints are made to fit the logs that were mended."""
+    """Says where the old files are: the data directory's checkpoints are made to fit the logs that were mended."""
     folders = [plan.directory for plan in plans if plan.is_needed]
     more = f" and {len(folders) - 1} more" * (len(folders) > 1)
     if root not in folders and any(root.glob("*.before-recovery-*")):
@@ -260,7 +260,7 @@ def _unfinished(path: Path) -> list[Path]:
 
 
 def _with_unfitting_ends(path: Path) -> list[Path]:
-    """The data directory of the path, if its checkpoints don't fit what recoveries left."""
+    """Gives the data directory of the path, if its checkpoints don't fit what recoveries left."""
     from core.inspector.recovery import unfitting_ends
 
     root = _root_of(path)
@@ -268,7 +268,7 @@ def _with_unfitting_ends(path: Path) -> list[Path]:
 
 
 def _root_of(path: Path) -> Path:
-    """The data directory of a path that is one, or a partition's folder in one."""
+    """Finds the data directory of a path that is one, or a partition's folder in one."""
     from core.log.file_names import holds_segments, locate_partition
 
     try:

@@ -35,7 +35,7 @@ a flush, takes.
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLOSING_THREADS = 8
-"""More wait for the disk in vain."""
+"""Threads that close files: more of them would wait for the disk in vain."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -147,7 +147,7 @@ def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: b
 
 
 def _raise_open_files_limit() -> None:
-    """As many files and connections as the system lets this process open. AccessError for too few of them."""
+    """Allows as many files and connections as the system lets this process open. Raises AccessError for too few."""
     from core.common.descriptors import LEAST_DESCRIPTORS, raise_limit
     from core.common.errors import AccessError
 
@@ -160,8 +160,8 @@ def _raise_open_files_limit() -> None:
 
 
 def _interrupt_nobody() -> None:
-    """A request wakes the broker, but takes the processor from nobody who works: on a busy machine the client fills its
-    next batches meanwhile, and they are met together (docs/adr/0018). A policy that somebody chose is kept.
+    """Has requests wake the broker, but take the processor from nobody who works: on a busy machine the client fills
+    its next batches meanwhile, and they are met together (docs/adr/0018). A policy that somebody chose is kept.
     """
     with contextlib.suppress(AttributeError, OSError):  # not on Linux; not allowed in this container
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
@@ -260,7 +260,7 @@ def _serve(
 
 
 def _answer_signals(node: Node) -> None:
-    """Who asks for the stop again is told how far it is; it is not cut short."""
+    """Stops at the first signal; whoever asks again learns how far the stop is, and does not cut it short."""
 
     def answer(_number: int, _frame: object) -> None:
         how_far = node.services.log_manager.closing_text
@@ -274,7 +274,7 @@ def _answer_signals(node: Node) -> None:
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """But for a SIGHUP that `nohup` has ignored."""
+    """Gives the signals that stop the broker, but for a SIGHUP that `nohup` has ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in _STOP_SIGNALS if number != signal.SIGHUP or not is_ignored]
 

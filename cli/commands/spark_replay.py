@@ -35,7 +35,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
-"""Of one core: what benchmarks/RESULTS.md has of Parquet, rounded down."""
+"""What one core writes: what benchmarks/RESULTS.md has of Parquet, rounded down."""
 
 _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
 _MOST_NAMES = 5
@@ -204,7 +204,7 @@ def spark_replay(
 
 @contextmanager
 def _disk_may_refuse(directory: Path) -> Iterator[None]:
-    """What the system refuses in the block, of a file in the folder that nobody closer names, is told in words."""
+    """Makes an AccessError of what the system refuses in the block, if nobody closer names the file."""
     try:
         yield
     except OSError as error:
@@ -220,7 +220,7 @@ def _replay_to_folder(
     session: Session,
     take_over: bool,
 ) -> bool:
-    """Whether nothing had to be left out."""
+    """Replays; says whether nothing had to be left out."""
     from core.spark.replay import Replay
 
     is_delta = request.kind == "delta"
@@ -251,19 +251,19 @@ def _replay_to_folder(
 
 
 def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
-    """Of a Delta table that is done, its own log says which files there are: Delta may have removed those of before."""
+    """Says whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
     return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
 
 
 def _tell_left_out(texts: Sequence[str]) -> bool:
-    """Whether there is nothing to tell."""
+    """Prints what was left out; says whether there was nothing."""
     for text in texts:
         say(f"warning: left out: {text}")
     return not texts
 
 
 def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
-    """Whether there is nothing to be written for the group either."""
+    """Says whether there is nothing to be written for the group either."""
     if not group:
         return True
     notes = replay.commit_notes(group)
@@ -278,7 +278,7 @@ def _commit(
     *,
     save: Callable[[Notes], None],
 ) -> None:
-    """Once for a replay: what it replayed, and nothing where an earlier run did it."""
+    """Commits, once for a replay, what it replayed, and nothing if an earlier run did it."""
     from core.pipeline.replay_request import all_group_offsets, commit_to_group
     from core.spark.group_commit import commit_replayed
 
@@ -324,7 +324,7 @@ def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
 
 
 def _cores(master: str) -> int:
-    """Of a local master as many as it says; of a cluster one, at the least."""
+    """Counts the cores: of a local master as many as it says; of a cluster at least one."""
     import os
     import re
 
@@ -404,7 +404,7 @@ def _tell_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
 
 @contextmanager
 def _says_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
-    """What fails in the block is told with how to go on, if the request itself is good."""
+    """Adds how to go on to an error in the block, if the request itself is good."""
     try:
         yield
     except UsageError:
@@ -450,7 +450,7 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
 
 
 def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, group: str, session: Session) -> bool:
-    """Whether nothing had to be left out."""
+    """Replays; says whether nothing had to be left out."""
     lanes, left_out = _run_to_topic(replay, replay.freeze(plan), plan, master)
     if group:
         ends = {lane.partition: lane.end_offset for lane in lanes}
@@ -468,7 +468,7 @@ def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, grou
 def _run_to_topic(
     replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str
 ) -> tuple[Sequence[Lane], list[str]]:
-    """The lanes, which are done, and what this run left out of them."""
+    """Gives the lanes, which are done, and what this run left out of them."""
     from core.spark.replay_plan import ensure_source_is_the_same
     from core.spark.session import spark_session
 

@@ -135,7 +135,7 @@ def _print_sample(sample: dict[str, Any]) -> None:
 
 
 def _sparkline(values: list[int]) -> str:
-    """One character for each value; neighbours are added up if there are more than fit."""
+    """Draws one character for each value; neighbours are added up if there are more than fit."""
     width = find_width(sys.stdout)
     step = -(-len(values) // (_SPARK_WIDTH if width is None else min(_SPARK_WIDTH, width - len("  records "))))
     sums = [sum(values[start : start + step]) for start in range(0, len(values), max(step, 1))]
@@ -144,7 +144,7 @@ def _sparkline(values: list[int]) -> str:
 
 
 def _bars(title: str, rows: list[tuple[str, int, str]]) -> None:
-    """A bar for each, as long as its share of the largest; none if there is no room for bars."""
+    """Draws a bar for each, as long as its share of the largest; none if there is no room for bars."""
     if not rows:
         return
     show(f"  {title}:")

@@ -169,12 +169,12 @@ _COLUMNS = [
     "damaged",
 ]
 _OF_TOPIC = ["topic_id", "settings"]
-"""Said once above the table; programs get them with each partition."""
+"""Columns that are written once above the table; programs get them with each partition."""
 _DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "leader"]
 
 
 def _sum_text(topic: TopicDescription) -> str:
-    """All partitions taken together, and how uneven they are."""
+    """Says how large all partitions are together, and how uneven."""
     from cli.progress import size_text
 
     offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)
@@ -187,7 +187,7 @@ def _sum_text(topic: TopicDescription) -> str:
 
 
 def _skew(topic: TopicDescription, partition: PartitionDescription) -> float | None:
-    """Its size over the mean of the topic's partitions."""
+    """Divides its size by the mean of the topic's partitions."""
     sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
     if partition.size_bytes is None or not sum(sizes):
         return None

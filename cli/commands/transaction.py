@@ -91,7 +91,7 @@ def _are_transactions(topic: str) -> bool:
 
 
 def _state(text: str) -> str:
-    """As brokers write it, however it was typed; itself where it is none."""
+    """Writes it as brokers do, however it was typed; gives it back as it is if there is no such state."""
     from core.coordinator.transaction_state import TransactionState
 
     plain = text.replace("-", "").replace("_", "").lower()

@@ -94,7 +94,7 @@ def _foreign_folders(path: Path) -> list[Path]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of the logs under a path, for the progress alone."""
+    """Sums the bytes of the logs under a path, for the progress alone."""
     from core.log.file_names import LOG_SUFFIX, find_offset_files, find_partition_folders
 
     try:

@@ -1,5 +1,5 @@
-"""Whether a configuration or a directory's metadata ask for security. plog has none yet: who reaches a broker may do
-everything.
+"""Finds whether a configuration or a directory's metadata ask for security. plog has none yet: whoever reaches a broker
+may do everything.
 
 Served open, what asks for more would be a hole that nobody sees; so `plog serve` refuses it.
 """
@@ -18,7 +18,7 @@ _OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 
 def find_asked_security(config: BrokerConfig) -> dict[str, str]:
-    """By key, in what way it asks for security; only keys that Kafka would obey. Of their values nothing is told but
+    """Says by key in what way it asks for security; only for keys that Kafka would obey. Of their values it shows only
     names of listeners and protocols.
     """
     given = config.unknown

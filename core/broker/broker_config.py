@@ -30,7 +30,8 @@ EPHEMERAL_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig(BrokerSettings):
-    """Settings by Kafka's names: `settings` those in force that somebody gave, `unknown` what plog does not know.
+    """Settings by Kafka's names: `settings` are in force and were given by somebody, `unknown` those plog does not
+    know.
 
     They come from the server's properties (`static`) and, while it runs, from what is set of all brokers
     (`dynamic_defaults`) and of this one (`dynamic`); the last that says something goes first.
@@ -42,7 +43,7 @@ class BrokerConfig(BrokerSettings):
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
     ignores_security: bool = False
-    """Whether somebody said that what asks for security is to be served without any."""
+    """Whether the operator wants a configuration that asks for security served without any."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -54,7 +55,7 @@ class BrokerConfig(BrokerSettings):
         return config
 
     def _ensure_room_for_a_request(self) -> None:
-        """KafkaError(INVALID_CONFIG) unless the memory that was asked for holds the largest request, as Kafka wants."""
+        """Raises KafkaError(INVALID_CONFIG) unless the memory configured holds the largest request, as Kafka wants."""
         most, largest = self.queued_max_request_bytes, self.socket_request_max_bytes
         if BrokerConfig.queued_max_request_bytes.is_given(self) and 0 < most < largest:
             raise KafkaError(
@@ -63,8 +64,8 @@ class BrokerConfig(BrokerSettings):
             )
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """With these instead of what was set so far while it runs. Of what another version of Kafka wrote only what
-        plog knows and accepts is in force.
+        """Copies the configuration, with these in place of all that was set so far while it runs. Of what another
+        version of Kafka wrote only what plog knows and accepts is in force.
         """
         settings = dict(self.static)
         for name, text in [*defaults.items(), *own.items()]:
@@ -76,29 +77,29 @@ class BrokerConfig(BrokerSettings):
         return replace(self, settings=settings, dynamic_defaults=dict(defaults), dynamic=dict(own))
 
     def __getitem__(self, name: str) -> Value:
-        """Of a key that comes from outside; others are attributes."""
+        """Gives the value of a key that comes from outside; others are attributes."""
         return self.settings.get(name, BROKER_CONFIG[name].default)
 
     @property
     def given_node_id(self) -> int | None:
-        """The broker's id by `node.id`, or else by its older name; None if neither says it."""
+        """Gives the broker's id by `node.id`, or else by its older name; None if neither is set."""
         if BrokerConfig.node_id.is_given(self):
             return self.node_id
         return self.broker_id if self.broker_id >= 0 else None
 
     @property
     def data_directories(self) -> list[str]:
-        """What log.dirs, or else log.dir, says; empty where neither is set."""
+        """Gives the folders of log.dirs, or else of log.dir; empty if neither is set."""
         return self.log_dirs or self.log_dir or []
 
     def client_listeners(self, setting: Setting[list[str] | None]) -> list[Listener]:
-        """Those of `listeners` or `advertised.listeners` that are not for controllers."""
+        """Gives those of `listeners` or `advertised.listeners` that are not for controllers."""
         controllers = self.controller_listener_names or []
         return parse_client_listeners(setting.of(self) or [], self.listener_security_protocol_map, controllers)
 
     @property
     def served_listener(self) -> Listener | None:
-        """The first PLAINTEXT listener for clients; None where none is configured. UsageError where others are."""
+        """Gives the first PLAINTEXT listener for clients; None if there are none. UsageError if all are others."""
         listeners = self.client_listeners(BrokerConfig.listeners)
         plaintext = [listener for listener in listeners if listener.is_plaintext]
         if self.ignores_security and not plaintext:
@@ -112,13 +113,13 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def listener(self) -> Endpoint | None:
-        """Where the broker listens; None where that is not configured."""
+        """Gives where the broker listens; None if that is not configured."""
         served = self.served_listener
         return parse_endpoint(served.address) if served is not None else None
 
     @property
     def advertised_listener(self) -> Endpoint | None:
-        """What clients are told to connect to: of the listener that is served, else of the first PLAINTEXT one."""
+        """Gives where clients connect: what the served listener advertises, else the first PLAINTEXT one."""
         served = self.served_listener
         listeners = self.client_listeners(BrokerConfig.advertised_listeners)
         own = [listener for listener in listeners if served is not None and listener.name == served.name]
@@ -126,7 +127,7 @@ class BrokerConfig(BrokerSettings):
         return parse_endpoint(found.address) if found is not None else None
 
     def topic_default(self, topic_key: str) -> Value:
-        """The default of a topic's key, as the broker's keys give it."""
+        """Gives the default of a topic's key, as the broker's keys have it."""
         for name, factor in SERVER_KEYS.get(topic_key, ()):
             value = self.settings.get(name)
             if value is not None:

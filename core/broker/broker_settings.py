@@ -46,7 +46,7 @@ class _HasSettings(Protocol):
 
 
 class Setting(Generic[T]):
-    """An attribute of `BrokerSettings`: read from a configuration, it is the value in force; from the class, itself.
+    """An attribute of `BrokerSettings`: an instance gives the value in force, the class the setting itself.
 
     Kafka's name of it is the attribute's, with `.` for `_`.
     """
@@ -84,7 +84,7 @@ class Setting(Generic[T]):
         return config.settings.get(self._name, self._default)  # type: ignore[return-value]  # parsed by the key's type
 
     def of(self, config: _HasSettings) -> T:
-        """As the attribute of the configuration, if which setting it is was not known when the code was written."""
+        """Reads the attribute of the configuration, for code that does not know by name which setting it wants."""
         return self.__get__(config, type(config))
 
     def is_given(self, config: _HasSettings) -> bool:
@@ -93,7 +93,7 @@ class Setting(Generic[T]):
 
 
 class BrokerSettings:
-    """What of a broker can be set. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
+    """What can be set on a broker. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class BrokerSettings:
 
 
 def _topic_default_keys() -> list[ConfigKey]:
-    """The broker's keys that give topics their defaults; where there are several, only the last has one."""
+    """Gives the broker's keys that give topics their defaults; if there are several, only the last has one."""
     keys = []
     for topic_key in TOPIC_CONFIG:
         server_keys = SERVER_KEYS.get(topic_key.name, ())

@@ -1,4 +1,4 @@
-"""Has compacted logs cleaned by the broker's settings that are in force."""
+"""Has compacted logs cleaned as the broker's settings in force say."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ class Cleaning:
         self.cleaner.step(settings, threads, config.log_cleaner_backoff_ms)
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Its logs are not cleaned any more."""
+        """Stops cleaning its logs."""
         for number in topic.partitions:
             self.cleaner.forget(TopicPartition(topic.name, number))

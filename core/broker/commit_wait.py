@@ -1,4 +1,4 @@
-"""An answer that may not be given before what it acknowledges is committed (`Partition.is_committed`)."""
+"""An answer that may not be sent before what it acknowledges is committed (`Partition.is_committed`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Uncommitted(NamedTuple):
 
 
 def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-    """What the partition holds, if that may not be acknowledged before it is committed."""
+    """Gives what the partition holds, if that may not be acknowledged before it is committed."""
     end_offset = partition.log.log_end_offset
     return [Uncommitted(partition, end_offset, refuse)] if partition.must_wait_for(end_offset) else []
 
@@ -30,7 +30,7 @@ def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) 
 def when_committed(
     replicas: ReplicaManager, waiting: Sequence[Uncommitted], answer: T, timeout_ms: int | None = None
 ) -> T | Pending[T]:
-    """The answer if nothing must be waited for, else one that waits so long; without a timeout for as long as it
+    """Gives the answer if nothing must be waited for, else one that waits so long; without a timeout for as long as it
     takes.
     """
     if not waiting:
@@ -43,7 +43,7 @@ def when_committed(
 
 
 def error_of_uncommitted(code: ErrorCode) -> ErrorCode:
-    """What a producer is told of a batch that was appended and not committed, for that reason."""
+    """Gives a producer's error for a batch that was appended and not committed, for that reason."""
     return PERHAPS_KEPT if code is ErrorCode.KAFKA_STORAGE_ERROR else code
 
 
@@ -53,7 +53,7 @@ class CommitWait(Pending[T]):
     """
 
     def __init__(self, replicas: ReplicaManager, answer: T, waiting: Sequence[Uncommitted]) -> None:
-        """`answer` is as it is if all goes well."""
+        """Takes the `answer` as it is if all goes well."""
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting

@@ -46,7 +46,7 @@ class ConfigResource(ABC):
     @staticmethod
     @abstractmethod
     def names(services: Services) -> Iterable[str]:
-        """Of the resources of this kind that ListConfigResources tells."""
+        """Gives the names of the resources of this kind that ListConfigResources lists."""
 
     @abstractmethod
     def describe(self) -> list[DescribedConfig]:
@@ -54,7 +54,7 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def overrides(self) -> Mapping[str, str]:
-        """What is set of the resource itself. KafkaError where it can't be configured."""
+        """Gives what is set on the resource itself. Raises KafkaError if it can't be configured."""
 
     @abstractmethod
     def alter(self, changes: Overrides, *, validate_only: bool) -> None:
@@ -62,8 +62,8 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def elements(self, key: str, operation: str) -> list[str]:
-        """Of a list that is appended to or subtracted from. KafkaError for a key whose value is none; `operation`
-        is APPEND or SUBTRACT.
+        """Gives the elements of a list that is appended to or subtracted from. Raises KafkaError if the key's value is
+        no list; `operation` is APPEND or SUBTRACT.
         """
 
 
@@ -92,7 +92,7 @@ class _StoredConfigs(ConfigResource):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")
 
     def _changed(self, after: Mapping[str, str]) -> dict[str, str]:
-        """Without what is set already: another version of Kafka may have set what plog would refuse."""
+        """Leaves out what is set already: another version of Kafka may have set what plog would refuse."""
         return {key: value for key, value in after.items() if value != self._stored.get(key)}
 
     @abstractmethod
@@ -101,7 +101,7 @@ class _StoredConfigs(ConfigResource):
 
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        """Raises KafkaError for settings that may not be, all together."""
+        """Raises KafkaError for settings that may not be together."""
 
 
 def _names_of(services: Services, resource_type: int) -> Iterable[str]:
@@ -148,7 +148,7 @@ class TopicConfigs(_StoredConfigs):
 
 
 class BrokerConfigs(_StoredConfigs):
-    """Of this broker, by its id, or of all, by the empty name."""
+    """The settings of this broker, by its id, or of all brokers, by the empty name."""
 
     resource_type = ConfigResourceType.BROKER
     keys = BROKER_CONFIG
@@ -165,8 +165,8 @@ class BrokerConfigs(_StoredConfigs):
         return describe_broker_configs(self._services.config, self._running())
 
     def _running(self) -> dict[str, str]:
-        """What the broker runs with where the command line, or the data directory, says it in place of the
-        server's properties.
+        """Gives what the broker runs with if the command line, or the data directory, overrides the server's
+        properties.
         """
         services, config = self._services, self._services.config
         running = dict.fromkeys(("node.id", "broker.id"), str(services.node.node_id))
@@ -245,7 +245,7 @@ def _ensure_this_broker(services: Services, name: str, what: str, expected: str)
 
 
 class GroupConfigs(_StoredConfigs):
-    """Of a group, whether it exists or not."""
+    """The settings of a group, whether it exists or not."""
 
     resource_type = ConfigResourceType.GROUP
     keys = GROUP_CONFIG
@@ -298,7 +298,7 @@ CLIENT_METRICS_CONFIG = ConfigDef(
         ),
     ],
 )
-"""Subscriptions of KIP-714. As in a Kafka that has no plugin for them, no client is asked."""
+"""The keys of a subscription of KIP-714. As in a Kafka that has no plugin for them, no client is asked."""
 
 
 class ClientMetricsConfigs(_StoredConfigs):
@@ -430,11 +430,11 @@ CONFIG_RESOURCES: Mapping[int, type[ConfigResource]] = {
     ConfigResourceType.CLIENT_METRICS: ClientMetricsConfigs,
     ConfigResourceType.GROUP: GroupConfigs,
 }
-"""By the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
+"""The kinds by the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
 
 
 def find_config_resource(services: Services, resource_type: int, name: str) -> ConfigResource:
-    """KafkaError(INVALID_REQUEST) for a type that there is not."""
+    """Finds the resource; raises KafkaError(INVALID_REQUEST) for a type that does not exist."""
     kind = CONFIG_RESOURCES.get(resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

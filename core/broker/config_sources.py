@@ -32,7 +32,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One key: its value in force, and every place that says something of it, the one in force first."""
+    """One key: its value in force, and every place that sets it, the one in force first."""
 
     name: str
     value: str | None
@@ -59,7 +59,7 @@ def describe_topic_configs(
     gaps: Mapping[int, Sequence[DamagedRange]] = MappingProxyType({}),
     doubts: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = MappingProxyType({}),
 ) -> list[DescribedConfig]:
-    """Every key of a topic with those overrides; `gaps` by partition, `doubts` as of `ReplicaManager.doubts_of`."""
+    """Describes every key of a topic with those overrides; `gaps` by partition, `doubts` from `doubts_of`."""
     told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
     told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
     described = [
@@ -77,7 +77,7 @@ def describe_topic_configs(
 
 
 def _describe_topic_defaults(config: BrokerConfig) -> Sequence[DescribedConfig]:
-    """Every key of a topic that has no overrides; remembered, as thousands of topics are described together."""
+    """Describes every key of a topic without overrides; remembered, as thousands of topics are described together."""
     global _known_defaults
     if _known_defaults is None or _known_defaults[0] is not config:
         _known_defaults = config, [_default(config, key) for key in TOPIC_CONFIG]
@@ -100,7 +100,7 @@ def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
 
 
 def _as_parsed(key: ConfigKey, text: str) -> str:
-    """The value as Kafka shows it: `1` for a double is 1.0."""
+    """Writes the value as Kafka shows it: `1` for a double is 1.0."""
     try:
         return value_text(key.parse(text)) or ""
     except KafkaError:
@@ -110,7 +110,7 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
 def describe_broker_configs(
     config: BrokerConfig, running: Mapping[str, str] = MappingProxyType({})
 ) -> list[DescribedConfig]:
-    """Gives every key of the broker, and those that it was given and does not know, whose values are not told.
+    """Describes every key of the broker, and without their values those that it was given and does not know.
 
     `running`: what the broker runs with in place of its static configuration.
     """
@@ -149,7 +149,7 @@ def describe_broker_configs(
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
-    """What is set of all brokers while they run."""
+    """Describes what is set for all brokers while they run."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         DescribedConfig(
@@ -174,7 +174,7 @@ def _dynamic_layers(config: BrokerConfig) -> list[tuple[Mapping[str, str], Confi
 
 
 def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
-    """Every place that says something of a key of the broker, the one in force first."""
+    """Gives every place that sets a key of the broker, the one in force first."""
     synonyms = [Synonym(name, v[name], source) for v, source in reversed(_dynamic_layers(config)) if name in v]
     if name in config.static:
         synonyms.append(Synonym(name, value_text(config.static[name]), ConfigSource.STATIC_BROKER_CONFIG))

@@ -31,7 +31,7 @@ class Configs:
         controller.subscribe(self._on_metadata)
 
     def of_topic(self, name: str, image: MetadataImage | None = None) -> LogConfig:
-        """What the logs of that topic are kept by, as the metadata are now or were in that image."""
+        """Gives what the logs of that topic are kept by, as the metadata are now or were in that image."""
         image = image or self._controller.image
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)

@@ -53,13 +53,13 @@ _HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MOST_RECEIVED_BYTES = 1024 * 1024
-"""At once: more would keep others waiting."""
+"""The most that is received at once: more would keep others waiting."""
 _MAX_IOV = 64
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What the system says of a file system, or a kind of socket, that sendfile does not work with."""
+"""The system's errors for a file system, or a kind of socket, that sendfile does not work with."""
 _TURN_BYTES = 256 * 1024
-"""What is sent of files in one turn: a client that takes all it can get keeps others waiting for no more than that."""
+"""The bytes of files that are sent in one turn: a client that takes all it can get keeps others waiting no longer."""
 
 
 class ReceiveBuffers:
@@ -73,19 +73,19 @@ class ReceiveBuffers:
         self.shared = self.take(_SHARED_BUFFER_BYTES)
 
     def take(self, size_bytes: int) -> memoryview:
-        """Room for `size_bytes` at least."""
+        """Gives room for at least `size_bytes`."""
         for size, free in self._free.items():
             if size_bytes <= size:
                 return free.pop() if free else _new_buffer(size)
         return _new_buffer(size_bytes)
 
     def keep(self, buffer: memoryview) -> None:
-        """It is the caller's own from now on, if it was the shared one."""
+        """Leaves the buffer to the caller from now on, if it was the shared one."""
         if buffer is self.shared:
             self.shared = self.take(_SHARED_BUFFER_BYTES)
 
     def grow(self, buffer: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
-        """A larger buffer with the same content."""
+        """Copies the content into a larger buffer."""
         larger = self.take(size_bytes)
         larger[:used_bytes] = buffer[:used_bytes]
         self.give_back(buffer)
@@ -98,7 +98,7 @@ class ReceiveBuffers:
 
 
 def _buffer_size(size_bytes: int) -> int:
-    """The smallest usual one that has that room; larger than all of them as it is."""
+    """Gives the smallest usual size that has that room; the size itself if it is larger than all of them."""
     return next((size for size in _POOLED_BUFFERS if size_bytes <= size), size_bytes)
 
 
@@ -116,7 +116,7 @@ def _new_buffer(size_bytes: int) -> memoryview:
 
 
 class Connection:
-    """Owned by the loop's task. `on_close` is told when it is over."""
+    """Owned by the loop's task. `on_close` is called when it is over."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Connection:
         self._go_on()
 
     def look_for_end(self) -> None:
-        """Meets a reset that came together with the last bytes: the loop tells of both at once, and of nothing after an
+        """Meets a reset that came together with the last bytes: the loop reports both at once, and nothing after an
         error (libuv's `uv__poll_io`). Called a while after something moved.
         """
         if self._is_reading:
@@ -248,7 +248,7 @@ class Connection:
                 turn_end_s = monotonic() + TURN_SECONDS
 
     def _set_aside(self, data: memoryview, start: int, end: int, *, was_aside: bool) -> None:
-        """Copied, unless it was before."""
+        """Copies it, unless it was copied before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
         self._stop_reading()
 
@@ -275,7 +275,7 @@ class Connection:
         return int(size)
 
     def _keep_partial(self, data: memoryview, start: int, end: int) -> None:
-        """The frame's beginning stays where it is, if it is long and the rest has room there. Else it moves, to where
+        """Leaves the frame's beginning where it is, if it is long and the rest has room there. Else it moves, to where
         all of it has room if it is of a usual size.
         """
         held = end - start
@@ -293,7 +293,7 @@ class Connection:
         self._room = len(self._partial)
 
     def _continue_frame(self, partial: memoryview) -> None:
-        """More of the frame in the connection's own buffer came: handles it when it is whole, with what came behind."""
+        """Takes more of the frame in the connection's own buffer; handles it when it is whole, with what follows it."""
         start, end = self._start, self._end
         needed = start + SIZE.size
         if end >= needed:
@@ -311,7 +311,7 @@ class Connection:
             self._buffers.give_back(partial)
 
     def _ask_for_room(self, partial: memoryview, needed_bytes: int) -> None:
-        """For more of the frame; for all of it at once, if it is large."""
+        """Asks for room for more of the frame; for all of it at once, if it is large."""
         size_bytes = min(2 * len(partial), needed_bytes)
         if size_bytes > LARGE_BYTES:
             size_bytes = needed_bytes  # all of it is reserved, and what came is moved once
@@ -334,7 +334,7 @@ class Connection:
         self._read()
 
     def _account(self) -> None:
-        """Tells the memory what is held, unless it knows."""
+        """Reports to the memory what is held, unless it knows."""
         is_unsent = self._is_writing or self._is_in_line
         unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
         held = self._room + len(self._aside) + self._at_work_bytes + unsent
@@ -343,7 +343,7 @@ class Connection:
             self._memory.hold(self, held)
 
     def _on_ready(self, pieces: list[Piece]) -> None:
-        """The answer that was waited for is there; requests behind it have their turn."""
+        """Sends the answer that was waited for; requests after it have their turn."""
         self._pending, self._at_work_bytes = None, 0
         if self._lent is not None:
             self._buffers.give_back(self._lent)
@@ -492,7 +492,7 @@ class Connection:
         self._on_close(self)
 
     def _drop_requests(self) -> None:
-        """All that came and is not answered, and the room that it has or waits for."""
+        """Drops all that came and is not answered, and the room that it has or waits for."""
         if self._pending is not None:
             self._pending.cancel()
         self._pending, self._at_work_bytes = None, 0
@@ -506,12 +506,12 @@ class Connection:
 
 
 def _bytes_in_files(pieces: list[Piece]) -> int:
-    """Those that are in memory only while they are sent."""
+    """Counts the bytes that are in memory only while they are sent."""
     return sum(len(piece) for piece in pieces if isinstance(piece, FileRegion))
 
 
 def _peer(sock: socket.socket) -> tuple[str, str]:
-    """The client's address, and with its port what people are told."""
+    """Gives the client's address, and the text with its port that people read."""
     try:
         name = sock.getpeername()
     except OSError:

@@ -1,4 +1,4 @@
-"""What all connections hold in memory together: requests of which only a part came, and answers that were not sent.
+"""The memory that all connections hold together: requests of which only a part came, and answers that were not sent.
 
 `queued.max.request.bytes` bounds it, by these rules:
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("plog.connection")
 LARGE_BYTES = 1088 * 1024
 """A request of the default message.max.bytes is not large yet."""
 SLOW_BYTES = 16 * 1024
-"""Who moves less than that in two steps is slow: in one, after the loop was held up, nobody may have been read."""
+"""Bytes in two steps below which a client is slow: in one, after the loop was held up, nobody may have been read."""
 _MOST_UNSENT_BYTES = 1024 * 1024
 
 
@@ -36,21 +36,21 @@ class Holder(Protocol):
     """A connection."""
 
     moved_bytes: int
-    """That came or went, since it was opened."""
+    """Bytes that came or went since it was opened."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the broker goes through a request of it, and it can but wait."""
+        """Says whether the broker works at a request of it, and it can but wait."""
 
     def on_granted(self) -> None:
-        """There is the room that it asked for, and it is counted as held."""
+        """Called when there is the room that it asked for, which is counted as held."""
 
     def close(self) -> None:
         """Gives everything back, by `forget`."""
 
 
 class ConnectionMemory:
-    """Of one server; owned by the loop's task.
+    """The memory of one server; owned by the loop's task.
 
     I1 who waits in line does not fit, or the line is being served
     """
@@ -76,7 +76,7 @@ class ConnectionMemory:
         return self._total
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """That is what it holds now, whether or not there is room."""
+        """Notes what it holds now, whether or not there is room."""
         before = self._held.pop(holder, 0)
         if size_bytes:
             self._held[holder] = size_bytes
@@ -89,7 +89,7 @@ class ConnectionMemory:
             self._serve()
 
     def ask(self, holder: Holder, size_bytes: int) -> None:
-        """It wants to hold that much, and is called back when it may: at once, or when there is room."""
+        """Asks to hold that much, and calls it back when it may: at once, or when there is room."""
         if size_bytes <= self._held.get(holder, 0):  # a large one, of which more came
             holder.on_granted()
             return
@@ -98,12 +98,12 @@ class ConnectionMemory:
         self._make_room()
 
     def forget(self, holder: Holder) -> None:
-        """Its connection is closed."""
+        """Forgets a holder whose connection is closed."""
         self._take_out(holder)
         self.hold(holder, 0)
 
     def _take_out(self, holder: Holder) -> None:
-        """Out of the lines; what it moved is counted anew."""
+        """Takes it out of the lines; what it moved is counted again from 0."""
         for book in (self._small, self._large, self._marks, self._last_marks):
             book.pop(holder, None)
 
@@ -160,7 +160,7 @@ class ConnectionMemory:
             yield next(iter(self._large.items()))
 
     def _is_wanting(self) -> bool:
-        """Whether there is less room than is needed."""
+        """Says whether there is less room than is needed."""
         return self._total > self._limit or any(not self._fits(*waiting) for waiting in self._next_in_lines())
 
     def _make_room(self) -> None:
@@ -182,5 +182,5 @@ class ConnectionMemory:
             holder.on_granted()
 
     def _check_invariants(self) -> None:
-        """To be called while the line is not being served."""
+        """Asserts what always holds; to be called while the line is not being served."""
         assert not any(self._fits(*waiting) for waiting in self._next_in_lines()), "I1"

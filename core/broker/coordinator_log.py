@@ -1,4 +1,4 @@
-"""An internal topic in which a coordinator keeps what it knows, and from which it knows it after a start.
+"""An internal topic in which a coordinator keeps what it knows, and from which it reads it after a start.
 
 What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
 (org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, where
@@ -44,7 +44,7 @@ _log = logging.getLogger("plog.coordinator")
 
 
 def java_hash(text: str) -> int:
-    """java.lang.String.hashCode: an int32 over UTF-16 code units."""
+    """Hashes as java.lang.String.hashCode: an int32 over UTF-16 code units."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
@@ -54,13 +54,13 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def partition_of(key: str, partitions: int) -> int:
-    """org.apache.kafka.common.utils.Utils.abs of the hash: the one number that has no positive is 0."""
+    """Applies Kafka's `Utils.abs` to the hash: the one number that has no positive is 0."""
     value = java_hash(key)
     return 0 if value == _INT_MIN else abs(value) % partitions
 
 
 class ReadRecord(NamedTuple):
-    """A record as the log holds it; a transaction's marker where the key is empty.
+    """A record as the log holds it; a transaction's marker if the key is empty.
 
     `producer_id`: that of the transaction which it belongs to, -1 where it belongs to none.
     """
@@ -115,7 +115,7 @@ class CoordinatorLog:
         finish(self.ensure_topic_in_steps())
 
     def ensure_topic_in_steps(self) -> Steps[None]:
-        """Likewise; whoever else asks meanwhile works at the same topic."""
+        """Does likewise in steps; whoever else asks meanwhile works at the same topic."""
         while self._creation is not None or self._lacks_topic:
             if self._creation is None:
                 self._creation = self._create()
@@ -139,17 +139,17 @@ class CoordinatorLog:
 
     @property
     def numbers(self) -> Mapping[int, object]:
-        """The topic's partitions; none where there is no topic yet."""
+        """The topic's partitions; none if there is no topic yet."""
         topic = self._services.image.topics.get(self._topic)
         return {} if topic is None else topic.partitions
 
     def number_of(self, key: str) -> int | None:
-        """The partition that the key belongs to; None where there is no topic yet."""
+        """Gives the partition that the key belongs to; None if there is no topic yet."""
         numbers = self.numbers
         return partition_of(key, len(numbers)) if numbers else None
 
     def partition(self, key: str) -> Partition:
-        """Where the key's records are kept. KafkaError(COORDINATOR_NOT_AVAILABLE) where that can't be."""
+        """Gives where the key's records are kept. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if that can't be."""
         number = self.number_of(key)
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -161,42 +161,42 @@ class CoordinatorLog:
     # --- writing
 
     def append(self, partition: Partition, data: bytes) -> None:
-        """A batch of the coordinator's own. KafkaError as of `ReplicaManager.append`."""
+        """Appends a batch of the coordinator's own. Raises what `ReplicaManager.append` raises."""
         batch = RecordBatch(memoryview(bytearray(data)))
         self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
         self._services.replicas.notify([partition.log.partition])
 
     def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-        """What is kept of the key, if that may not be acknowledged before it is committed. Raises KafkaError as
-        `partition` does.
+        """Gives what is kept of the key, if that may not be acknowledged before it is committed. Raises what
+        `partition` raises.
         """
         return find_uncommitted(self.partition(key), refuse) if self.numbers else []
 
     def when_committed(
         self, key: str, answer: T, refuse: Callable[[ErrorCode], None], timeout_ms: int | None = None
     ) -> T | Pending[T]:
-        """The answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts that
-        into the answer first. Raises KafkaError as `partition` does.
+        """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
+        that into the answer first. Raises what `partition` raises.
         """
         return when_committed(self._services.replicas, self.find_uncommitted(key, refuse), answer, timeout_ms)
 
     # --- loading
 
     def forget(self) -> None:
-        """The topic is gone."""
+        """Forgets a topic that is gone."""
         self._is_loaded.clear()
         self._after_loading.clear()
         self._to_read.clear()
 
     def load_all(self) -> ErrorCode | None:
-        """Begins to read what is not read yet; why not everything is known, where it is not."""
+        """Begins to read what is not read yet; if not everything is known, says why."""
         for number in self.numbers:
             self._load(number)
         return next((code for number in self.numbers if (code := self._why_not_loaded(number)) is not None), None)
 
     def ensure_loaded(self, key: str) -> None:
-        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read, COORDINATOR_NOT_AVAILABLE
-        where it can't be. Nothing is to be read where there is no topic yet.
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read,
+        COORDINATOR_NOT_AVAILABLE if it can't be. Nothing is to be read if there is no topic yet.
         """
         number = self.number_of(key)
         if number is not None and not self._is_loaded.get(number):
@@ -206,8 +206,8 @@ class CoordinatorLog:
                 raise KafkaError(code)
 
     def when_loaded(self, number: int, work: Callable[[], None]) -> None:
-        """Does it now, or once the partition is read where that has begun; never where it has not, for who reads it
-        then will see in the log what it was about.
+        """Does it now, or once the partition is read if that has begun; never if it has not, for whoever reads it then
+        will see in the log what it was about.
         """
         is_loaded = self._is_loaded.get(number)
         if is_loaded:
@@ -216,7 +216,7 @@ class CoordinatorLog:
             self._after_loading.setdefault(number, []).append(work)
 
     def _why_not_loaded(self, number: int) -> ErrorCode | None:
-        """An error of loading, which clients try again, or None."""
+        """Gives an error of loading, which clients try again, or None."""
         if self._is_loaded.get(number):
             return None
         is_served = self._services.replicas.leads(TopicPartition(self._topic, number))
@@ -292,7 +292,7 @@ class CoordinatorLog:
 def _batches(
     partition: TopicPartition, ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int
 ) -> Iterator[Batch]:
-    """What can be read of the segments, each up to its end; safe from any thread. OSError as the disk says."""
+    """Reads what can be read of the segments, each up to its end; safe from any thread. Raises the disk's OSError."""
     for segment, end in ends:
         for item in segment.reading(end).items():
             if isinstance(item, DamagedBytes):
@@ -305,8 +305,8 @@ def _batches(
 def newest_records(
     batches: Iterable[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterable[_Fields]:
-    """The records of the batches in their order, but for those whose key has a later one: the log's cleaner may take
-    them away at any time, so that nobody may depend on them.
+    """Gives the records of the batches in their order, but for those whose key has a later one: the log's cleaner may
+    take them away at any time, so that nobody may depend on them.
 
     One that deletes comes with what it deletes, which tells that there was such a group at all. Those of transactions
     and their markers all stay: which of them counts is known at the end only.
@@ -325,7 +325,7 @@ def newest_records(
 
 
 def _runs(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Neighbours that belong to no transaction together, each other one alone."""
+    """Gives neighbours that belong to no transaction together, each other one alone."""
     for is_plain, neighbours in groupby(batches, _is_plain):
         if is_plain:
             yield list(neighbours)
@@ -338,7 +338,7 @@ def _is_plain(batch: Batch) -> bool:
 
 
 def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[_Fields]:
-    """Of batches that belong to no transaction, or of one that does."""
+    """Reads the records of batches that belong to no transaction, or of one that does."""
     if count_records(batches) > _FEW_RECORDS:
         yield from _newest_by_columns(batches, on_undecodable)
         return
@@ -352,8 +352,8 @@ def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecor
 def _newest_by_columns(
     batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterator[_Fields]:
-    """The newest record of each key in the batches, in order, and the newest that does not delete: what there is more
-    of costs no object.
+    """Gives the newest record of each key in the batches, in order, and the newest that does not delete: older ones
+    cost no object.
     """
     import numpy as np
 

@@ -26,11 +26,11 @@ class FetchCount:
 
     @property
     def size_bytes(self) -> int:
-        """What the fetch would get now."""
+        """Counts what the fetch would get now."""
         return self._sum + self._above_limit
 
     def update(self, number: int, size: int) -> None:
-        """`size`: what there is of that partition now, read as if no other had records."""
+        """Notes `size`: what there is of that partition now, read as if no other had records."""
         count = min(self._limits[number], size)
         self._sum += count - self._counts[number]
         self._counts[number] = count

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client fetches, and speaks only of what changed.
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, and answers only what changed.
 
 A client asks for a session with epoch 0, and is given an id. From then on its requests name only partitions that are
 new, changed or forgotten, with epochs that count up; answers hold only partitions that have records, an error or other
@@ -32,14 +32,14 @@ _MAX_ID = 0x7FFFFFFF
 _SAFE_MS = 120_000
 """How long a session is safe from those that want its slot, after its beginning and after its last use."""
 MAX_PARTITIONS = 200_000
-"""Of all sessions together: some 100 MB."""
+"""The most partitions of all sessions together: some 100 MB."""
 
 _Key = tuple[str | bytes, int]  # a topic's name, or from version 13 its id; a partition
 
 
 @dataclass(slots=True)
 class _CachedPartition:
-    """What a client wants of a partition, and what it was told last; -1 where it must be told anew."""
+    """What a client wants of a partition, and what it got last; -1 if it must get it again."""
 
     topic: str
     topic_id: bytes
@@ -82,7 +82,7 @@ class FetchSession:
                 self._partitions.pop((topic_key, number), None)
 
     def topics(self) -> list[FetchTopic]:
-        """All that the client wants, in the order in which its answer is filled."""
+        """Gives all that the client wants, in the order in which its answer is filled."""
         topics: list[FetchTopic] = []
         for cached in self._partitions.values():
             if not topics or (topics[-1].topic, topics[-1].topic_id) != (cached.topic, cached.topic_id):
@@ -91,8 +91,8 @@ class FetchSession:
         return topics
 
     def without_known(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
-        """The answers with the partitions that are news to the client; it counts as told of them. Those that records
-        are sent of come last the next time: none keeps others from their turn.
+        """Gives the answers with the partitions that are news to the client; it counts as knowing them now. Those that
+        records are sent of come last the next time: none keeps others from their turn.
         """
         news = []
         for topic in responses:
@@ -135,11 +135,11 @@ class FetchSessionCache:
 
     @property
     def cached_partitions(self) -> int:
-        """Of all sessions."""
+        """Counts those of all sessions."""
         return self._cached_partitions
 
     def find(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
-        """The session of a request, brought up to it; None where the request stands alone.
+        """Finds the session of a request, brought up to it; None if the request stands alone.
 
         KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. The client
         begins anew then.
@@ -186,8 +186,8 @@ class FetchSessionCache:
         return session_id
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """A slot for a session of `size` partitions, if need be that of one that nobody used for long, or of one that
-        is smaller and has had its time: what saves most stays.
+        """Makes a slot for a session of `size` partitions, if need be that of one that nobody used for long, or of one
+        that is smaller and has had its time: what saves most stays.
         """
         if len(self._sessions) < self._slots:
             return True

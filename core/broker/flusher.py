@@ -36,9 +36,9 @@ class _Sync:
         self.error: OSError | None = None
 
     def run(self, asked: dict[PartitionLog, int]) -> None:
-        """In the flusher's thread, while the broker's task appends on; the order of the lines matters. Who asked by now
-        had appended before, so the end that is read next covers them; and all below it is in these segments, if the
-        last one takes appends still. Then they are synced.
+        """Runs in the flusher's thread, while the broker's task appends on; the order of the lines matters. Who asked
+        by now had appended before, so the end that is read next covers them; and all below it is in these segments, if
+        the last one takes appends still. Then they are synced.
         """
         late_asks = asked.get(self.log, 0)
         offset = self.log.log_end_offset
@@ -85,7 +85,7 @@ class Flusher:
             self._start_when_shared()
 
     def flush_within(self, log: PartitionLog, delay_ms: int) -> None:
-        """The same, `delay_ms` from now at the latest. Where no timers run, at the first call after that."""
+        """Does the same, `delay_ms` from now at the latest. If no timers run, at the first call after that."""
         now_ms = self._clock.monotonic_ms()
         if log not in self._due:
             self._due[log] = now_ms + delay_ms, self._schedule(delay_ms, lambda: self.flush(log))
@@ -93,7 +93,7 @@ class Flusher:
             self.flush(log)
 
     def forget(self, log: PartitionLog) -> None:
-        """The log is not served any more."""
+        """Forgets a log that is not served any more."""
         self._asks -= self._asked.pop(log, 0)
         self._cancel_timer(log)
 

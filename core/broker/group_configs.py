@@ -79,7 +79,7 @@ _WITHOUT_BROKER_KEY = ("share.auto.offset.reset", "share.isolation.level", "shar
 
 
 def broker_key(name: str) -> str:
-    """The key under which Kafka's brokers have the default of a group's key."""
+    """Gives the key under which Kafka's brokers have the default of a group's key."""
     return name if name in _WITHOUT_BROKER_KEY else f"group.{name}"
 
 
@@ -96,7 +96,7 @@ _BOUNDS: Mapping[str, tuple[Setting[int], Setting[int]]] = {
 
 
 def ensure_valid_group_configs(settings: Mapping[str, str], config: BrokerConfig) -> None:
-    """KafkaError(INVALID_CONFIG) for an unknown name, and for a value that the broker does not allow."""
+    """Raises KafkaError(INVALID_CONFIG) for an unknown name, and for a value that the broker does not allow."""
     for name, text in settings.items():
         value = GROUP_CONFIG[name].parse(text)
         if name not in _BOUNDS:
@@ -110,6 +110,6 @@ def ensure_valid_group_configs(settings: Mapping[str, str], config: BrokerConfig
 
 
 def group_setting(name: str, settings: Mapping[str, str], config: BrokerConfig) -> int:
-    """What is in force for a group with those settings; the broker's where another version wrote what is no number."""
+    """Gives what is in force for a group with those settings; the broker's if another version wrote no number."""
     text = settings.get(name, "")
     return int(text) if text.isdecimal() else GROUP_DEFAULTS[name].of(config)

@@ -34,7 +34,7 @@ _CODES_FOR_CLIENTS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-"""Errors of the log that a client is told, and how."""
+"""What a client gets for errors of the log."""
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class GroupLog:
         return self._kept.ensure_topic_in_steps()
 
     def partition(self, group_id: str) -> Partition:
-        """Where the group is kept. KafkaError where that can't be."""
+        """Gives where the group is kept. Raises KafkaError if that can't be."""
         return self._kept.partition(group_id)
 
     def when_committed(self, group_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
@@ -125,7 +125,7 @@ class GroupLog:
         return self._kept.number_of(group_id) or 0
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Groups go with the topic that keeps them; of another one they forget how far they have read."""
+        """Forgets groups with the topic that keeps them; of another one it forgets how far they have read."""
         if topic.name == GROUPS_TOPIC:
             self.coordinator.forget_all()
             self._kept.forget()
@@ -135,7 +135,7 @@ class GroupLog:
     # --- writing
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
-        """See `GroupEnvironment.write`: COORDINATOR_NOT_AVAILABLE where the disk refuses."""
+        """Does what `GroupEnvironment.write` says: COORDINATOR_NOT_AVAILABLE if the disk refuses."""
         if self._services.node.is_read_only:
             return
         now_ms = self.now_ms()
@@ -152,7 +152,7 @@ class GroupLog:
             raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
     def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
-        """A marker was appended to that partition: what the transaction committed there counts now, or never."""
+        """Takes up a marker of that partition: what the transaction committed there counts now, or never."""
         self._kept.when_loaded(
             number,
             lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit),
@@ -170,7 +170,7 @@ class GroupLog:
 
 
 class _Replay:
-    """The groups of one partition, which the coordinator does not know before `finish`; as of `Replay`."""
+    """The groups of one partition, which the coordinator does not know before `finish`; a `Replay`."""
 
     def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
         self._coordinator = coordinator

@@ -1,4 +1,4 @@
-"""What a broker does from time to time, and when each of it is due: checkpoints, retention, cleaning, expiry."""
+"""What a broker does from time to time, and when it is due: checkpoints, retention, cleaning, expiry."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Housekeeping:
             services.transactions.expire()
 
     def apply_retention(self) -> None:
-        """Lets go of the segments that their topics' configurations do not keep; a broker that only reads, of none."""
+        """Drops the segments that their topics' configurations do not keep; a broker that only reads drops none."""
         services = self._services
         if services.node.is_read_only:
             return
@@ -84,7 +84,7 @@ class Housekeeping:
         services.log_manager.checkpoint_log_starts(services.runtime.run_in_background)
 
     def _is_due(self, what: str, every_ms: int) -> bool:
-        """Goes by the clock that nobody sets: a step of the other one neither holds up nor hastens anything."""
+        """Says whether it is due, by the clock that nobody sets: a step of the other one changes nothing."""
         now_us = self._clock.monotonic_us()
         if now_us - self._last_run_us.setdefault(what, self._began_us) < every_ms * 1000:
             return False

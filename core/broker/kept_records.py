@@ -8,7 +8,7 @@ from core.records.record_batch import LARGE_BATCH_BYTES
 
 
 def is_large(records: Records | None) -> bool:
-    """Whether a batch of that size is gone through in steps."""
+    """Says whether a batch of that size is gone through in steps."""
     return records is not None and len(records) > LARGE_BATCH_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Has the indexes checked that nobody used since the start: a few segments at a time, for a sixth of the time at most.
+"""Checks indexes that nobody used since the start: a few segments at a time, for a sixth of the time at most.
 
 A start opens none of them, and whoever uses one checks it (`core/log/late_check.py`). This finds what is wrong with the
 others while nobody waits for it, and which offsets are missing between two segments. Who asks for those of a topic
@@ -39,11 +39,11 @@ class LateChecks:
         self._on_holes = on_holes
 
     def begin(self) -> None:
-        """Goes through the logs that there are now, once."""
+        """Checks the logs that there are now, once."""
         self._go_on(self._check_all(list(self._find_logs())))
 
     def add(self, log: PartitionLog) -> None:
-        """Goes through one that came later."""
+        """Checks one that came later."""
         self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
 
     def _go_on(self, steps: Steps[None]) -> None:

@@ -36,11 +36,11 @@ from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMa
 _log = logging.getLogger("plog.log")
 
 MOST_WAIT_MS = 10_000
-"""Less than clients wait for an answer."""
+"""How long a request waits: less than clients wait for an answer."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
 _BYTES_OF_OPENING = 128 * 1024
-"""What could be read in the time that it takes to open a log, or a segment of it, and no more."""
+"""What could be read in the time that it takes to open a log, or a segment of it."""
 
 
 class LateLoads:
@@ -70,16 +70,16 @@ class LateLoads:
                 yield name
 
     def begin(self) -> None:
-        """From now on an owner's are read, whoever asks for them."""
+        """Has an owner's logs read from now on, whoever asks for them."""
         self._reads_all = not self._services.node.is_read_only
         self._begin_next()
 
     def is_loading(self, topic: str) -> bool:
-        """Whether a log of the topic is being read just now, so that its folder must stay where it is."""
+        """Says whether a log of the topic is being read just now, so that its folder must stay where it is."""
         return self._loading is not None and self._loading.topic == topic
 
     def stop(self) -> None:
-        """What is being read is given up soon, and nothing else begun."""
+        """Gives up soon what is being read, and begins nothing else."""
         self._is_stopped = True
         if self._files is not None:
             self._files.stop()
@@ -142,7 +142,7 @@ class LateLoads:
         self._services.replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
-        """What `handle` gives, or a Pending that comes to it when the partitions are open that the request names."""
+        """Gives what `handle` gives, or a Pending with it for when the partitions are open that the request names."""
         named = _NAMED.get(key)
         unloaded = self._services.log_manager.unloaded
         if named is None or not unloaded or (self._services.node.is_read_only and key in _WRITES):
@@ -190,7 +190,7 @@ class _Waiting(Pending[Any]):
                 self.complete_now()
 
     def complete_now(self) -> None:
-        """Has the request handled, with the logs that are open by now."""
+        """Handles the request, with the logs that are open by now."""
         if self not in self._among:
             super().complete_now()
             return
@@ -260,4 +260,4 @@ _NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
 """The partitions that a request is about, by the API's key."""
 
 _WRITES = (PRODUCE.key, DELETE_RECORDS.key, WRITE_TXN_MARKERS.key)
-"""A broker that only reads refuses these, whether the log is open or not."""
+"""The APIs that write: a broker that only reads refuses these, whether the log is open or not."""

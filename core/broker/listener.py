@@ -37,7 +37,7 @@ class Listener:
 
 
 def parse_client_listeners(texts: Sequence[str], protocol_map: str, controller_names: Sequence[str]) -> list[Listener]:
-    """The listeners of `texts` that are for clients. UsageError for a map that is none.
+    """Gives the listeners of `texts` that are for clients. Raises UsageError for a map that is none.
 
     Names and protocols are the same in capitals and in small letters, as for Kafka.
     """

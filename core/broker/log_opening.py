@@ -1,4 +1,4 @@
-"""Opens the logs of a data directory: at the start, or when somebody asks for one that was left for later."""
+"""Opens the logs of a data directory: at the start, or later, when somebody asks for one that was left out then."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class LogOpening:
     # --- at the start
 
     def find_known(self, *, lacks_metadata: bool) -> Mapping[TopicPartition, Path]:
-        """The folders of the topics that the metadata know of. Those of others are taken up if there are no metadata,
-        or if `lacks_metadata` says that some are lost; else they are set aside.
+        """Finds the folders of the topics that the metadata know. Those of others are taken up if there are no
+        metadata, or if `lacks_metadata` says that some are lost; else they are set aside.
         """
         is_new = not self._services.image.has_known_topics
         if is_new:
@@ -104,7 +104,7 @@ class LogOpening:
             self._services.log_manager.forget_clean_shutdown()
 
     def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
-        """Of logs that were cut, and of those that know of later epochs than the metadata."""
+        """Raises the epochs of logs that were cut, and of those that know later epochs than the metadata."""
         was_cut = [loaded.log.partition for loaded in opened if loaded.was_cut]
         if was_cut:
             self._controller.start_new_leader_epochs(was_cut)
@@ -114,7 +114,7 @@ class LogOpening:
                 self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
 
     def _note_doubts(self, loaded: LoadedLog, doubts: Doubts | None) -> None:
-        """What was found by who only reads, None of a log that is owned."""
+        """Notes what was found by a broker that only reads; None for a log that is owned."""
         if doubts is None:
             self._doubts.note_unexplained(loaded.log, loaded.unexplained or ())
         else:
@@ -134,8 +134,8 @@ class LogOpening:
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
-        """The folder as it is now: whoever writes there made and deleted segments since the start. OSError if it can't
-        be read.
+        """Links the folder as it is now: whoever writes there made and deleted segments since the start. Raises OSError
+        if it can't be read.
         """
         name = partition_directory_name(partition)
         shadow = self._services.log_manager.directory / name

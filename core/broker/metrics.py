@@ -32,7 +32,7 @@ _Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 def broker_metrics(node: Node) -> Iterator[Metric]:
-    """What the broker holds and what went through it; from its own task."""
+    """Counts what the broker holds and what went through it; called from its own task."""
     services = node.services
     yield from _topic_metrics(services)
     yield from _partition_metrics(services)

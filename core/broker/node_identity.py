@@ -30,7 +30,7 @@ class NodeIdentity:
             )
 
     def advertised_endpoint(self, advertised: Endpoint | None, local_host: str) -> Endpoint:
-        """What a client is told to connect to: `advertised`, which is configured, else where the broker listens; for a
+        """Gives what a client connects to: `advertised`, which is configured, else where the broker listens; for a
         listener on all addresses, `local_host`, the one that the client reached.
         """
         if advertised is not None and not advertised.is_wildcard:

@@ -71,12 +71,12 @@ class RememberedRequest(NamedTuple):
     tail: bytes
 
     def answer(self, correlation_id: bytes | memoryview, result: AppendResult) -> list[Piece]:
-        """The answer for a batch that was appended."""
+        """Writes the answer for a batch that was appended."""
         numbers = _NUMBERS.pack(result.base_offset, result.log_append_time, result.log_start_offset)
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
 
     def encode(self, correlation_id: bytes | memoryview, response: PartitionProduceResponse) -> list[Piece]:
-        """The answer with that response of the one partition."""
+        """Writes the answer with that response of the one partition."""
         topic = TopicProduceResponse(self.topic_name, self.topic_id, [response])
         return self.endpoint.encode_response(int.from_bytes(correlation_id, signed=True), ProduceResponse([topic]))
 
@@ -105,7 +105,7 @@ class ProduceMemory:
         self._generation = -1
 
     def find(self, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
-        """What the request means, and its records; None if that is not known, or something follows the records."""
+        """Finds what the request means, and its records; None if it is unknown, or something follows the records."""
         if self._generation != self._services.replicas.generation:
             self._forget()
         for length in self._lengths:
@@ -184,7 +184,7 @@ class ProduceMemory:
         return topic.name if topic is not None else ""
 
     def _forget(self) -> None:
-        """Partitions came or went, or there are too many kinds."""
+        """Forgets all: partitions came or went, or there are too many kinds."""
         self._known.clear()
         self._lengths.clear()
         self._generation = self._services.replicas.generation

@@ -19,7 +19,7 @@ class ProducerIds:
         self._left = iter(range(0))
 
     def next(self, load_transactions: Callable[[], ErrorCode | None], latest_of_transactions: Callable[[], int]) -> int:
-        """An id that was never given in this directory, nor lies in a log that came from elsewhere.
+        """Gives an id that was never given in this directory, nor lies in a log that came from elsewhere.
 
         Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while that is not known. `load_transactions` begins to read the
         transactional ids, and says why they are not all known; `latest_of_transactions` is the highest id among them.
@@ -40,5 +40,5 @@ class ProducerIds:
 
     @property
     def _must_know_all_logs(self) -> bool:
-        """Whether ids may stand in logs that the metadata do not know of."""
+        """Says whether ids may stand in logs that the metadata do not know."""
         return not self._services.node.is_read_only and (self._has_adopted or not self._services.image.next_producer_id)

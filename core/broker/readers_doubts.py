@@ -1,4 +1,4 @@
-"""What readers should know of logs that fetches do not say: offsets that may be lost, and transactions whose end is.
+"""What readers should know about logs and fetches do not say: offsets that may be lost, and transactions whose end is.
 
 A broker that only reads looks for both when it opens a log, and tells who asks for them by keys of a topic's settings
 (`core.broker.config_sources`). One that owns its logs is told by what opens and checks them of offsets that are missing
@@ -68,8 +68,8 @@ class ReadersDoubts:
         return Doubts(holes.ranges if holes.count else [], undecided)
 
     def note(self, log: PartitionLog, doubts: Doubts, unreadable: Iterable[Path]) -> None:
-        """Takes up what was found. `unreadable` are the segments that can't be opened: nothing else tells of those
-        after a log's end.
+        """Takes up what was found. `unreadable` are the segments that can't be opened: nothing else reports those after
+        a log's end.
         """
         if doubts.unexplained:
             self._replicas.unexplained[log.partition] = doubts.unexplained
@@ -82,7 +82,7 @@ class ReadersDoubts:
                 self._log_manager.with_wrong_tail.add(log.partition)
 
     def note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
-        """Takes up the offsets [start, end) that are missing between the segments of a log, if that is there still."""
+        """Takes up the offsets [start, end) that are missing between the segments of a log that is still served."""
         if self._log_manager.logs.get(log.partition) is not log:
             return
         if holes:

@@ -36,14 +36,13 @@ _FLUSH_AGAIN_MS = 1000
 Result = TypeVar("Result")
 
 PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-"""What a producer is told of a batch that is in the log, and of which nobody knows whether the disk has it. Clients
-send it again as it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not
-written."""
+"""A producer's error for a batch that is in the log, if nobody knows whether the disk has it. Clients send it again as
+it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not written."""
 
 
 class Watcher(Protocol):
     def on_change(self, partition: TopicPartition) -> None:
-        """What can be read of the partition is not what it was."""
+        """Called when what can be read of the partition has changed."""
 
 
 class ReplicaManager:
@@ -133,7 +132,7 @@ class ReplicaManager:
         log.on_roll = self._flusher.flush
 
     def serve_loaded(self, log: PartitionLog) -> None:
-        """A partition whose log was opened just now."""
+        """Serves a partition whose log was opened just now."""
         log.configure(self._configs.of_topic(log.partition.topic))
         try:
             self._serve(log, self._image.topics[log.partition.topic].partitions[log.partition.partition])
@@ -141,7 +140,7 @@ class ReplicaManager:
             self._set_offline(log.partition, error)
 
     def _configure(self, delta: MetadataDelta) -> None:
-        """The logs of topics whose configuration is another now, or that take something from the broker's."""
+        """Configures the logs of topics whose configuration changed, or that take something from the broker's."""
         names = {name for type_, name in delta.configs.changed if type_ == ConfigResourceType.TOPIC}
         if delta.changes_brokers_configs():
             names |= self._image.topics.keys()
@@ -161,7 +160,7 @@ class ReplicaManager:
         self._log_manager.set_offline(partition, reason)
 
     def _stop(self, topic: TopicImage) -> None:
-        """Whoever waits for its records is answered."""
+        """Stops the partitions; whoever waits for their records is answered."""
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
@@ -187,11 +186,11 @@ class ReplicaManager:
         partition.tell_those_who_wait()
 
     def leads(self, partition: TopicPartition) -> bool:
-        """Whether clients are to ask this broker for it; its log may be still to be opened."""
+        """Says whether clients are to ask this broker for it; its log may be still to be opened."""
         return partition in self.partitions or partition in self._log_manager.unloaded
 
     def find(self, topic: str, number: int) -> Partition:
-        """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR where its log is offline, or
+        """Finds it, or raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if its log is offline, or
         NOT_LEADER_OR_FOLLOWER while it is opened, which begins if it had not: clients ask again.
         """
         name = TopicPartition(topic, number)
@@ -209,7 +208,7 @@ class ReplicaManager:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_error(self, partition: Partition) -> ErrorCode | None:
-        """Why the partition is not served any more; None while it is."""
+        """Says why the partition is not served any more; None while it is."""
         if partition.is_served:
             return None
         try:
@@ -243,7 +242,7 @@ class ReplicaManager:
             raise _logged_error(error) from error
 
     def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
-        """What `read` finds in the partition's log.
+        """Gives what `read` finds in the partition's log.
 
         KafkaError: its own, CORRUPT_MESSAGE where the log is damaged there, KAFKA_STORAGE_ERROR where the disk refuses.
         """
@@ -253,8 +252,8 @@ class ReplicaManager:
             raise self._reading_error(partition.log, error) from error
 
     def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
-        """What the steps find in the partition's log; errors as of `read`, and as of `find` where it is served no
-        more.
+        """Gives what the steps find in the partition's log; raises what `read` raises, and what `find` raises if it is
+        served no more.
         """
         while True:
             try:
@@ -281,7 +280,7 @@ class ReplicaManager:
     # --- flushing
 
     def flush_as_configured(self, log: PartitionLog) -> None:
-        """Asks for the flush that `flush.messages` or `flush.ms` want by now."""
+        """Asks for the flush that `flush.messages` or `flush.ms` require by now."""
         config = log.config
         unflushed = log.log_end_offset - log.recovery_point
         if not unflushed:
@@ -306,8 +305,9 @@ class ReplicaManager:
                 self.notify([log.partition])
 
     def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
-        """What the disk lost of it is not known: the partition must be opened, and checked, anew. Not so if a file
-        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
+        """Takes it offline: what the disk lost is not known, so it must be opened and checked again. Not so if a file
+        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again. Not so if a
+        file could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
         """
         partition = self.partitions.get(log.partition)
         if partition is None or partition.log is not log:
@@ -322,11 +322,11 @@ class ReplicaManager:
     # --- damage
 
     def gaps_of(self, topic: TopicImage) -> dict[int, list[DamagedRange]]:
-        """What is known to be damaged, by partition."""
+        """Gives what is known to be damaged, by partition."""
         return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
 
     def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """What readers should know that fetches do not say, by key and partition: offsets [start, end)."""
+        """Gives what readers should know that fetches do not say, by key and partition: offsets [start, end)."""
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
         for tp, partition in self._served(topic):
@@ -351,7 +351,7 @@ class ReplicaManager:
     # --- waiting for records
 
     def watch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
-        """`watcher.on_change` is called with each of the partitions that gets records or loses some, or goes away."""
+        """Calls `watcher.on_change` with each of the partitions that gets records or loses some, or goes away."""
         for partition in partitions:
             self._waiting.setdefault(partition, {})[watcher] = None
 
@@ -364,13 +364,13 @@ class ReplicaManager:
                     del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
-        """How many wait for records, and for records to be committed."""
+        """Counts the answers that wait for records, and those that wait for records to be committed."""
         for_records = {watcher for watchers in self._waiting.values() for watcher in watchers}
         for_commit = {waiting for partition in self.partitions.values() for waiting in partition.commit_waits}
         return len(for_records), len(for_commit)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came, or went, or the partitions did."""
+        """Called when records came, or went, or the partitions did."""
         if self._waiting:
             for partition in partitions:
                 for watcher in list(self._waiting.get(partition, ())):
@@ -378,6 +378,6 @@ class ReplicaManager:
 
 
 def _logged_error(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
-    """The error that a client gets; the operator reads the reason in the log."""
+    """Makes the error that a client gets; the operator reads the reason in the log."""
     _log.error("%s", reason)
     return KafkaError(code, str(reason))

@@ -8,8 +8,8 @@ from core.coordinator.group_environment import ClientInfo
 
 
 class RequestContext(NamedTuple):
-    """`local_host` is the address of ours that the client reached, `client_host` its own; empty where there is no
-    socket.
+    """What is known of a request; `local_host` is the address of ours that the client reached, `client_host` its own;
+    empty if there is no socket.
     """
 
     api_version: int

@@ -210,7 +210,7 @@ class RequestDispatcher:
         started_s: float,
         response: Any,
     ) -> list[Piece]:
-        """Encodes, and tells of the request who wants to know; a response of None is none."""
+        """Encodes the response, if it is not None, and reports the request to those who watch."""
         pieces = encode(response) if response is not None else []
         time_ms = (perf_counter() - started_s) * 1000
         if self.metrics is not None:
@@ -241,7 +241,7 @@ class RequestDispatcher:
         return answer.map(log) if isinstance(answer, Pending) else log(answer)
 
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
-        """None for a version of ApiVersions that is not known; MalformedMessageError for what is not served."""
+        """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
         if served is None:
             raise MalformedMessageError(f"request of unknown API {key}")
@@ -257,7 +257,7 @@ class RequestDispatcher:
 
 
 def _encode_if_any(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
-    """There is none to a Produce with acks=0."""
+    """Encodes it, if there is one: there is none to a Produce with acks=0."""
     return [] if response is None else encode(response)
 
 

@@ -20,16 +20,16 @@ from core.protocol.message_json import message_to_json
 _log = logging.getLogger("plog.request")
 
 _SECRET_FIELDS = {"authBytes", "hmac", "salt", "saltedPassword", "storedKey", "serverKey"}
-"""Of SaslAuthenticate, and of the requests for SCRAM users and delegation tokens."""
+"""The fields of SaslAuthenticate, and of the requests for SCRAM users and delegation tokens, that are secret."""
 
 is_logging_requests = partial(_log.isEnabledFor, logging.DEBUG)
-"""Whether somebody reads it."""
+"""Says whether somebody reads it."""
 
 
 def log_request(
     api: Api[Any, Any], correlation_id: int, context: RequestContext, request: Any, response: Any, time_ms: float
 ) -> None:
-    """`request` and `response`: messages of the API; the response None where none is given."""
+    """Logs a request: `request` and `response` are messages of the API; the response is None if none is given."""
     version = context.api_version
     completed = {
         "requestHeader": {
@@ -49,8 +49,8 @@ def log_request(
 
 
 def _without_secrets(value: Any, resource_type: int = ConfigResourceType.TOPIC) -> Any:
-    """`value`: a message as JSON, or a part of one, which is changed. Settings are of the resource that names its type
-    around them; of a topic where there is none, as in CreateTopics.
+    """Takes the secrets out of `value`: a message as JSON, or a part of one, which is changed. Settings belong to the
+    resource that names its type around them; to a topic if there is none, as in CreateTopics.
     """
     if isinstance(value, list):
         for part in value:

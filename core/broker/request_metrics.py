@@ -1,4 +1,4 @@
-"""What requests there were: by API and version, with which errors, in which time (kafka.network.RequestMetrics)."""
+"""Counts requests: by API and version, with which errors, in which time (kafka.network.RequestMetrics)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RequestMetrics:
 
 
 def error_codes(response: Any) -> list[ErrorCode]:
-    """Every error code that an answer holds, NONE too, however deep; one NONE for an answer without any."""
+    """Gives every error code that an answer holds, NONE too, however deep; one NONE for an answer without any."""
     return list(_codes(response)) or [ErrorCode.NONE]
 
 
@@ -114,7 +114,7 @@ def _codes(message: Any) -> Iterator[ErrorCode]:
 
 @cache
 def _where_codes_are(type_: Hashable) -> tuple[bool, tuple[str, ...]]:
-    """Whether the struct itself has an error code; and its arrays in which there are some."""
+    """Says whether the struct itself has an error code; and gives its arrays in which there are some."""
     assert isinstance(type_, type)
     fields = schema_of(type_).fields
     arrays = [field for field in fields if field.kind == "array" and isinstance(field.element, type)]

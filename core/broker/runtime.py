@@ -24,7 +24,7 @@ class Runtime(Protocol):
 
     @property
     def turns(self) -> Turns | None:
-        """The line that long work stands in. None if nobody else is to be served meanwhile."""
+        """Gives the line that long work stands in. None if nobody else is to be served meanwhile."""
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
         """Calls the function after that time, as `core.common.pending.Schedule` says."""

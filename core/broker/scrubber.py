@@ -28,7 +28,7 @@ _log = logging.getLogger("plog.broker")
 
 
 class Scrubber:
-    """Owned by the broker's task, but for the reading itself. `on_damage` is told each log in which some was found."""
+    """Owned by the broker's task, but for the reading itself. `on_damage` is called with each log that has some."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Scrubber:
         self._run_in_background(work, then)
 
     def _next_segment(self) -> tuple[PartitionLog, LogSegment, _Read] | None:
-        """None while the next pass has not begun."""
+        """Gives what is to be read next; None while the next pass has not begun."""
         found = next(self._segments, None)
         if found is None:
             now_ms = self._clock.monotonic_ms()
@@ -117,7 +117,7 @@ class Scrubber:
         _log.error(text, log.partition, path, problems[0] + more)
 
     def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
-        """Finds out how far the damage goes that a reader met."""
+        """Finds out how far the damage that a reader met goes."""
         segment = next((s for s in log.segments if str(s.records.path) == error.path), None)
         where = error.path, error.position
         if segment is None or error.position < 0 or where in self._examining:
@@ -145,7 +145,7 @@ class Scrubber:
 
 @contextlib.contextmanager
 def _reading(segment: LogSegment) -> Iterator[None]:
-    """Where the disk refuses, the log says so: the reading ends there, and not those that come after it."""
+    """Marks the log if the disk refuses: the reading ends there, and not those that come after it."""
     try:
         yield
     except OSError as error:
@@ -153,10 +153,10 @@ def _reading(segment: LogSegment) -> Iterator[None]:
 
 
 class _Read:
-    """Of one segment, piece by piece: how far it came, and what the last piece met."""
+    """The reading of one segment, piece by piece: how far it came, and what the last piece met."""
 
     def __init__(self, base_offset: int, follower: AbortFollower) -> None:
-        """`follower` has followed the log up to there."""
+        """Takes a `follower` that has followed the log up to there."""
         self.follower = follower
         self.problems: list[str] = []
         self.position = 0
@@ -166,14 +166,14 @@ class _Read:
         self._reading: SegmentReading | None = None
 
     def on(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
-        """The next `size_bytes`, or the rest up to `end`, or up to what is damaged, or to where the disk refuses."""
+        """Reads the next `size_bytes`, or the rest up to `end`, to what is damaged, or to where the disk refuses."""
         self.is_at_end = True
         with _reading(segment):
             self._read(segment, size_bytes, end)
             self.is_at_end = self.position >= end.position
 
     def check_transaction_index(self, segment: LogSegment) -> None:
-        """Once the segment was read to its end."""
+        """Checks it, once the segment was read to its end."""
         try:
             entries = read_transaction_index(segment.records.path.with_suffix(TRANSACTION_INDEX_SUFFIX))
         except FileNotFoundError:

@@ -16,7 +16,7 @@ _WITHOUT_SECRETS = (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_
 
 
 def is_secret_config(resource_type: int, name: str) -> bool:
-    """A password, and whatever plog does not know: that may be one (`KafkaConfig.maybeSensitive`)."""
+    """Says so of a password, and of whatever plog does not know: that may be one (`KafkaConfig.maybeSensitive`)."""
     table = _TABLES.get(resource_type)
     if table is None:
         return resource_type not in _WITHOUT_SECRETS

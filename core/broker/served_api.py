@@ -1,4 +1,4 @@
-"""What a handler's module says of itself: which API it serves, how, and what a request needs to be allowed."""
+"""What a handler's module declares: which API it serves, how, and what a request needs to be allowed."""
 
 from __future__ import annotations
 

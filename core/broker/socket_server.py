@@ -1,4 +1,4 @@
-"""Puts a broker on the network: accepts connections, and runs the broker's loop until it is told to stop."""
+"""Puts a broker on the network: accepts connections, and runs the broker's loop until `stop` is called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SAY_AGAIN_SECONDS = 60.0
 
 
 def _most_bytes(config: BrokerConfig) -> int:
-    """What connections may hold in memory."""
+    """Gives what connections may hold in memory."""
     limit = config.queued_max_request_bytes
     return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
 
@@ -61,7 +61,7 @@ class SocketServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listens; AccessError where the address can't be had."""
+        """Listens; raises AccessError if the address can't be had."""
         loop = asyncio.get_running_loop()
         self._listener = self._bind()
         port = self._listener.getsockname()[1]
@@ -150,14 +150,14 @@ class SocketServer:
             self.accepted_connections += 1
 
     def _has_all_it_may(self) -> bool:
-        """As many connections as `max.connections` allows, or as the process has descriptors for."""
+        """Says whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
         if len(self._connections) >= self._room:
             self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
             return True
         return len(self._connections) >= self._node.services.config.max_connections
 
     def _warn(self, text: str, *arguments: object) -> None:
-        """Not more than once a minute: what it is about may happen many times a second."""
+        """Warns, not more than once a minute: what it is about may happen many times a second."""
         now_s = asyncio.get_running_loop().time()
         if self._warned_s is None or now_s - self._warned_s >= _SAY_AGAIN_SECONDS:
             self._warned_s = now_s
@@ -198,7 +198,7 @@ class SocketServer:
 
     def _close_idle(self, now_s: float) -> None:
         """Closes connections on which nothing came or went for `connections.max.idle.ms`, and those whose client is
-        gone without a word that the loop passed on.
+        gone while the loop did not notice.
         """
         idle_since = {}
         limit_ms = self._node.services.config.connections_max_idle_ms
@@ -219,7 +219,7 @@ class SocketServer:
         self._stopped.set()
 
     async def run(self) -> None:
-        """Serves until `stop`; then calls `close`."""
+        """Serves until `stop` is called; then calls `close`."""
         try:
             await self._stopped.wait()
         finally:

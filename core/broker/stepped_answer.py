@@ -91,7 +91,7 @@ class SteppedAnswer(Pending[T]):
         self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
 
     def take_turn(self) -> bool:
-        """Works as long as a turn lasts; whether there is more to do in the next one."""
+        """Works as long as a turn lasts; says whether there is more to do in the next one."""
         return self._take_turn(has_place=True)
 
     def _take_turn(self, *, has_place: bool) -> bool:

@@ -31,10 +31,10 @@ class StorageServices:
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as they are now."""
+        """Gives the metadata as they are now."""
         return self.controller.image
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings that are in force now."""
+        """Gives the broker's settings that are in force now."""
         return self.configs.broker

@@ -109,7 +109,7 @@ class Topics:
         return chain.from_iterable(effects)
 
     def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
-        """Lets go of the logs of topics that were deleted; the steps, if there are any, rename their folders."""
+        """Closes the logs of topics that were deleted; the steps, if there are any, rename their folders."""
         leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in delta.deleted_topics():
             delay_ms = self._services.configs.of_topic(topic.name, delta.before).file_delete_delay_ms

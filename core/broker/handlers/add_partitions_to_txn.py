@@ -63,7 +63,7 @@ def handle(
 
 
 def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
-    """What became of each partition; of all of them nothing where one is not known."""
+    """Gives what became of each partition; if one is not known, nothing became of any."""
     names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     missing = {

@@ -59,7 +59,7 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
 
 
 def _assignment(services: Services, partitions: Partitions) -> Assignment:
-    """Without topics that are gone."""
+    """Leaves out topics that are gone."""
     known = services.image.topics_by_id
     return Assignment(
         [

@@ -1,4 +1,4 @@
-"""CreateTopics."""
+"""CreateTopics: makes topics, each on its own."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def handle(services: Services, request: DeleteRecordsRequest, context: RequestCo
 
 
 def _delete(services: Services, topic: str, number: int, offset: int) -> int:
-    """Where the log starts now."""
+    """Moves the log's start, and gives where it is now."""
     services.node.ensure_writable()
     log = services.replicas.find(topic, number).log
     if topic in INTERNAL_TOPICS:

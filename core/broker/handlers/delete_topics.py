@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or by id."""
+"""DeleteTopics: deletes topics by name, or by id."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def _is_named_well(state: DeleteTopicState) -> bool:
 
 
 def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None:
-    """Which topic is meant: its id, or the name of one that there is not."""
+    """Gives which topic is meant: its id, or the name if it has no such topic."""
     topic = services.image.topics.get(state.name or "")
     return topic.topic_id if topic is not None else state.name or state.topic_id
 
 
 def _find(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
-    """The topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
+    """Finds the topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
     if not services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")

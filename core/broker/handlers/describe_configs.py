@@ -1,6 +1,4 @@
-"""DescribeConfigs: every key of a resource, or those that are asked for if there are any; and where their values come
-from.
-"""
+"""DescribeConfigs: every key of a resource, or those that the request names; and where their values come from."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[Desc
 
 
 def _look_for_missing(services: Services, topic: str) -> Steps[None]:
-    """Between segments that nobody used since the start: what is missing there was not noticed yet."""
+    """Looks between segments that nobody used since the start: what is missing there was not noticed yet."""
     found = services.image.topics.get(topic)
     for number in () if found is None else found.partitions:
         log = services.log_manager.logs.get(TopicPartition(topic, number))

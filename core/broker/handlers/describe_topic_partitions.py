@@ -19,13 +19,13 @@ from core.protocol.schema.describe_topic_partitions import (
 )
 
 _MOST_PARTITIONS = 2000
-"""max.request.partition.size.limit of Kafka."""
+"""Kafka's max.request.partition.size.limit."""
 
 
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """`next_cursor` says where to go on, where there is more."""
+    """Answers; `next_cursor` says where to go on, if there is more."""
     asked = sorted({topic.name for topic in request.topics})
     names = asked or sorted(services.image.topics)
     first = request.cursor or Cursor("", 0)
@@ -52,7 +52,7 @@ def handle(
 
 
 def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
-    """A cursor that lies at none of the topics."""
+    """Refuses a cursor that lies at none of the topics."""
     topics = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names]
     return DescribeTopicPartitionsResponse(topics=topics)
 

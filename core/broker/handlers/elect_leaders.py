@@ -20,7 +20,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Of all partitions (none is named) those that need no election are left out, as Kafka does."""
+    """Answers for each partition; if none is named, those that need no election are left out, as Kafka does."""
     is_of_all = request.topic_partitions is None
     asked = request.topic_partitions
     if asked is None:

@@ -20,7 +20,7 @@ _FIRST_VERSION_THAT_RAISES_EPOCH = 5
 def handle(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse | Pending[EndTxnResponse]:
-    """Answered when the outcome is kept and the markers are written, or can't be for now."""
+    """Answers when the outcome is kept and the markers are written, or can't be for now."""
     answer = _Ending()
     version = context.api_version
 
@@ -41,7 +41,7 @@ def handle(
 
 
 class _Ending(Pending[EndTxnResponse]):
-    """The answer when the transaction has ended."""
+    """Gives the answer when the transaction has ended."""
 
     def value_now(self) -> EndTxnResponse:
         return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

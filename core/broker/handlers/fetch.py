@@ -61,7 +61,7 @@ class DelayedFetch(Pending[FetchResponse]):
     """
 
     def __init__(self, services: Services, request: FetchRequest, version: int, session: FetchSession | None) -> None:
-        """`request`: with all that is wanted, also by the session."""
+        """Takes a `request` with all that is wanted, also by the session."""
         self._services = services
         self._request = request
         self._version = version
@@ -74,7 +74,7 @@ class DelayedFetch(Pending[FetchResponse]):
         self._count: FetchCount  # once it waits
 
     def wait(self, response: FetchResponse) -> None:
-        """`response`: what there is, which is not enough."""
+        """Waits; `response` is what there is, which is not enough."""
         number = 0
         for topic in self._request.topics:
             name = self._name_of(topic.topic_id, topic.topic) or ""
@@ -94,8 +94,8 @@ class DelayedFetch(Pending[FetchResponse]):
         self._services.replicas.unwatch(self, self._watched)
 
     def on_change(self, partition: TopicPartition) -> None:
-        """Records came to a partition that is watched, or went, or it is served no more. What is read of it here is
-        not read again for the answer.
+        """Called when records came to a partition that is watched, or went, or it is served no more. What is read of it
+        here is not read again for the answer.
         """
         found: dict[int, PartitionData] = {}
         for number, wanted in self._watched[partition]:
@@ -120,7 +120,7 @@ class DelayedFetch(Pending[FetchResponse]):
         return self.answer(self.read())
 
     def answer(self, response: FetchResponse) -> FetchResponse:
-        """What was read as the client is told it."""
+        """Makes the client's answer of what was read."""
         partitions = self._services.replicas.partitions
         for topic in response.responses:
             name = self._name_of(topic.topic_id, topic.topic)
@@ -138,7 +138,7 @@ class DelayedFetch(Pending[FetchResponse]):
         return response
 
     def is_enough(self, response: FetchResponse) -> bool:
-        """Whether the answer need not wait: enough bytes, an error, or nothing that was asked for."""
+        """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""
         size = 0
         for topic in response.responses:
             for data in topic.partitions:
@@ -148,8 +148,8 @@ class DelayedFetch(Pending[FetchResponse]):
         return size >= self._min_bytes or not response.responses
 
     def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
-        """What there is now, of everything that is wanted. `found` is what was just read of some partitions, by their
-        number in the request, as if no other had records.
+        """Reads what there is now, of everything that is wanted. `found` is what was just read of some partitions, by
+        their number in the request, as if no other had records.
         """
         left = self._max_bytes
         is_first = True
@@ -234,13 +234,13 @@ class DelayedFetch(Pending[FetchResponse]):
 
 
 def _cannot_wait(data: PartitionData) -> bool:
-    """Whether the client must be told of the partition at once; not of one that is being read, if that is done soon."""
+    """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
     is_loading = data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     return bool(data.error_code and not is_loading) or data.diverging_epoch.epoch >= 0
 
 
 def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the fetcher's log and this one part ways; None where they agree or the fetcher does not say (KIP-595).
+    """Finds where the fetcher's log and this one part ways; None if they agree or the fetcher does not say (KIP-595).
 
     Beyond the log's end as well: after a crash that cut the log, a consumer goes back to where its records end. Below
     the log's start there is nothing to go back to (`Partition.readRecords`).

@@ -35,7 +35,7 @@ _NO_COORDINATOR = "this broker does not coordinate share groups"
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
-    """COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST where the keys are of no known type."""
+    """Answers COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST if the keys are of no known type."""
     return services.stepped_answers.answer(_answer(services, request, context), is_owed=True)
 
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears that it must join anew."""
+"""Heartbeat: a member is alive, and hears that it must join again."""
 
 from __future__ import annotations
 

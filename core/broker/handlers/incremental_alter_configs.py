@@ -48,7 +48,7 @@ def _alter(services: Services, resource: AlterConfigsResource, *, validate_only:
 
 
 def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
-    """None removes the key."""
+    """Gives the key's new value; None removes the key."""
     if config.config_operation == _DELETE:
         return None
     if config.config_operation not in (_SET, _APPEND, _SUBTRACT):

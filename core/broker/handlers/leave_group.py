@@ -1,4 +1,4 @@
-"""LeaveGroup: members that go tell so, and the others need not wait for their session to end."""
+"""LeaveGroup: members say that they go, and the others need not wait for their session to end."""
 
 from __future__ import annotations
 

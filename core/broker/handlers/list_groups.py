@@ -1,4 +1,4 @@
-"""ListGroups: which groups there are, filtered by state and type as asked."""
+"""ListGroups: which groups there are, filtered by state and type if the request wants it."""
 
 from __future__ import annotations
 

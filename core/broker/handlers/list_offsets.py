@@ -34,7 +34,7 @@ _UNKNOWN = -1
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
-    """A response, or one that is made in turns."""
+    """Gives a response, or one that is made in turns."""
     return services.stepped_answers.answer(_answer(services, request, context))
 
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: those that the metadata tells of; this broker begins none."""
+"""ListPartitionReassignments: those that the metadata have; this broker begins none."""
 
 from __future__ import annotations
 

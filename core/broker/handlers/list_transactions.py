@@ -1,4 +1,4 @@
-"""ListTransactions: which transactional ids there are, filtered as asked."""
+"""ListTransactions: which transactional ids there are, filtered if the request wants it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATES = {state.text: state for state in State}
 
 
 def handle(services: Services, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
-    """Nothing is listed while something is still being loaded: part of it would be taken for the whole."""
+    """Lists nothing while something is still being loaded: part of it would be taken for the whole."""
     code = services.transaction_log.load_all()
     if code is not None:
         return ListTransactionsResponse(error_code=code)

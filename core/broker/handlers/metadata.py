@@ -1,6 +1,4 @@
-"""Metadata: this broker's address, and topics with their partitions; makes a topic that is asked for, where
-configured.
-"""
+"""Metadata: this broker's address, and topics with their partitions; makes a topic, if so configured."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def _auto_create(services: Services, name: str, *, may_create: bool) -> TopicIma
 
 
 def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
-    """Tells of the topic, but not of its partitions."""
+    """Describes the topic, but not its partitions."""
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,

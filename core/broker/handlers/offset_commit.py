@@ -1,4 +1,4 @@
-"""OffsetCommit: keeps how far a group has read; of topics that there are.
+"""OffsetCommit: keeps how far a group has read topics that exist.
 
 The answer waits for the disk where the `flush.messages` of __consumer_offsets says so.
 """

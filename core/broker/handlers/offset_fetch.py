@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read; -1 where they committed nothing."""
+"""OffsetFetch: how far groups have read; -1 if they committed nothing."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def handle(
 
 
 def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    """Epoch and offset are -1 where nothing is known of so early an epoch, or so late a one."""
+    """Finds it; epoch and offset are -1 if nothing is known of so early an epoch, or so late a one."""
     try:
         partition = services.replicas.find(topic, asked.partition)
         partition.ensure_leader_epoch(asked.current_leader_epoch)

@@ -70,13 +70,13 @@ class UnacknowledgedError(Exception):
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
+    """Gives None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
     if request.transactional_id is None:
         return _append(services, request, context, {})
     refused = _refused_transactions(services, request, context)
 
     def refuse(code: ErrorCode) -> None:
-        """That the transaction writes here could not be kept: nothing of it may be."""
+        """Says that the transaction's writes here could not be noted: nothing may be appended for it."""
         for topic_data in request.topic_data:
             name = _name_of(services, topic_data, context) or ""
             refused.update({TopicPartition(name, data.index): KafkaError(code) for data in topic_data.partition_data})
@@ -143,14 +143,14 @@ def _refuse_remembered(
 def _append(
     services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
 ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """`refused`: what the request's transaction may not write to."""
+    """Appends; `refused`: what the request's transaction may not write to."""
     return services.stepped_answers.answer(_append_in_steps(services, request, context, refused))
 
 
 def _append_in_steps(
     services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
 ) -> Steps[ProduceResponse | Pending[ProduceResponse | None] | None]:
-    """Gives way only where a batch is large, its records are opened, or another that is large is being written."""
+    """Appends; gives way only if a batch is large or its records are opened, or a large one is being written."""
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
     responses = []
@@ -233,12 +233,12 @@ def _append_in_turns(
 
 
 def _served(services: Services, partition: Partition) -> Partition:
-    """The same, or what has its name by now; KafkaError where nothing has."""
+    """Gives the same, or what has its name by now; raises KafkaError if nothing has."""
     return partition if partition.is_served else services.replicas.find(*partition.log.partition)
 
 
 def _name_of(services: Services, topic_data: TopicProduceData, context: RequestContext) -> str | None:
-    """None for an id that no topic has."""
+    """Gives the topic's name; None for an id that no topic has."""
     if context.api_version < FIRST_VERSION_WITH_IDS:
         return topic_data.name
     topic = services.image.topics_by_id.get(topic_data.topic_id)
@@ -248,8 +248,8 @@ def _name_of(services: Services, topic_data: TopicProduceData, context: RequestC
 def _refused_transactions(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[TopicPartition, KafkaError]:
-    """The partitions to which the request's transaction may not write, and why; the others belong to it now, all of
-    them by one record of its coordinator's.
+    """Gives the partitions to which the request's transaction may not write, and why; the others belong to it now, all
+    of them by one record of its coordinator's.
     """
     version = context.api_version
     client = _client(version)
@@ -281,7 +281,7 @@ def _refused_transactions(
 def _ensure_still_in_transaction(
     services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> None:
-    """Raises KafkaError if the transaction was ended since it was asked for: no marker would follow what comes now."""
+    """Raises KafkaError if the transaction was ended since it was checked: no marker would follow what comes now."""
     client = _client(context.api_version)
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():
@@ -293,7 +293,7 @@ def _client(version: int) -> ClientCapability:
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
-    """What may go away by itself in a way in which the client tries again, as Kafka does."""
+    """Makes of what may go away by itself an error at which the client tries again, as Kafka does."""
     if error.code in COORDINATOR_IS_AWAY or (
         error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientCapability.IMPLICIT_ADDING
     ):
@@ -332,7 +332,7 @@ def _find(services: Services, topic: str | None, number: int, acks: int, context
 
 
 def read_one_batch(records: Records | None, version: int) -> RecordBatch:
-    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords; KafkaError where they fail."""
+    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords; raises KafkaError if they fail."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
     assert isinstance(records, memoryview)
@@ -363,7 +363,7 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
 def failure(
     services: Services, topic: str | None, number: int, error: KafkaError, log_start_offset: int
 ) -> PartitionProduceResponse:
-    """What a client is told of a batch that is not kept, and of the records in it that are to blame (KIP-467)."""
+    """Answers for a batch that is not kept, and names the records in it that are to blame (KIP-467)."""
     response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
     if error.code not in _WITHOUT_LOG_START:
         response.log_start_offset = log_start_offset

@@ -74,7 +74,7 @@ def handle(
 
 
 def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> None:
-    """The transaction writes to the group's partition from now on. KafkaError where it may not."""
+    """Lets the transaction write to the group's partition from now on. Raises KafkaError if it may not."""
     services.node.ensure_writable()
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
@@ -99,7 +99,7 @@ def _commit(
     answer: TxnOffsetCommitResponse,
     version: int,
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    """Asks again whether it may: the transaction may have been ended while it waited, and no marker would follow."""
+    """Commits if it still may: the transaction may have ended while it waited, and no marker would follow."""
     if any(response.error_code for response in responses.values()):
         return answer  # that it joins could not be kept
     commit = OffsetCommit(
@@ -122,7 +122,7 @@ def _commit(
 
 
 def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
-    """Producers before 2.0 take the end of loading for something that never comes."""
+    """Gives the code; producers before 2.0 take the end of loading for something that never comes."""
     if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error.code
