@@ -18,8 +18,8 @@ _BOTH = ("bootstrap_server", "data_dir")
 
 
 def choose_place(context: Any, parameter: Any, value: Any) -> Any:
-    """A callback of both options; the second that is called knows what both say. UsageError for two that are equally
-    near.
+    """A callback of both options; the second that is called knows what both say. Raises UsageError for two that are
+    equally near.
     """
     if parameter.name not in _BOTH or value is None:
         return value

@@ -198,7 +198,7 @@ class _Applied:
 
 
 def _choose_apply(ctx: Any) -> None:
-    """Lets that of --apply and --dry-run count that is said nearer to the command; UsageError if both are as near."""
+    """Chooses that of --apply and --dry-run which is nearer to the command; raises UsageError if both are as near."""
     is_applied = ctx.meta.get(_IS_APPLIED, False)
     if not (is_applied or ctx.params.get("apply")) or not ctx.params.get("dry_run"):
         return

@@ -49,7 +49,7 @@ class RunningBroker:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """`configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are made as well,
-        with one partition. KafkaError where the broker refuses.
+        with one partition. Raises KafkaError if the broker refuses.
         """
         from core.client.admin import Admin
         from core.client.client_config import replace_references

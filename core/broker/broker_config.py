@@ -30,8 +30,7 @@ EPHEMERAL_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig(BrokerSettings):
-    """Settings by Kafka's names: `settings` are in force and were given by somebody, `unknown` those plog does not
-    know.
+    """Settings by Kafka's names: `settings` are in force and somebody gave them, `unknown` those plog does not know.
 
     They come from the server's properties (`static`) and, while it runs, from what is set of all brokers
     (`dynamic_defaults`) and of this one (`dynamic`); the last that says something goes first.
@@ -47,7 +46,7 @@ class BrokerConfig(BrokerSettings):
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
+        """Raises KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
         known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
         unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
         config = cls(known, unknown, known)
@@ -99,7 +98,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def served_listener(self) -> Listener | None:
-        """Gives the first PLAINTEXT listener for clients; None if there are none. UsageError if all are others."""
+        """Gives the first PLAINTEXT listener for clients; None if there are none; UsageError if all are others."""
         listeners = self.client_listeners(BrokerConfig.listeners)
         plaintext = [listener for listener in listeners if listener.is_plaintext]
         if self.ignores_security and not plaintext:

@@ -142,7 +142,7 @@ class FetchSessionCache:
         """Finds the session of a request, brought up to it; None if the request stands alone.
 
         KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. The client
-        begins anew then.
+        begins again then.
         """
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             self._remove(request.session_id)

@@ -1,8 +1,8 @@
 """The broker's metrics for Prometheus, under the names that Kafka's MBeans get from the JMX exporter's usual rules.
 
 `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is `kafka_server_brokertopicmetrics_bytesin_total
-{topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin anew with
-the process; what a topic counted goes with it.
+{topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin again
+with the process; what a topic counted goes with it.
 """
 
 from __future__ import annotations

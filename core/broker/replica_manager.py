@@ -306,8 +306,7 @@ class ReplicaManager:
 
     def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
         """Takes it offline: what the disk lost is not known, so it must be opened and checked again. Not so if a file
-        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again. Not so if a
-        file could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
+        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
         """
         partition = self.partitions.get(log.partition)
         if partition is None or partition.log is not log:

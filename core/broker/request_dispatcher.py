@@ -149,7 +149,7 @@ class RequestDispatcher:
         unless it is larger than `LARGE_BYTES` and the answer is at work: then when that answer is there.
 
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
-        of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
+        of no more use, as Kafka too decides. Raises what `handlers.produce` raises.
         """
         key, version, _ = read_request_start(frame)
         is_logging = is_logging_requests()

@@ -133,7 +133,7 @@ class TransactionLog:
     # --- writing
 
     def partition(self, transactional_id: str) -> Partition:
-        """Where the id is kept. KafkaError where that can't be."""
+        """Where the id is kept. Raises KafkaError if that can't be."""
         return self._kept.partition(transactional_id)
 
     def find_uncommitted(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:

@@ -174,7 +174,7 @@ class Admin:
         return sorted(found)
 
     def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
-        """To the broker that a resource is about, else to the controller; also where there is no such broker, which
+        """To the broker that a resource is about, else to the controller; also if there is no such broker, which
         says so then.
         """
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():

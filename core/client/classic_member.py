@@ -85,7 +85,7 @@ class ClassicMember:
         return True
 
     def _forget_fenced(self, error: KafkaError) -> None:
-        """Begins anew where it is out; raises the error else."""
+        """Begins again where it is out; raises the error else."""
         if error.code not in FENCED:
             raise error
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:

@@ -32,8 +32,8 @@ _RPK_TOKEN = "token:"  # noqa: S105 - what stands before one
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
-    """The settings, references replaced, and warnings. UsageError where it can't be read, and for a name that is none;
-    it never shows a value.
+    """The settings, references replaced, and warnings. Raises UsageError if it can't be read, and for a name that is
+    none; it never shows a value.
     """
     text = _read(path)
     if path.suffix in _RPK_SUFFIXES or _RPK_LINE.search(text):

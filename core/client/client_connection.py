@@ -49,7 +49,7 @@ class Transport(Protocol):
 
 
 Connect = Callable[[str, int], Transport]
-"""(host, port) -> a transport; ConnectionFailedError where nobody answers."""
+"""(host, port) -> a transport; raises ConnectionFailedError if nobody answers."""
 
 
 class SocketTransport:
@@ -229,7 +229,7 @@ class ClientConnection:
         return self._versions
 
     def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
-        """The newest version that both speak; KafkaError(UNSUPPORTED_VERSION) where there is none."""
+        """The newest version that both speak; raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
         low, high = self._versions.get(api.key, (1, 0))
         version = min(high, api.versions.last, at_most)
         if version < max(low, api.versions.first):

@@ -25,7 +25,7 @@ _TIMEOUT_SECONDS = 10.0
 
 def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS) -> ClusterDescription:
     """Asks one broker, then connects to each of the others: an address may be one that can't be reached from here.
-    KafkaError if the cluster says nothing of itself.
+    Raises KafkaError if the cluster says nothing of itself.
     """
     cluster_id, controller_id, known = _cluster(client)
     leader_id, voters = _quorum(client)

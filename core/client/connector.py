@@ -23,7 +23,8 @@ class Connector:
     """
 
     def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Plaintext if there is no `security`. UsageError for files of keys and certificates that can't be read."""
+        """Plaintext if there is no `security`. Raises UsageError for files of keys and certificates that can't be
+        read."""
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
         self._timeout_s = timeout_s
@@ -39,8 +40,8 @@ class Connector:
         return other
 
     def __call__(self, host: str, port: int) -> ClientConnection:
-        """A connection that may be used. ConnectionFailedError where nobody answers, AuthenticationError where one side
-        does not believe the other, KafkaError where the broker refuses the login.
+        """A connection that may be used. Raises ConnectionFailedError if nobody answers, AuthenticationError where one
+        side does not believe the other, KafkaError where the broker refuses the login.
         """
         transport = SocketTransport(
             host,

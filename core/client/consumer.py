@@ -137,7 +137,7 @@ class Consumer:
         An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
         last end behind the end offset. No control batches, if
         they are not asked for, and for read_committed none of aborted transactions. KafkaError with the broker's code;
-        CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
+        CorruptRecordError for a batch whose checksum is wrong; raises ConnectionFailedError if patience is at an end.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
         self._end_offsets = end_offsets
@@ -325,7 +325,7 @@ class Consumer:
         )
 
     def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
-        """The offset to go on from where there was an error; KafkaError where asking again would not help."""
+        """The offset to go on from where there was an error; raises KafkaError if asking again would not help."""
         if code in RETRIABLE:
             self._client.forget_topic(partition.topic)
             return position
@@ -384,7 +384,7 @@ class Consumer:
 
     def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
         """Takes note of offsets [start, end) that did not come: compaction may have taken them, but the broker may also
-        know that some are damaged. KafkaError for those, unless damage is passed over.
+        know that some are damaged. Raises KafkaError for those, unless damage is passed over.
         """
         end = min(end, self._end_offsets.get(partition, end))
         if start >= end:
@@ -414,7 +414,7 @@ class Consumer:
 
     def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
         """Of a batch whose offsets lie before what was asked for, and which does not come first in the answer: if it
-        was missing in its place, it is passed over; CorruptRecordError unless damage is.
+        was missing in its place, it is passed over; raises CorruptRecordError unless damage is.
         """
         missing = _common(list(self._passed.get(partition, ())), first_offset_of(batch, 0), batch.next_offset)
         try:
@@ -440,7 +440,7 @@ class Consumer:
         return self._said_of(partition).is_undecided(batch.base_offset)
 
     def _hide(self, partition: TopicPartition, batch: Batch) -> None:
-        """Tells of it later; CorruptRecordError unless damage is passed over."""
+        """Tells of it later; raises CorruptRecordError unless damage is passed over."""
         if self._patience.skips_damage:
             self._said_of(partition).hidden.add(batch.base_offset, batch.next_offset)
             return
@@ -518,7 +518,7 @@ class Consumer:
     ) -> tuple[list[Batch], int]:
         """The batches that a reader gets, and the offset to go on from: that of a damaged one, where it is behind them.
 
-        KafkaError; CorruptRecordError where the first is damaged.
+        KafkaError; raises CorruptRecordError if the first is damaged.
         """
         if data.error_code and partition in self._looks_back:  # it may be the offset before that can't be had
             self._looked_back.add(partition)

@@ -26,8 +26,8 @@ class CoordinatorType(IntEnum):
 
 
 def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> int:
-    """The node id of the broker that looks after it, to which there may be connections then. KafkaError where there is
-    none yet.
+    """The node id of the broker that looks after it, to which there may be connections then. Raises KafkaError if there
+    is none yet.
     """
     connection = client.any_connection()
     if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:

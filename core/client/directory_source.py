@@ -47,7 +47,7 @@ class DirectorySource:
         patience: Patience | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
-        """As `Consumer`. UsageError where a partition is in two of them."""
+        """As `Consumer`. Raises UsageError if a partition is in two of them."""
         self._read_committed = read_committed
         self._with_control = with_control
         self._patience = patience or Patience()
@@ -77,7 +77,7 @@ class DirectorySource:
         return numbers
 
     def log(self, partition: TopicPartition) -> PartitionReader:
-        """As it was when it was asked for first. AccessError where there is no such partition."""
+        """As it was when it was asked for first. Raises AccessError if there is no such partition."""
         if partition not in self._open:
             reader = self._readers.get(partition)
             if reader is None:

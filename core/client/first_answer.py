@@ -36,8 +36,8 @@ class FirstAnswer:
 
     def wait(self, plain: socket.socket, address: tuple[str, int], *, has_tls: bool) -> None:
         """Returns when there is something to read, or the end. After some seconds it says that it waits, and asks what
-        speaks there: ConnectionFailedError if that is not what we speak. TimeoutError when the socket's timeout is
-        over.
+        speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's timeout
+        is over.
         """
         timeout_s = plain.gettimeout()
         assert timeout_s is not None

@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`type` and `state` are empty where the broker is too old to say them."""
+    """`type` and `state` are empty if the broker is too old to say them."""
 
     group_id: str
     protocol_type: str
@@ -53,7 +53,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`partitions` is None where the assignment is not a consumer's."""
+    """`partitions` is None if the assignment is not a consumer's."""
 
     member_id: str
     group_instance_id: str | None
@@ -104,7 +104,7 @@ class GroupAdmin:
         return sorted(groups, key=lambda group: group.group_id)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
         try:
             return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
         except KafkaError as error:
@@ -174,7 +174,7 @@ class GroupAdmin:
         )
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
-        """All that the group committed; nothing where there is no such group."""
+        """All that the group committed; nothing if there is no such group."""
 
         def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
             version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
@@ -262,7 +262,7 @@ class GroupAdmin:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What a consumer was given; nothing where that can't be read."""
+    """What a consumer was given; nothing if that can't be read."""
     try:
         message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
     except MalformedMessageError:

@@ -43,7 +43,7 @@ class Reset:
 
     @classmethod
     def of(cls, **modes: Any) -> Reset:
-        """Makes one of the modes; UsageError unless just one is set."""
+        """Makes one of the modes; raises UsageError unless just one is set."""
         asked = [name for name, value in modes.items() if value is not None]
         if len(asked) != 1:
             options = ", ".join("--" + field.name.replace("_", "-") for field in fields(cls))

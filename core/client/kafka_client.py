@@ -153,7 +153,8 @@ class KafkaClient:
     # --- metadata
 
     def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
-        """Topics by name, all of them unless some are named. KafkaError where a named one has an error of its own."""
+        """Topics by name, all of them unless some are named. Raises KafkaError if a named one has an error of its
+        own."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
         response = self.any_connection().call(METADATA, request)
@@ -176,7 +177,7 @@ class KafkaClient:
         return found
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
-        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is none; waits a while for one that is being made."""
+        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; waits a while for one that is being made."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -198,7 +199,8 @@ class KafkaClient:
         return KafkaError(error.code, error.message, hint=meant or error.hint)
 
     def leader_of(self, partition: TopicPartition) -> int:
-        """Waits a while for a partition that has none. KafkaError where it stays so, or there is no such partition."""
+        """Waits a while for a partition that has none. Raises KafkaError if it stays so, or there is no such
+        partition."""
         deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
         while True:
             info = self.topic(partition.topic).partitions.get(partition.partition)

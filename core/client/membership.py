@@ -73,7 +73,7 @@ class ConsumerMember:
     def __init__(
         self, client: KafkaClient, group_id: str, subscription: Subscription, group_instance_id: str | None = None
     ) -> None:
-        """KafkaError(UNSUPPORTED_VERSION) where the cluster does not speak the protocol."""
+        """Raises KafkaError(UNSUPPORTED_VERSION) if the cluster does not speak the protocol."""
         self._client = client
         self._admin = GroupAdmin(client)
         self._group_id = group_id

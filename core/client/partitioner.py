@@ -174,7 +174,7 @@ class RandomPartitions:
 
 
 class KeyPartitions:
-    """By the hash of the key, and as another says where there is none; owned by one task."""
+    """By the hash of the key, and as another says if there is none; owned by one task."""
 
     def __init__(self, partitions: int, hash_: _Hash, keyless: Partitioner | None, *, empty_is_none: bool) -> None:
         """`keyless` None: a null key is hashed as an empty one."""
@@ -237,7 +237,8 @@ class FunctionPartitions:
         self._partitions = partitions
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Whatever number the function gives, which may be no partition. UsageError where it gives none, or raises."""
+        """Whatever number the function gives, which may be no partition. Raises UsageError if it gives none, or
+        raises."""
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
         found = [self._ask(key, value) for key, value in zip(of_keys, texts, strict=True)]

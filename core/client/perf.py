@@ -217,7 +217,7 @@ def measure_consume(client: KafkaClient, topic: str, *, records: int | None, tim
 def measure_latency(
     client: KafkaClient, topic: str, make_producer: Callable[[], Producer], *, records: int, size_bytes: int
 ) -> Measured:
-    """One record after the other: sent, acknowledged, and read. AccessError where one does not arrive."""
+    """One record after the other: sent, acknowledged, and read. Raises AccessError if one does not arrive."""
     partition = TopicPartition(topic, 0)
     positions = Admin(client).list_offsets({partition: LATEST})
     producer = make_producer()

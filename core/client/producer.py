@@ -1,7 +1,7 @@
 """Writes columns of records to a topic: batches, in order, each acknowledged or reported.
 
 Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
-those behind it in its partition. At most five requests are under way. A lost connection is made anew and what was not
+those behind it in its partition. At most five requests are under way. A lost connection is made again and what was not
 acknowledged is sent again, until `delivery_timeout_s` has passed.
 """
 
@@ -198,7 +198,7 @@ class Producer:
                 self._send(node_id, batches)
 
     def flush(self) -> None:
-        """Returns when everything sent is acknowledged; RecordRefusedError where something was refused."""
+        """Returns when everything sent is acknowledged; raises RecordRefusedError if something was refused."""
         while self._in_flight or any(self._queues.values()):
             if any(self._queues.values()):
                 self._dispatch()

@@ -20,7 +20,7 @@ class RecordSource(Protocol):
         """With internal ones."""
 
     def partitions(self, topic: str) -> list[int]:
-        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is no such topic."""
+        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
 
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -28,7 +28,7 @@ class RecordSource(Protocol):
         """What a reader of the source's isolation sees lies below them."""
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """The first offset whose record is as new as that or newer; the end where there is none. Servers can't be asked
+        """The first offset whose record is as new as that or newer; the end if there is none. Servers can't be asked
         for times before 1970: there it is the start.
         """
 

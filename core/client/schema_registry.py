@@ -36,7 +36,7 @@ class SchemaError(PlogError):
 
 
 class Codec(NamedTuple):
-    """Of one schema: what stands behind the id to JSON, and back. ValueError where it is not of the schema."""
+    """Of one schema: what stands behind the id to JSON, and back. Raises ValueError if it is not of the schema."""
 
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]
@@ -64,7 +64,7 @@ class SchemaRegistry:
     # --- out
 
     def decode(self, data: bytes | None) -> bytes | None:
-        """The JSON of what names its schema; other bytes as they are. SchemaError where they are not of it."""
+        """The JSON of what names its schema; other bytes as they are. Raises SchemaError if they are not of it."""
         if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
             return data
         schema_id = _FRAME.unpack_from(data)[1]

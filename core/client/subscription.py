@@ -16,8 +16,8 @@ class Subscription:
     """Owned by one task. Topics that are gone by the time somebody looks again are gone from here too."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Either names or a pattern, which must match whole names; internal topics match none. KafkaError where a named
-        topic is not there.
+        """Either names or a pattern, which must match whole names; internal topics match none. Raises KafkaError if a
+        named topic is not there.
         """
         self._client = client
         self._names = list(names)

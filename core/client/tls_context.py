@@ -216,7 +216,7 @@ def _as_file(text: str) -> Iterator[str]:
 @contextlib.contextmanager
 def as_pem_files(tls: Tls) -> Iterator[dict[str, str]]:
     """`ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; files that are
-    made for it are gone afterwards. UsageError as of `make_context`.
+    made for it are gone afterwards. Raises what `make_context` raises.
     """
     make_context(tls)  # says what is wrong with them
     found = {}
@@ -246,8 +246,8 @@ def _trust_as_pem(trust: TrustStore, files: contextlib.ExitStack) -> str:
 
 def read_certificates(path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
     """DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password` is
-    called if the file can't be read without one. AccessError for a file that can't be read, UsageError for one that
-    holds no certificate.
+    called if the file can't be read without one. Raises AccessError for a file that can't be read, UsageError for one
+    that holds no certificate.
     """
     try:
         data = _read(path)

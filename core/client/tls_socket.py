@@ -55,7 +55,7 @@ class TlsSocket:
     def __init__(
         self, plain: socket.socket, peer: TlsPeer, context: ssl.SSLContext, first_answer: FirstAnswer | None = None
     ) -> None:
-        """ConnectionFailedError or AuthenticationError where it can't be had; the socket is closed then."""
+        """Raises ConnectionFailedError or AuthenticationError if it can't be had; the socket is closed then."""
         self._socket = plain
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()

@@ -64,7 +64,7 @@ class TransactionDescription:
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """As its partition has it, from `start_offset` on; `first_timestamp` and `last_timestamp` (ms) are its records',
-    -1 where they can't be read. `known` is what the coordinator says of the producer, None where it knows none.
+    -1 where they can't be read. `known` is what the coordinator says of the producer, None if it knows none.
     """
 
     partition: TopicPartition
@@ -112,7 +112,7 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """Those of every broker, by id. KafkaError(INVALID_REQUEST) for a state that none knows."""
+        """Those of every broker, by id. Raises KafkaError(INVALID_REQUEST) for a state that none knows."""
         self._client.refresh([])
         request = ListTransactionsRequest(list(states), list(producer_ids), longer_than_ms, pattern)
         found = []
@@ -132,11 +132,11 @@ class TransactionAdmin:
         return sorted(found, key=lambda transaction: transaction.transactional_id)
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """KafkaError(TRANSACTIONAL_ID_NOT_FOUND) where there is none."""
+        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
         self._client.refresh([])
         request = DescribeTransactionsRequest([transactional_id])
         failure: KafkaError | None = None
-        for node_id in self._client.node_ids:  # FindCoordinator would make the topic where there is none
+        for node_id in self._client.node_ids:  # FindCoordinator would make the topic if there is none
             connection = self._client.connection_to(node_id)
             try:
                 return patiently(partial(_describe, connection, request, node_id), RETRIABLE - _ELSEWHERE)

@@ -93,7 +93,7 @@ class TransactionalProducer:
         return bool(self._partitions) or self._has_offsets
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has. KafkaError where there is none."""
+        """How many the topic has. Raises KafkaError if there is none."""
         return len(self._client.topic(topic).partitions)
 
     def send(self, topic: str, records: RecordsToSend) -> None:
@@ -142,7 +142,7 @@ class TransactionalProducer:
 
     def prepare(self) -> ProducerIdentity:
         """Returns when all records are on the brokers; `end_transaction` then commits them, from anywhere, within the
-        timeout. RecordRefusedError where one is refused.
+        timeout. Raises RecordRefusedError if one is refused.
         """
         for producer in self._producers.values():
             producer.flush()
@@ -161,7 +161,7 @@ class TransactionalProducer:
         if self.is_open:
             following = end_transaction(self._control, self.identity, is_commit=is_commit)
             if following != self.identity:
-                self._producers.clear()  # its sequences begin anew
+                self._producers.clear()  # its sequences begin again
             self.identity = following
         self._partitions.clear()
         self._has_offsets = False
@@ -227,7 +227,7 @@ def add_offsets(
 
 def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
     """Ends a transaction that was prepared; gives the producer as it is for the next one. KafkaError (PRODUCER_FENCED,
-    INVALID_TXN_STATE) where it is not there any more.
+    INVALID_TXN_STATE) if it is not there any more.
     """
     following: ProducerIdentity = _persistently(
         client,

@@ -40,7 +40,7 @@ class DirectoryTopics:
         return sorted(self._image.topics.keys() | self._reader.topics.keys())
 
     def describe(self, name: str) -> TopicDescription:
-        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is no such topic."""
+        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
         numbers = self._reader.topics.get(name, [])
         topic = self._image.topics.get(name)
         if topic is None and not numbers:

@@ -70,7 +70,7 @@ def _new_id(name: str, *, goes_by_name: bool) -> bytes:
 
 
 def _topic_id(path: Path) -> bytes | None:
-    """None where the folder does not say (topics from before Kafka 2.8), or not readably."""
+    """None if the folder does not say (topics from before Kafka 2.8), or not readably."""
     try:
         return read_partition_metadata(path)
     except CorruptRecordError:

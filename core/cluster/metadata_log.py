@@ -287,8 +287,8 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
 
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
-    """The metadata records of a `.checkpoint`; CorruptRecordError where it is damaged, AccessError where it can't be
-    opened.
+    """The metadata records of a `.checkpoint`; raises CorruptRecordError if it is damaged, AccessError where it can't
+    be opened.
     """
     try:
         records = FileRecords(path, open_salvaging)
@@ -314,7 +314,7 @@ def _decode(record: Record, path: Path) -> MetadataRecord:
 
 
 def read_metadata_image(directory: Path, *, is_locked: bool = False) -> MetadataImage | None:
-    """What the metadata log of a data directory adds up to, read from outside: no lock, no write; None where there is
+    """What the metadata log of a data directory adds up to, read from outside: no lock, no write; None if there is
     no such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
     UnreadableFileError if the system does not give all of it.
     """

@@ -62,7 +62,7 @@ class Partition:
         return result
 
     def ensure_enough_replicas(self) -> None:
-        """KafkaError(NOT_ENOUGH_REPLICAS) where acks=all can't be obeyed."""
+        """Raises KafkaError(NOT_ENOUGH_REPLICAS) if acks=all can't be obeyed."""
         if self._isr_size < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

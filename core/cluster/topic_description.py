@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`size_bytes`: None where no broker says it. `damaged`: FIRST-LAST of offsets that can't be read, and
+    """`size_bytes`: None if no broker says it. `damaged`: FIRST-LAST of offsets that can't be read, and
     why files can't be opened."""
 
     partition: int

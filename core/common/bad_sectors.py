@@ -74,7 +74,7 @@ class SalvagingFile(File):
         """What was met so far; these bytes are not asked for again."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Reads as `File.read_at` does, with zeros for what can't be read. OSError for what is no bad sector."""
+        """Reads as `File.read_at` does, with zeros for what can't be read. Raises OSError for what is no bad sector."""
         try:
             is_known = self.unreadable and self._find_unreadable(position, position + size)
             data = b"" if is_known else self._inner.read_at(size, position)
@@ -145,13 +145,13 @@ class SalvagingFile(File):
 
 
 def open_salvaging(path: Path, filesystem: FileSystem | None = None) -> SalvagingFile:
-    """Opens for reading past bad sectors. OSError as of `FileSystem.open_read`."""
+    """Opens for reading past bad sectors. Raises what `FileSystem.open_read` raises."""
     return SalvagingFile((filesystem or FileSystem()).open_read(path))
 
 
 def open_readable(path: Path, filesystem: FileSystem | None = None) -> SalvagingFile:
-    """As `open_salvaging`; UnreadableFileError for what says something of the file, a link that leads nowhere included.
-    FileNotFoundError where there is none, OSError for what says something of this process.
+    """As `open_salvaging`; raises UnreadableFileError for what says something of the file, a link that leads nowhere
+    included. Raises FileNotFoundError if there is none, OSError for what says something of this process.
     """
     try:
         return open_salvaging(path, filesystem)
@@ -182,8 +182,8 @@ def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> Unreada
 
 
 def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem: FileSystem | None = None) -> bytes:
-    """The whole file. FileNotFoundError where there is none; UnreadableFileError where the system does not give it, all
-    of it: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
+    """The whole file. Raises FileNotFoundError if there is none; raises UnreadableFileError if the system does not give
+    it, all of it: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
     """
     file = open_readable(path, filesystem)
     try:

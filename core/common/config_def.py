@@ -17,7 +17,7 @@ from core.common.errors import KafkaError
 
 Value = bool | int | float | str | list[str] | None
 Validator = Callable[[Value], str | None]
-"""Gives what is wrong with a parsed value, None where nothing is."""
+"""Gives what is wrong with a parsed value, None if nothing is."""
 
 
 KEPT_ONLY = "plog keeps this setting and does not act on it."
@@ -148,7 +148,7 @@ class ConfigDef:
         return name in self._keys
 
     def __getitem__(self, name: str) -> ConfigKey:
-        """KafkaError(INVALID_CONFIG) for a name that the scope does not have."""
+        """Raises KafkaError(INVALID_CONFIG) for a name that the scope does not have."""
         try:
             return self._keys[name]
         except KeyError:

@@ -32,7 +32,7 @@ _own_limit: ContextVar[int] = ContextVar("own_limit", default=0)
 
 
 def expansion_limit() -> int:
-    """Bytes. UsageError where the environment variable is no size."""
+    """Bytes. Raises UsageError if the environment variable is no size."""
     if own := _own_limit.get():
         return own
     text = os.environ.get(PLOG_MAX_EXPANSION)

@@ -115,7 +115,7 @@ class FileSystem:
         return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
     def open_read(self, path: Path) -> File:
-        """Opens for reading only. OSError as of `open_regular`."""
+        """Opens for reading only. Raises what `open_regular` raises."""
         return File(path, open_regular(path, os.O_RDONLY))
 
     def name_for_user(self, error: PlogError) -> None:

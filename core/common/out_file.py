@@ -65,7 +65,7 @@ class OutFile:
         return fd
 
     def _remove_older(self, partial: Path) -> None:
-        """Of a run that failed; its mode may be another. AccessError if the run is not over."""
+        """Of a run that failed; its mode may be another. Raises AccessError if the run is not over."""
         with contextlib.suppress(OSError):  # of one that is not there, or may not be read
             fd = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -75,7 +75,7 @@ class OutFile:
         partial.unlink(missing_ok=True)
 
     def _lock(self, fd: int) -> None:
-        """Until the descriptor is closed. AccessError if another process has it locked."""
+        """Until the descriptor is closed. Raises AccessError if another process has it locked."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -104,7 +104,8 @@ class OutFile:
             self._close()
 
     def put_in_place(self) -> None:
-        """Gives the file its name, if it has not got it; it may grow after that. AccessError if the system refuses."""
+        """Gives the file its name, if it has not got it; it may grow after that. Raises AccessError if the system
+        refuses."""
         if self._partial is None:
             return
         try:

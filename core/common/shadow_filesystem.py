@@ -69,7 +69,7 @@ def link_tree(
     depth: int = 1,
 ) -> None:
     """Makes `shadow` hold links to the files of `directory`, and of the folders in it, `depth` levels deep; what lies
-    deeper is no log's. OSError where the directory itself can't be read.
+    deeper is no log's. Raises OSError if the directory itself can't be read.
 
     A file that can't be opened is left out, and `on_unreadable` is told; a folder that can't be read is one in the
     shadow as well.

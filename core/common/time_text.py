@@ -15,7 +15,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_iso_time(text: str) -> int:
-    """Milliseconds since the epoch of an ISO 8601 date or time, UTC where it names no zone; ValueError for others."""
+    """Milliseconds since the epoch of an ISO 8601 date or time, UTC where it names no zone; raises ValueError for
+    others."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -23,7 +24,7 @@ def parse_iso_time(text: str) -> int:
 
 
 def find_time(text: str, now_ms: int) -> int | None:
-    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None where the text is neither. UsageError as of
+    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None if the text is neither. UsageError as of
     `ensure_milliseconds`.
     """
     match = _AGO.fullmatch(text)
@@ -36,7 +37,7 @@ def find_time(text: str, now_ms: int) -> int | None:
 
 
 def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
-    """The number itself; UsageError for one that no record's timestamp can be. `text`: how the user wrote it."""
+    """The number itself; raises UsageError for one that no record's timestamp can be. `text`: how the user wrote it."""
     if not -(1 << 63) <= timestamp_ms < 1 << 63:
         raise UsageError(
             f"{text!r} is out of range", hint="a time is a number of milliseconds since 1970, less than 2^63"
@@ -45,7 +46,7 @@ def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Like `find_time`, and epoch milliseconds too; UsageError for anything else."""
+    """Like `find_time`, and epoch milliseconds too; raises UsageError for anything else."""
     found = ensure_milliseconds(int(text), text) if text.isdecimal() else find_time(text, now_ms)
     if found is None:
         raise UsageError(

@@ -70,7 +70,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of an id in Kafka's text form; ValueError where it is not one."""
+    """The 16 bytes of an id in Kafka's text form; raises ValueError if it is not one."""
     if len(text) > 24 or not re.fullmatch(r"[A-Za-z0-9_-]+", text):
         raise ValueError(f"not a Kafka uuid: {text!r}")
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,4 +1,4 @@
-"""What a cleaning makes of one batch: whole, made anew, without records, or gone."""
+"""What a cleaning makes of one batch: whole, made again, without records, or gone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BatchVerdict:
         return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
 
     def data(self) -> bytes | memoryview | None:
-        """The batch as it is to be written; None where it goes."""
+        """The batch as it is to be written; None if it goes."""
         batch = self.batch
         if self.rebuilt is not None:
             return self.rebuilt

@@ -28,7 +28,7 @@ class CleanedTransactions:
 
     def may_discard(self, batch: RecordBatch) -> bool:
         """Whether nobody needs the batch: one of an aborted transaction, or the marker of one that has no batch left.
-        CorruptRecordError where a control record is none.
+        Raises CorruptRecordError if a control record is none.
         """
         if not batch.is_control and not batch.is_transactional:
             return False

@@ -67,7 +67,8 @@ class CleanerProcess:
         """Once it is, it stays so."""
 
     def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
-        """Raises CorruptRecordError if the log is not sound; PlogError where the disk refuses, or the process dies."""
+        """Raises CorruptRecordError if the log is not sound; raises PlogError if the disk refuses, or the process
+        dies."""
         return self._ask({"log": format_log(log), "now_ms": now_ms, "settings": asdict(settings)})
 
     def go_on(self) -> SegmentReady | LogCleaned:

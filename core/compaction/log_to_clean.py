@@ -108,8 +108,8 @@ class LogToClean:
 
 
 def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
-    """`checkpoint` is where the log's last cleaning ended, None where there was none; one that can't be is passed over.
-    CorruptRecordError where the log's headers can't be read.
+    """`checkpoint` is where the log's last cleaning ended, None if there was none; one that can't be is passed over.
+    Raises CorruptRecordError if the log's headers can't be read.
     """
     dirty = log.log_start_offset
     if checkpoint is not None and log.log_start_offset <= checkpoint <= log.log_end_offset:
@@ -177,7 +177,7 @@ def _is_overdue(log: PartitionLog, first_dirty: int, now_ms: int) -> bool:
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    """Of its first batch; 0 where there is none."""
+    """Of its first batch; 0 if there is none."""
     if not segment.size_bytes:
         return 0
     try:

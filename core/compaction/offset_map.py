@@ -144,7 +144,7 @@ class OffsetMap:
         return slots.view(np.int64)
 
     def find(self, digests: Digests) -> Int64s:
-        """Of each key the last offset in the map, -1 where it is not there."""
+        """Of each key the last offset in the map, -1 if it is not there."""
         high, low = digests
         found = np.full(len(high), -1, np.int64)
         rows = np.arange(len(high))

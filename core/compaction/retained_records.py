@@ -1,4 +1,4 @@
-"""Batches made anew of the records that a cleaning keeps.
+"""Batches made again of the records that a cleaning keeps.
 
 What stays of a batch of magic 2: base and last offset, producer, epochs and sequences, codec, attributes; so that it
 may hold fewer records than offsets, or none. Its base timestamp becomes the first kept record's, or the delete horizon

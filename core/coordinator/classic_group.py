@@ -212,8 +212,8 @@ class ClassicGroup:
         can_skip_assignment: bool,
         answer: Pending[JoinGroupResponse],
     ) -> None:
-        """Gives the member its answer, now or when the rebalance that it causes is over. KafkaError where it may not
-        join.
+        """Gives the member its answer, now or when the rebalance that it causes is over. Raises KafkaError if it may
+        not join.
         """
         member_id, instance_id = request.member_id, request.group_instance_id
         self._ensure_room_for(member_id)
@@ -380,7 +380,7 @@ class ClassicGroup:
     # --- the rebalance
 
     def rebalance(self) -> None:
-        """Somebody joined, changed, or went: everybody must join anew."""
+        """Somebody joined, changed, or went: everybody must join again."""
         if self.state == GroupState.PREPARING_REBALANCE:
             if not self._is_in_initial_delay:
                 self._complete_join_if_all_are_here()
@@ -473,7 +473,8 @@ class ClassicGroup:
     # --- SyncGroup
 
     def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> None:
-        """Gives the member its assignment, now or when the leader has handed it in. KafkaError where it has none."""
+        """Gives the member its assignment, now or when the leader has handed it in. Raises KafkaError if it has
+        none."""
         member = self._validated(request.member_id, request.group_instance_id)
         self._ensure_generation(request.generation_id)
         is_other_type = request.protocol_type is not None and request.protocol_type != self.protocol_type
@@ -548,7 +549,7 @@ class ClassicGroup:
     # --- Heartbeat and LeaveGroup
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Raises KafkaError if the member is none, or must join anew."""
+        """Raises KafkaError if the member is none, or must join again."""
         member = self._validated(member_id, instance_id)
         self._ensure_generation(generation_id)
         if self.state == GroupState.EMPTY:
@@ -641,7 +642,7 @@ class ClassicGroup:
         generation_id: int,
         partitions: Iterable[TopicPartition],  # noqa: ARG002 - as of consumer groups
     ) -> None:
-        """KafkaError unless it is a member of this generation, or somebody outside while the group is empty."""
+        """Raises KafkaError unless it is a member of this generation, or somebody outside while the group is empty."""
         if generation_id < 0 and self.state == GroupState.EMPTY:
             return
         if generation_id < 0 and not member_id and instance_id is None:
@@ -653,7 +654,7 @@ class ClassicGroup:
         self._expect_heartbeat(member)
 
     def ensure_may_commit_in_transaction(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """KafkaError unless it is a member of this generation; somebody outside may while the group is empty."""
+        """Raises KafkaError unless it is a member of this generation; somebody outside may while the group is empty."""
         if generation_id < 0 and self.state == GroupState.EMPTY:
             return
         self._validated(member_id, instance_id)
@@ -692,7 +693,7 @@ class ClassicGroup:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str] | None:
-    """What a consumer's metadata says that it reads; None where it is no consumer's."""
+    """What a consumer's metadata says that it reads; None if it is no consumer's."""
     try:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
     except MalformedMessageError:

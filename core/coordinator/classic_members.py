@@ -80,8 +80,8 @@ class ClassicMembers:
         )
 
     def ensure_supports(self, request: JoinGroupRequest) -> None:
-        """KafkaError(INCONSISTENT_GROUP_PROTOCOL) unless the member is a consumer that has a protocol in common with
-        all other classic ones.
+        """Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) unless the member is a consumer that has a protocol in common
+        with all other classic ones.
         """
         common = {protocol.name for protocol in request.protocols}
         for member in self._group.members.values():
@@ -95,7 +95,7 @@ class ClassicMembers:
     def _member_to_join(
         self, said_id: str, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, str | None]:
-        """The member, made where there is none; and the id of the static one whose place it takes."""
+        """The member, made if there is none; and the id of the static one whose place it takes."""
         known = self._group.static_member(instance_id)
         if instance_id is not None and said_id:
             return self._validated(said_id, instance_id, may_speak_either=True), None

@@ -58,7 +58,7 @@ class _Session:
         self.timer: TimerHandle | None = None
         self.revocation: TimerHandle | None = None
         self.revoking: Partitions = {}
-        self.step: TimerHandle | None = None  # of a classic member: to join anew, or to ask what it has then
+        self.step: TimerHandle | None = None  # of a classic member: to join again, or to ask what it has then
 
     def close(self) -> None:
         for timer in (self.timer, self.revocation, self.step):
@@ -160,8 +160,8 @@ class ConsumerGroup:
         epoch: int,
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """KafkaError unless it is a member, of its epoch, or of an earlier one in which it had all of these already
-        (KIP-1251); or somebody outside while the group is empty.
+        """Raises KafkaError unless it is a member, of its epoch, or of an earlier one in which it had all of these
+        already (KIP-1251); or somebody outside while the group is empty.
         """
         if epoch < 0 and not self.members:
             return
@@ -211,7 +211,7 @@ class ConsumerGroup:
         """Takes up what a member says of itself, `updated`, and of what it has, `owned` where it does; makes a new
         target where that asks for one; and gives the member as it is after its next step to it.
 
-        `replaced`: the static member whose place it takes. KafkaError as of `heartbeat`.
+        `replaced`: the static member whose place it takes. Raises what `heartbeat` raises.
         """
         records: list[GroupRecord] = []
         others = [m for m in self.members.values() if m.member_id not in (updated.member_id, replaced)]
@@ -300,7 +300,7 @@ class ConsumerGroup:
         return member, None
 
     def ensure_room(self) -> None:
-        """KafkaError(GROUP_MAX_SIZE_REACHED) where no more members may come."""
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if no more members may come."""
         if len(self.members) >= self._environment.config.group_consumer_max_size:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
@@ -403,7 +403,7 @@ class ConsumerGroup:
     # --- time
 
     def expect(self, member: ConsumerMember) -> None:
-        """A session has begun anew, and the time to give up what must be given up."""
+        """A session has begun again, and the time to give up what must be given up."""
         session = self._sessions.setdefault(member.member_id, _Session())
         classic = member.subscription.classic
         timeout_ms = (
@@ -634,7 +634,7 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
 
 
 def _hash_of(topics: Mapping[bytes, int]) -> int:
-    """An int64 that changes when topics come, go or grow; 0 where there are none."""
+    """An int64 that changes when topics come, go or grow; 0 if there are none."""
     if not topics:
         return 0
     text = b"".join(topic_id + count.to_bytes(4) for topic_id, count in sorted(topics.items()))

@@ -187,7 +187,7 @@ class GroupCoordinator:
             group.begin()
 
     def _classic_group(self, group_id: str) -> ClassicGroup:
-        """The group, made where there is none, or where one of the other protocol is over."""
+        """The group, made if there is none, or where one of the other protocol is over."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
@@ -344,7 +344,7 @@ class GroupCoordinator:
         self._environment.ensure_loaded(group_id)
 
     def _member_group(self, group_id: str) -> Group:
-        """KafkaError(UNKNOWN_MEMBER_ID) where there is none, and so no member of it."""
+        """Raises KafkaError(UNKNOWN_MEMBER_ID) if there is none, and so no member of it."""
         self._ensure_serves(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -387,7 +387,7 @@ class GroupCoordinator:
         self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, client: ClientInfo
     ) -> ConsumerGroupHeartbeatResponse:
         """Makes a consumer group of a classic one whose members are consumers, when a member of the consumer protocol
-        joins. KafkaError(GROUP_ID_NOT_FOUND) where that can't be; nothing has changed then.
+        joins. Raises KafkaError(GROUP_ID_NOT_FOUND) if that can't be; nothing has changed then.
         """
         config = self._environment.config
         is_allowed = (
@@ -415,7 +415,7 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, commit: OffsetCommit) -> dict[TopicPartition, ErrorCode]:
-        """What became of each partition's offset. KafkaError where none is taken."""
+        """What became of each partition's offset. Raises KafkaError if none is taken."""
         self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
         group = self.groups.get(commit.group_id)
         if group is not None:
@@ -451,8 +451,8 @@ class GroupCoordinator:
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """All that the group committed; nothing where there is no such group. KafkaError while it is being loaded, and
-        where a member of a consumer group asks who is none, or has another epoch.
+        """All that the group committed; nothing if there is no such group. Raises KafkaError while it is being loaded,
+        and where a member of a consumer group asks who is none, or has another epoch.
         """
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
@@ -474,7 +474,8 @@ class GroupCoordinator:
         return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Forgets how far the group has read of partitions that no member reads. KafkaError where nothing may be."""
+        """Forgets how far the group has read of partitions that no member reads. Raises KafkaError if nothing may
+        be."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -498,7 +499,7 @@ class GroupCoordinator:
     # --- groups as a whole
 
     def _existing(self, group_id: str) -> Group:
-        """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -521,7 +522,7 @@ class GroupCoordinator:
         return group
 
     def delete(self, group_id: str) -> None:
-        """The group and its offsets. KafkaError where there is none, or where it has members."""
+        """The group and its offsets. Raises KafkaError if there is none, or where it has members."""
         group = self._existing(group_id)
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -533,7 +534,7 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def forget_all(self) -> None:
-        """What kept them is gone. Members find that they are none, and join anew."""
+        """What kept them is gone. Members find that they are none, and join again."""
         for group in self.groups.values():
             group.close()
         self.groups.clear()

@@ -79,5 +79,5 @@ class GroupEnvironment(Protocol):
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
         """Appends to the group's partition of __consumer_offsets, in the transaction of that producer where one is
-        given. KafkaError where that can't be, nothing written.
+        given. Raises KafkaError if that can't be, nothing written.
         """

@@ -57,7 +57,7 @@ class GroupRecord(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read of a partition: the next offset to read. Times in ms; -1 where there is none."""
+    """How far a group has read of a partition: the next offset to read. Times in ms; -1 if there is none."""
 
     offset: int
     leader_epoch: int
@@ -69,7 +69,7 @@ class CommittedOffset(NamedTuple):
 
 def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> tuple[Message, Message | None] | None:
     """The messages in a record's key and value; None for a type that is not among `types`, those of the groups that
-    plog has. CorruptRecordError where the bytes do not hold what the type says.
+    plog has. Raises CorruptRecordError if the bytes do not hold what the type says.
     """
     try:
         (type_,) = _INT16.unpack_from(key)

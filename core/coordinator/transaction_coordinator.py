@@ -188,7 +188,7 @@ class TransactionCoordinator:
         return known
 
     def _existing(self, transactional_id: str) -> TransactionMetadata:
-        """KafkaError(INVALID_PRODUCER_ID_MAPPING) where there is none."""
+        """Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) if there is none."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -210,7 +210,7 @@ class TransactionCoordinator:
     ) -> None:
         """Commits or aborts; `then` gets the producer as it is from now on, once the outcome is kept.
 
-        KafkaError: as of `add_partitions`, and INVALID_TXN_STATE where there is nothing to end, or it ended otherwise.
+        KafkaError: as of `add_partitions`, and INVALID_TXN_STATE if there is nothing to end, or it ended otherwise.
         """
         known = self._existing(transactional_id)
         decide = _ensure_may_end_and_raise_epoch if transaction_version >= RAISES_EPOCH else _ensure_may_end
@@ -314,7 +314,7 @@ class TransactionCoordinator:
     # --- reports
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """KafkaError(TRANSACTIONAL_ID_NOT_FOUND) where there is none."""
+        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -344,8 +344,8 @@ class TransactionCoordinator:
 
 
 def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> None:
-    """KafkaError(PRODUCER_FENCED) unless it is the id's producer, or was until its epochs were used up; its epoch is
-    for others to check.
+    """Raises KafkaError(PRODUCER_FENCED) unless it is the id's producer, or was until its epochs were used up; its
+    epoch is for others to check.
     """
     was_producer = expected.producer_id == known.previous_producer_id and is_epoch_exhausted(expected.epoch)
     if known.producer_epoch != NO_PRODUCER_EPOCH and expected.producer_id != known.producer_id and not was_producer:
@@ -353,7 +353,7 @@ def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) 
 
 
 def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool) -> bool:
-    """Whether there is something to end, False where it ended so already; KafkaError where it can't be."""
+    """Whether there is something to end, False where it ended so already; raises KafkaError if it can't be."""
     if known.producer_id != producer.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != producer.epoch:

@@ -44,7 +44,7 @@ class TransactionEnvironment(Protocol):
         ...
 
     def next_producer_id(self) -> int:
-        """One that was never given. KafkaError where none can be had."""
+        """One that was never given. Raises KafkaError if none can be had."""
         ...
 
     def ensure_loaded(self, transactional_id: str) -> None:
@@ -53,7 +53,7 @@ class TransactionEnvironment(Protocol):
         """
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
-        """Appends to the id's partition of __transaction_state; KafkaError where that can't be, nothing written."""
+        """Appends to the id's partition of __transaction_state; raises KafkaError if that can't be, nothing written."""
 
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         """Calls `then` when what was written of the id is as safe as its topic's flush.messages asks, at once where it

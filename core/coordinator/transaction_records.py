@@ -45,7 +45,7 @@ def transaction_value(metadata: TransactionMetadata, transaction_version: int) -
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
-    """The transactional id, and where it stands, None where it is forgotten; None for a record of no known type.
+    """The transactional id, and where it stands, None if it is forgotten; None for a record of no known type.
 
     CorruptRecordError where the bytes do not hold what the type says.
     """

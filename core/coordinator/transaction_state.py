@@ -72,7 +72,7 @@ ALLOWED_TRANSITIONS: Mapping[TransactionState, Collection[TransactionState]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """Times in ms, -1 where there is none. `last_producer_epoch` is what the producer had before the epoch was raised,
+    """Times in ms, -1 if there is none. `last_producer_epoch` is what the producer had before the epoch was raised,
     for it may ask again; it is not kept in the log. `next_producer_id` takes over when the transaction is complete,
     where this one's epochs are used up.
     """

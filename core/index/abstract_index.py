@@ -101,7 +101,7 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Returns when the file, as it is, is on the disk, if `flush` changed it; where there is none any more, nothing
+        """Returns when the file, as it is, is on the disk, if `flush` changed it; if there is none any more, nothing
         needs to be. Safe from any thread once the index is sealed.
         """
         if not self._is_unsynced or not self.path.exists():
@@ -131,8 +131,8 @@ class AbstractIndex:
         self._count = self._written = 0
 
     def sanity_check(self) -> bool:
-        """Whether the file is there. CorruptRecordError where it cannot be an index of this segment: cheap, as Kafka
-        checks at load.
+        """Whether the file is there. Raises CorruptRecordError if it cannot be an index of this segment: cheap, as
+        Kafka checks at load.
         """
         try:
             size = self.path.stat().st_size
@@ -150,7 +150,7 @@ class AbstractIndex:
         assert self._written == self._count or isinstance(self._data, bytearray), f"{self.path}: entries are lost"
 
     def _last_raw(self) -> tuple[int, int] | None:
-        """The last entry, its offset still relative; None where there is none."""
+        """The last entry, its offset still relative; None if there is none."""
         if self._last is None and len(self):
             self._last = self.entry(self._count - 1)
         return self._last

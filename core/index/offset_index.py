@@ -37,7 +37,7 @@ class OffsetIndex(AbstractIndex):
         self._append(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or below `offset`; the segment's start where there is none."""
+        """The last entry at or below `offset`; the segment's start if there is none."""
         number = self._find_last(0, offset - self.base_offset)
         if number < 0:
             return OffsetPosition(self.base_offset, 0)
@@ -45,7 +45,7 @@ class OffsetIndex(AbstractIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def find_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """The first entry whose position is at or beyond `position` + `size_bytes`; None where there is none.
+        """The first entry whose position is at or beyond `position` + `size_bytes`; None if there is none.
 
         The end of a read of that many bytes lies at or before its offset.
         """

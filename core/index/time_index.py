@@ -40,7 +40,7 @@ class TimeIndex(AbstractIndex):
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry at or below `timestamp`; (-1, base offset) where there is none."""
+        """The last entry at or below `timestamp`; (-1, base offset) if there is none."""
         number = self._find_last(0, timestamp)
         if number < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)

@@ -34,13 +34,13 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransaction]:
-    """All entries; CorruptRecordError for an unknown version, a torn entry, or offsets that make no sense."""
+    """All entries; raises CorruptRecordError for an unknown version, a torn entry, or offsets that make no sense."""
     _ensure_whole(len(data), path)
     return list(_parse_entries(data, 0, -1, path))
 
 
 def read_transaction_index(path: Path) -> list[AbortedTransaction]:
-    """Those of a file, read in pieces, so that a large one that is none is not read whole. FileNotFoundError where
+    """Those of a file, read in pieces, so that a large one that is none is not read whole. Raises FileNotFoundError if
     there is none; CorruptRecordError as of `parse_transaction_index`, and where the file can't be read.
     """
     return list(iter_transaction_index(path))
@@ -151,7 +151,7 @@ class TransactionIndex:
         self._written = 0
 
     def sync(self) -> None:
-        """Syncs the file where there is one. Safe from any thread once its segment is sealed."""
+        """Syncs the file if there is one. Safe from any thread once its segment is sealed."""
         if self._entries is not None:
             self._write()
         if self.path.exists():

@@ -71,7 +71,7 @@ class CompactionOptions:
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     """What becomes of one partition. `refusal`: why nothing can be done to it; `waits`: why a broker would not do it
-    yet. `stats` is None where either is given. `end_offset`: up to where it is clean then.
+    yet. `stats` is None if either is given. `end_offset`: up to where it is clean then.
     """
 
     directory: Path
@@ -97,7 +97,7 @@ class CompactionPlan:
 class Compaction:
     """Of the partitions of a data directory, or of one partition's folder; owned by one task.
 
-    AccessError where it can't be read; UsageError for a setting that there is not.
+    AccessError where it can't be read; raises UsageError for a setting that there is not.
     """
 
     def __init__(
@@ -278,8 +278,8 @@ class Compaction:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes to the folders, and to the checkpoints beside them, meanwhile. DirectoryLockedError where
-        somebody does.
+        """Nobody else writes to the folders, and to the checkpoints beside them, meanwhile. Raises DirectoryLockedError
+        if somebody does.
         """
         is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
         lock = DirectoryLock(self._root) if is_directory else FolderLock(self._root)
@@ -407,7 +407,7 @@ def _ensure_no_log(error: OSError, path: Path) -> None:
 
 
 def waits_for(part: CleanablePart, config: LogConfig) -> str | None:
-    """Why a broker would not clean it now; None where it would."""
+    """Why a broker would not clean it now; None if it would."""
     if part.is_worth_cleaning(config):
         return None
     if not part.cleanable_bytes:

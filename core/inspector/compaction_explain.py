@@ -45,7 +45,7 @@ class Reason(Enum):
 
 class Explained(NamedTuple):
     """One record. `goes`: the next cleaning takes it, and that is due; else it stays for now, or for good.
-    `newer_offset`: of the newest record with its key, None where it is that one.
+    `newer_offset`: of the newest record with its key, None if it is that one.
     """
 
     offset: int
@@ -67,7 +67,7 @@ class _Records(NamedTuple):
 
 
 class CompactionExplainer:
-    """Of one opened log; owned by one task. CorruptRecordError where it can't be read."""
+    """Of one opened log; owned by one task. Raises CorruptRecordError if it can't be read."""
 
     def __init__(self, opened: OpenedLog, now_ms: int) -> None:
         self._log = opened.log
@@ -191,7 +191,7 @@ class CompactionExplainer:
         return False, Reason.BELOW_RATIO, f"{text}; {waits}"
 
     def _bound_of(self, offset: int) -> tuple[Reason, str] | None:
-        """Why cleaning can't come to that offset; None where it can."""
+        """Why cleaning can't come to that offset; None if it can."""
         if not self._log.config.is_compacted:
             return Reason.NOT_COMPACTED, ""
         if self._part is None:

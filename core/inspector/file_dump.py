@@ -80,7 +80,7 @@ class FileDump:
             self.findings.append(unreadable_finding(error))
 
     def _has_secrets(self) -> Callable[[bytes], bool] | None:
-        """None where all is shown."""
+        """None if all is shown."""
         if not self.options.hides_secrets_of(self.path):
             return None
         from core.inspector.internal_records import has_secrets
@@ -115,7 +115,7 @@ class FileDump:
 def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     """The file, or the files of a partition's folder or data directory, in order of their names.
 
-    AccessError where there is none, or where the file is none that Kafka or plog writes.
+    AccessError if there is none, or where the file is none that Kafka or plog writes.
     """
     ensure_there(path)
     if path.is_dir():

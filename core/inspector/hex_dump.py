@@ -49,7 +49,7 @@ class HexField(NamedTuple):
 def hex_fields(
     path: Path, kind: FileKind, findings: list[Finding], has_secrets: HasSecrets | None = None
 ) -> Iterator[HexField]:
-    """Of the whole file, in order; damage goes to `findings`. AccessError where it can't be read.
+    """Of the whole file, in order; damage goes to `findings`. Raises AccessError if it can't be read.
 
     `has_secrets` says of the value of a record whether it is to be hidden; what can't be told apart is hidden with it.
     """

@@ -31,7 +31,7 @@ Turns = Callable[[int], Iterable[Turn]]
 def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[], Any]) -> list[Any]:
     """Writes all texts in order; gives what `outcome` said in each worker after its last turn, this process first.
 
-    What a worker raises is raised here. OSError where the descriptor takes no more.
+    What a worker raises is raised here. Raises OSError if the descriptor takes no more.
     """
     import pickle  # which a small dump does not need
 

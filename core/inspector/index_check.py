@@ -193,7 +193,7 @@ class _IndexCheck(ABC):
         return rises and len(self._problems) + self._left_out >= len(self._entries)
 
     def take_entries_after(self) -> int | None:
-        """The largest offset of the entries that no batch was due for, None where there are none; they are not
+        """The largest offset of the entries that no batch was due for, None if there are none; they are not
         complained of then.
         """
         last: int | None = None

@@ -34,7 +34,7 @@ _PIECE_ENTRIES = 4096
 
 
 def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
-    """The rows of any file but a log, one by one: a file may be of any size. AccessError where it can't be read,
+    """The rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be read,
     CorruptRecordError where it can't be parsed, after the rows before that.
     """
     try:

@@ -89,7 +89,7 @@ def _header_keys(columns: RecordColumns) -> Part:
 
 
 def _labelled(label: bytes, texts: ByteStrings) -> list[Part]:
-    """The label and the text; nothing where it is null."""
+    """The label and the text; nothing if it is null."""
     if not texts.has_nulls:
         return [label, texts]
     is_null = texts.lengths < 0

@@ -72,7 +72,7 @@ def _wrapped(number: int, bits: int) -> int:
 
 
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
-    """The lines of a batch's wanted records; CorruptRecordError where its records don't decode."""
+    """The lines of a batch's wanted records; raises CorruptRecordError if its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
         pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]

@@ -38,7 +38,7 @@ class DifferenceKind(StrEnum):
 
 
 class Difference(NamedTuple):
-    """Offsets `offset` to `last_offset`; positions are those in A's and B's segment, -1 where it is not there."""
+    """Offsets `offset` to `last_offset`; positions are those in A's and B's segment, -1 if it is not there."""
 
     kind: DifferenceKind
     offset: int
@@ -63,7 +63,7 @@ class LogDiff:
     """Damage in either, which was passed over."""
 
     def __iter__(self) -> Iterator[Difference]:
-        """In order of offsets. AccessError where a copy can't be read."""
+        """In order of offsets. Raises AccessError if a copy can't be read."""
         self.findings = []
         merged: Difference | None = None
         for difference in self._differences():
@@ -194,7 +194,7 @@ class _Copy:
 
 
 def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
-    """(how many records, what differs beside them) of two batches with the same bytes, passed over; None where they
+    """(how many records, what differs beside them) of two batches with the same bytes, passed over; None if they
     are not.
     """
     first, second = a.next_batch(), b.next_batch()

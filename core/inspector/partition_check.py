@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the data directory says of a partition; None where nothing does.
+    """What the data directory says of a partition; None if nothing does.
 
     `is_compacted`: whether compaction may have been at work.
     """

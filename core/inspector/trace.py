@@ -37,7 +37,7 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None where none can be
+    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None if none can be
     read; `evidence` says then what the state is known by.
     """
 
@@ -65,7 +65,7 @@ class GroupProgress:
 
 @dataclass(slots=True)
 class Trace:
-    """`record` and `batch` are None where the offset has no record: `gap` says why then."""
+    """`record` and `batch` are None if the offset has no record: `gap` says why then."""
 
     partition: TopicPartition
     offset: int

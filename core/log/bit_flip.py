@@ -36,7 +36,7 @@ class ByteFix(NamedTuple):
 
 
 def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple[int, int] | None:
-    """(byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0; None where no
+    """(byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0; None if no
     single one does.
     """
     baby_steps, unshift = _steps(polynomial)
@@ -53,7 +53,7 @@ def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple
 
 
 def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, int] | None:
-    """(byte, bit) in which two big-endian numbers differ; None where that is not exactly one."""
+    """(byte, bit) in which two big-endian numbers differ; None if that is not exactly one."""
     changed = stored ^ expected
     if changed.bit_count() != 1:
         return None

@@ -55,7 +55,7 @@ def parse_offset_checkpoint(text: str, path: str) -> dict[TopicPartition, int]:
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Empty where there is no such file."""
+    """Empty if there is no such file."""
     try:
         text = read_small_text(path)
     except FileNotFoundError:

@@ -74,7 +74,7 @@ def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
-    """What the folder's ledger holds, in order; nothing where there is none. CorruptRecordError where it is none."""
+    """What the folder's ledger holds, in order; nothing if there is none. Raises CorruptRecordError if it is none."""
     path = directory / DAMAGED_RANGES
     try:
         text = read_small_text(path)
@@ -84,7 +84,7 @@ def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
 
 
 def parse_damaged_ranges(text: str, path: str) -> list[DamagedRange]:
-    """In order; CorruptRecordError where the text is no ledger."""
+    """In order; raises CorruptRecordError if the text is no ledger."""
     try:
         return sorted(
             DamagedRange(*map(int, words)) for words in parse_checkpoint(text, len(DamagedRange._fields), path)

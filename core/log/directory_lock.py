@@ -35,7 +35,7 @@ _held: dict[Path, LockHolder] = {}
 
 
 class LockHolder(NamedTuple):
-    """Who holds a directory; pid 0 where that is not known, address empty where it has none."""
+    """Who holds a directory; pid 0 where that is not known, address empty if it has none."""
 
     pid: int
     address: str
@@ -151,7 +151,7 @@ class FolderLock:
 
 
 def find_lock_holder(directory: Path) -> LockHolder | None:
-    """Who holds the directory's lock; None where nobody does. Takes no lock and writes nothing."""
+    """Who holds the directory's lock; None if nobody does. Takes no lock and writes nothing."""
     path = directory.resolve() / LOCK
     if path in _held:
         return _held[path]
@@ -175,7 +175,7 @@ def find_lock_holder(directory: Path) -> LockHolder | None:
 def _flock_as_well(fd: int) -> None:
     """Takes the lock that the processes share which the owner starts, beside the one that Java's `FileChannel.lock`
     takes too. Where the two kinds are one (macOS, the BSDs, NFS) the second is refused by our own first; there it does
-    for both alone. BlockingIOError if another process has it.
+    for both alone. Raises BlockingIOError if another process has it.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

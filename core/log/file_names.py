@@ -83,7 +83,7 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
 
 def holds_segments(directory: Path) -> bool:
     """Whether a folder is a partition's: it has logs, readable or not, or is named as one and has other files of
-    segments, whose logs are gone. OSError if it can't be read.
+    segments, whose logs are gone. Raises OSError if it can't be read.
     """
     has_logs = has_others = False
     for entry in os.scandir(directory):
@@ -143,7 +143,7 @@ def find_unreadable_files(
 
 
 def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> UnreadableFileError | None:
-    """Why something can't be opened as a regular file; None where it can, or is gone."""
+    """Why something can't be opened as a regular file; None if it can, or is gone."""
     parsed = parse_offset_file_name(path.name)
     try:
         (filesystem or FileSystem()).open_read(path).close()
@@ -174,7 +174,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     """The partition folders of a data directory, in order of their names: links to folders are followed, and links that
-    lead nowhere are among them, so that whoever opens them says so. OSError where the directory can't be read.
+    lead nowhere are among them, so that whoever opens them says so. Raises OSError if the directory can't be read.
     """
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):

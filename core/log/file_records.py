@@ -208,7 +208,7 @@ class FileRecords:
                 self.trim()
 
     def trim(self) -> None:
-        """Takes away what a write that failed, or was done ahead, may have left after the end. OSError where that
+        """Takes away what a write that failed, or was done ahead, may have left after the end. Raises OSError if that
         fails as well.
         """
         self._ahead = None
@@ -251,8 +251,8 @@ class FileRecords:
             position += size
 
     def read_header(self, position: int, end: int | None = None) -> Batch:
-        """The header of the batch at `position`, which lies whole below `end`; CorruptRecordError where none does, also
-        where the position, as of a damaged index, is none.
+        """The header of the batch at `position`, which lies whole below `end`; raises CorruptRecordError if none does,
+        also where the position, as of a damaged index, is none.
         """
         if position < 0:
             raise CorruptRecordError(f"no batch begins at {position}", path=str(self.path))
@@ -311,7 +311,7 @@ class FileRecords:
             position += start
 
     def _find_starts(self, data: bytes, position: int, stop: int, starts: list[int]) -> int:
-        """Appends where each whole batch starts; gives where the last ends. CorruptRecordError as of `_size_at`."""
+        """Appends where each whole batch starts; gives where the last ends. Raises what `_size_at` raises."""
         view = memoryview(data)
         start, last = 0, len(data) - ENTRY_HEADER_SIZE
         while start <= last:
@@ -329,8 +329,8 @@ class FileRecords:
         return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
-        """Of the batch whose first bytes lie at `start` of `data`; CorruptRecordError where it is none or goes beyond
-        `stop`.
+        """Of the batch whose first bytes lie at `start` of `data`; raises CorruptRecordError if it is none or goes
+        beyond `stop`.
         """
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:

@@ -28,7 +28,7 @@ _LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class FolderListing:
-    """As the folder was when this was made; immutable. OSError if it can't be read."""
+    """As the folder was when this was made; immutable. Raises OSError if it can't be read."""
 
     def __init__(self, directory: Path) -> None:
         found = defaultdict[str, dict[int, os.DirEntry[str]]](dict)

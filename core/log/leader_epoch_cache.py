@@ -124,7 +124,7 @@ class LeaderEpochCache:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) where there is none.
+        """(epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) if there is none.
 
         What OffsetForLeaderEpoch answers: a follower in `epoch` must cut its log there.
         """
@@ -180,7 +180,7 @@ class LeaderEpochCache:
     def settle_before_deletion(self) -> None:
         """Before segments go, because nothing could show afterwards that they were deleted: the file must not say that
         the log begins with them. If the disk refuses to write it, as a full one does, it is taken away; it is made
-        again from the log. OSError if that is refused too.
+        again from the log. Raises OSError if that is refused too.
         """
         try:
             self.settle()

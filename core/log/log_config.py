@@ -172,7 +172,7 @@ class LogConfig:
 
     @property
     def target_compression(self) -> CompressionType | None:
-        """The codec that stored batches must have; None where the producer's is kept."""
+        """The codec that stored batches must have; None if the producer's is kept."""
         if self.compression_type == "producer":
             return None
         if self.compression_type == "uncompressed":
@@ -310,7 +310,8 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-    """Parsed overrides; KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict."""
+    """Parsed overrides; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that
+    contradict."""
     values = {name: TOPIC_CONFIG[name].parse(text) for name, text in overrides.items()}
     if values.get("remote.storage.enable"):
         raise KafkaError(

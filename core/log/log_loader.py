@@ -108,7 +108,7 @@ def load_log(
     """Opens the log in `directory`, which exists, and makes it ready for appends.
 
     The offsets are those of the directory's checkpoints. Without a recovery point, for a folder that came without a
-    checkpoint, only what is torn at the log's very end is cut. OSError where the disk refuses.
+    checkpoint, only what is torn at the log's very end is cut. Raises OSError if the disk refuses.
     """
     return _Loader(directory, partition, config, settings, evidence).load(
         log_start_offset, recovery_point, high_watermark, had_clean_shutdown=had_clean_shutdown

@@ -71,7 +71,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         return newest
 
     def find_newest_timestamp(self) -> None:
-        """Makes `max_timestamp` known. CorruptRecordError if its batches can't be read."""
+        """Makes `max_timestamp` known. Raises CorruptRecordError if its batches can't be read."""
         self.indexes.newest = self.find_newest()
 
     @property
@@ -165,7 +165,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
         """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
-        CorruptRecordError where it is known to be damaged, and where it is not there and damage follows the next one.
+        Raises CorruptRecordError if it is known to be damaged, and if it is not there and damage follows the next one.
 
         `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
         `min_one_batch` however large it is, otherwise the region is empty if it does not fit, because a consumer that

@@ -50,7 +50,7 @@ class LogSegments:
         return self._segments[self._offsets[position]] if position >= 0 else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
-        """The segment behind the one of that base offset; None where that is the last."""
+        """The segment behind the one of that base offset; None if that is the last."""
         position = bisect_right(self._offsets, base_offset)
         return self._segments[self._offsets[position]] if position < len(self._offsets) else None
 

@@ -73,7 +73,7 @@ def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
     """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
-    is where `validate_in_steps` gave it for the same configuration. KafkaError as of `validate_header`.
+    is where `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
     """
     if is_checked(batch, config):
         return batch

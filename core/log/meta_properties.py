@@ -49,7 +49,7 @@ def parse_meta_properties(text: str, path: str) -> MetaProperties:
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """None where the folder has no such file."""
+    """None if the folder has no such file."""
     path = directory / META_PROPERTIES
     try:
         text = read_small_text(path)

@@ -31,7 +31,7 @@ class HasFiles(Protocol):
         """How many it takes at most while it is open."""
 
     def sync(self) -> None:
-        """Returns when all that is in its files is on the disk. OSError if the disk refuses."""
+        """Returns when all that is in its files is on the disk. Raises OSError if the disk refuses."""
 
     def release_files(self) -> None:
         """Lets go of what can be opened again."""

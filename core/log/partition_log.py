@@ -71,7 +71,7 @@ class AppendResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """`region` is None where there is nothing to read yet. `aborted`: transactions that a read_committed reader
+    """`region` is None if there is nothing to read yet. `aborted`: transactions that a read_committed reader
     skips.
     """
 
@@ -228,7 +228,7 @@ class PartitionLog:
         return AppendResult(base_offset, self.log_end_offset - 1, log_append_time, self.log_start_offset)
 
     def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The batch that a retry repeats; KafkaError where this one does not follow its producer's last one."""
+        """The batch that a retry repeats; raises KafkaError if this one does not follow its producer's last one."""
         state = self.producers.state_of(batch.producer_id)
         known = state.find_duplicate(batch)
         if known is None:
@@ -279,7 +279,7 @@ class PartitionLog:
         return self._unsettled is None
 
     def _ensure_settled(self) -> None:
-        """OSError unless `is_settled`."""
+        """Raises OSError unless `is_settled`."""
         if self._unsettled is not None:
             message = f"{self._unsettled} failed in the middle; the log must be opened again"
             raise OSError(errno.EIO, message, str(self.directory))
@@ -356,7 +356,7 @@ class PartitionLog:
         return ReadResult(None)
 
     def ensure_in_range(self, offset: int) -> None:
-        """KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end."""
+        """Raises KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -390,7 +390,7 @@ class PartitionLog:
         return aborted
 
     def find_offset_by_timestamp(self, timestamp: int) -> Steps[FoundTimestamp | None]:
-        """The first record whose timestamp is at or above `timestamp`; None where there is none. Of a batch that does
+        """The first record whose timestamp is at or above `timestamp`; None if there is none. Of a batch that does
         not decode the first offset: whoever reads from there on meets it, and nothing is left out.
 
         The log may change between two steps: segments that go are looked at no more.
@@ -414,7 +414,7 @@ class PartitionLog:
         return None
 
     def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
-        """The first record with the largest timestamp; None where the log is empty. Steps as of
+        """The first record with the largest timestamp; None if the log is empty. Steps as of
         `find_offset_by_timestamp`.
         """
         newest = NO_TIMESTAMP
@@ -457,7 +457,7 @@ class PartitionLog:
         return cut
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops every record; the log goes on, empty, at `offset`. OSError as of `truncate_to`."""
+        """Drops every record; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
         with self._changing("a truncation"):
             self._delete_segments(list(self.segments))
             segment = self._new_segment(offset)
@@ -530,7 +530,7 @@ class PartitionLog:
         sealed ones side by side, of which it begins as the first.
 
         The `.swap` files stay, as second names, until `settle_swap`: up to there a start does the same again. Gives the
-        old files, as of `delete_oldest`. OSError where the disk refuses: the log must be opened anew then.
+        old files, as of `delete_oldest`. Raises OSError if the disk refuses: the log must be opened again then.
         """
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"

@@ -70,7 +70,7 @@ def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
 
 
 def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
-    """Those of a file, read in pieces, checked before the first is given. FileNotFoundError where there is none;
+    """Those of a file, read in pieces, checked before the first is given. Raises FileNotFoundError if there is none;
     CorruptRecordError as of `parse_producer_snapshot`, and where the file can't be read.
     """
     file = open_readable(path)

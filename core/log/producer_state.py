@@ -137,7 +137,7 @@ class ProducerState:
         )
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The remembered batch that this one repeats; None where it is new."""
+        """The remembered batch that this one repeats; None if it is new."""
         if batch.producer_epoch != self.producer_epoch or self._follows(batch.base_sequence):
             return None
         last_sequence = batch.last_sequence
@@ -179,7 +179,7 @@ class ProducerState:
             )
 
     def ensure_epoch(self, batch: RecordBatch) -> None:
-        """KafkaError(INVALID_PRODUCER_EPOCH) where the producer has a later epoch already."""
+        """Raises KafkaError(INVALID_PRODUCER_EPOCH) if the producer has a later epoch already."""
         if batch.producer_epoch < self.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -213,7 +213,7 @@ class ProducerState:
         return False
 
     def append_marker(self, batch: RecordBatch, marker: EndTransactionMarker) -> CompletedTransaction | None:
-        """Takes note of a transaction's end; None where nothing was written in it here."""
+        """Takes note of a transaction's end; None if nothing was written in it here."""
         if batch.producer_epoch != self.producer_epoch:
             self._start_epoch(batch.producer_epoch)
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, None

@@ -60,7 +60,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the first transaction begins that is open, or whose end lies above the high watermark; None where
+        """Where the first transaction begins that is open, or whose end lies above the high watermark; None if
         none.
         """
         ongoing = next(iter(self._ongoing.values()), None)
@@ -121,7 +121,7 @@ class ProducerStateManager:
         self._packed.note_change(state)
         first = self._ongoing.pop(batch.producer_id, None)
         if first is not None:
-            insort(self.ended, (first, batch.last_offset))  # of a log that is read anew, they become many
+            insort(self.ended, (first, batch.last_offset))  # of a log that is read again, they become many
         return completed
 
     def abort_damaged(self, aborted: AbortedTransaction) -> bool:

@@ -227,7 +227,7 @@ def invalid_records(code: ErrorCode, wrong: Sequence[tuple[int, str]]) -> Invali
 
 
 def ensure_size(size_bytes: int, config: LogConfig) -> None:
-    """KafkaError(MESSAGE_TOO_LARGE) for a batch of so many bytes or more than the topic takes."""
+    """Raises KafkaError(MESSAGE_TOO_LARGE) for a batch of so many bytes or more than the topic takes."""
     if size_bytes > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -43,9 +43,9 @@ class Run:
     number: int
     lost: list[OffsetRange] = field(default_factory=list)
     files: list[tuple[str, str | None]] = field(default_factory=list)
-    """(name, what the file of before is called now; None where there was none), in the order they were replaced."""
+    """(name, what the file of before is called now; None if there was none), in the order they were replaced."""
     log_sizes: dict[str, int] | None = None
-    """None where the run did not come to its end."""
+    """None if the run did not come to its end."""
     folders: list[str] = field(default_factory=list)
     """The partitions for whose recovery a data directory's checkpoints were changed."""
     is_undone: bool = False
@@ -208,7 +208,8 @@ def _sync_file(path: Path, filesystem: FileSystem) -> None:
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a recovery in that folder, or its undoing, was cut short. CorruptRecordError if the journal is none."""
+    """Whether a recovery in that folder, or its undoing, was cut short. Raises CorruptRecordError if the journal is
+    none."""
     runs, is_torn = _read(directory)
     return is_torn or any(not run.is_whole for run in runs[-1:]) or any(map(os.path.lexists, _leftovers(directory)))
 

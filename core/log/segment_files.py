@@ -158,7 +158,7 @@ class SegmentFiles(ABC):
 
     @property
     def indexes(self) -> SegmentIndexes:
-        """Held against the log when they are first used. OSError as of `ListedSegment.check`."""
+        """Held against the log when they are first used. Raises what `ListedSegment.check` raises."""
         return self._indexes or self._use_indexes()
 
     @property
@@ -199,7 +199,8 @@ class SegmentFiles(ABC):
         """Calls `listed.check` for the segment."""
 
     def ensure_checked(self) -> None:
-        """Checks the indexes, and what of the log they lead to, unless that was done. OSError as of `offset_index`."""
+        """Checks the indexes, and what of the log they lead to, unless that was done. Raises what `offset_index`
+        raises."""
         if self._indexes is None:
             self._use_indexes()
 

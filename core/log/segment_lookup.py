@@ -49,7 +49,7 @@ class FoundBatch(NamedTuple):
 
 class SegmentLookup(ABC):
     """Owned by one task. `gaps` is what is known to be damaged, in order: reads end before a gap, searches pass over
-    it. CorruptRecordError if a search meets other damage.
+    it. Raises CorruptRecordError if a search meets other damage.
     """
 
     base_offset: int

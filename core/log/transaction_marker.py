@@ -32,7 +32,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(batch: RecordBatch) -> Marker | None:
-    """What a control batch says, None if it ends no transaction. CorruptRecordError if it can't be decoded."""
+    """What a control batch says, None if it ends no transaction. Raises CorruptRecordError if it can't be decoded."""
     marker = None
     if batch.count == 1 and batch.size_bytes <= LARGEST_MARKER and not batch.attributes & CODEC_MASK:
         marker = find_plain_marker(bytes(batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes]))

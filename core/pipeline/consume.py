@@ -41,8 +41,8 @@ _MOST_NAMED = 10
 def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[], Stdout]) -> bool:
     """Writes the records until the end of what is asked for. False if records were left out because they are damaged.
 
-    `open_stdout` is called if the request has no `out`. UsageError for options that do not go together, AccessError and
-    KafkaError for what can't be read.
+    `open_stdout` is called if the request has no `out`. Raises UsageError for options that do not go together,
+    AccessError and KafkaError for what can't be read.
     """
     request.ensure_consistent()
     run = ConsumeRun(request, session)
@@ -196,7 +196,7 @@ def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, 
 
 
 def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -> list[TopicPartition]:
-    """Picks those that are wanted; UsageError if a topic has not got one."""
+    """Picks those that are wanted; raises UsageError if a topic has not got one."""
     if not request.partitions:
         return present
     for topic in dict.fromkeys(tp.topic for tp in present):

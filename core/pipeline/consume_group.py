@@ -102,7 +102,8 @@ def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:
-    """Makes the only one; KafkaError(NON_EMPTY_GROUP) if a directory that has no server says that there are others."""
+    """Makes the only one; raises KafkaError(NON_EMPTY_GROUP) if a directory that has no server says that there are
+    others."""
     left_over = [g for g in GroupAdmin(client).list_groups() if g.group_id == group and g.state.lower() != "empty"]
     if left_over:
         raise KafkaError(

@@ -24,7 +24,7 @@ _OF_PARTITION = re.compile(r"(\d+)=(.+)")
 
 def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
     """Finds the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between,
-    of which `P=WHERE` is for partition P alone, and one may be for the others. UsageError for other text.
+    of which `P=WHERE` is for partition P alone, and one may be for the others. Raises UsageError for other text.
     """
     special: dict[int, str] = {}
     for piece in text.split(","):

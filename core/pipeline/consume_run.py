@@ -69,7 +69,7 @@ class ConsumeRun:
             self.say(f"warning: {problem}")
 
     def subscribe(self, client: KafkaClient) -> Subscription:
-        """Subscribes to the topics. UsageError for a pattern that matches none, if none is waited for."""
+        """Subscribes to the topics. Raises UsageError for a pattern that matches none, if none is waited for."""
         from core.client.subscription import Subscription
 
         pattern = self.request.find_pattern()

@@ -116,7 +116,7 @@ class Lines:
 
 
 def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
-    """Gives (name, stream) of each input. AccessError if a file can't be opened."""
+    """Gives (name, stream) of each input. Raises AccessError if a file can't be opened."""
     for path in inputs:
         if not isinstance(path, Path):
             yield "stdin", path
@@ -143,7 +143,8 @@ class Chunk:
 
 def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Chunk]:
     """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
-    `linger_s`; nothing, if it is quiet for long. AccessError if it can't be read, UsageError for what gzip compressed.
+    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError for what gzip
+    compressed.
     """
     for name, stream in open_inputs(inputs):
         widen(stream)

@@ -104,7 +104,7 @@ class Template:
     # --- by lines
 
     def read_line(self, line: bytes) -> TemplateRecord:
-        """Reads a line; TemplateError if it is no such line."""
+        """Reads a line; raises TemplateError if it is no such line."""
         found: dict[str, Any] = {}
         position = 0
         for number, part in enumerate(self._parts):
@@ -127,7 +127,7 @@ class Template:
 
     def read_one(self, data: bytes, position: int) -> tuple[TemplateRecord, int] | None:
         """Reads the record at `position`, and finds where the next one begins; None if it is not all there.
-        TemplateError if there is none.
+        Raises TemplateError if there is none.
         """
         found: dict[str, Any] = {}
         lengths: dict[str, int] = {}

@@ -69,7 +69,7 @@ class ClaimCheckRoom:
         self._filesystem = FileSystem()
 
     def leave(self, rows: Rows) -> Rows:
-        """Gives the rows references. AccessError if a value can't be kept."""
+        """Gives the rows references. Raises AccessError if a value can't be kept."""
         is_large = rows.values.sizes > self._above
         if not is_large.any():
             return rows
@@ -101,7 +101,7 @@ class ClaimCheckRoom:
             raise access_error(error, path, "write") from error
 
     def redeem(self, chunk: Chunk) -> Chunk:
-        """Gives the records their values. LargeValueError if one is not there, or is another than was left."""
+        """Gives the records their values. Raises LargeValueError if one is not there, or is another than was left."""
         rows = rows_with_header(chunk.columns, CLAIM_CHECK_HEADER)
         if not rows:
             return chunk
@@ -185,7 +185,7 @@ class Joiner:
 
     def join(self, chunk: Chunk) -> Chunk:
         """Puts whole values in the places of their last slices. What waits for more is not dealt with yet.
-        LargeValueError if a value's SHA-256 is another than its slices say.
+        Raises LargeValueError if a value's SHA-256 is another than its slices say.
         """
         marks = rows_with_header(chunk.columns, CHUNK_HEADER)
         if marks:

@@ -52,7 +52,7 @@ def open_file_sink(
 def make_sink(
     format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
 ) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
-    """Makes a sink that writes to `out`. UsageError for a format that there is not."""
+    """Makes a sink that writes to `out`. Raises UsageError for a format that there is not."""
     if format_ == VALUE:
         return ValueSink(out)
     if format_ == PARQUET:

@@ -37,7 +37,7 @@ def produce(
 
 
 def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """Finds it by its name, or `module:function`. UsageError if there is none."""
+    """Finds it by its name, or `module:function`. Raises UsageError if there is none."""
     if ":" in name:
         return FunctionPartitions(_load_function(name, "--partitioner"), partitions)
     if name not in PARTITIONERS:
@@ -48,7 +48,7 @@ def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitione
 
 
 def _load_function(name: str, option: str) -> Callable[..., Any]:
-    """Imports `module:function`, also of the folder that the user is in. UsageError if there is none."""
+    """Imports `module:function`, also of the folder that the user is in. Raises UsageError if there is none."""
     module, _, function = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")

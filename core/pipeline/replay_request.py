@@ -91,8 +91,8 @@ class ReplayRequest:
 
 
 def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access: str = "") -> ReplayPlan:
-    """Finds the ranges. `access`: how processes reach a secured cluster themselves. KafkaError if a topic is not there;
-    PlogError if offsets are not; errors of the source.
+    """Finds the ranges. `access`: how processes reach a secured cluster themselves. Raises KafkaError if a topic is not
+    there; PlogError if offsets are not; errors of the source.
     """
     request.ensure_sensible()
     columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
@@ -143,8 +143,8 @@ def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, acc
 
 
 def find_target(request: ReplayRequest, session: Session) -> str:
-    """Finds the servers of the topic to write to: those that --to names, else those that are read from. UsageError for
-    none.
+    """Finds the servers of the topic to write to: those that --to names, else those that are read from. Raises
+    UsageError for none.
     """
     named = request.where.partition("@")[2]
     if named:
@@ -157,7 +157,7 @@ def find_target(request: ReplayRequest, session: Session) -> str:
 
 
 def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Finds what the group committed of these partitions. PlogError if that is nothing."""
+    """Finds what the group committed of these partitions. Raises PlogError if that is nothing."""
     offsets = all_group_offsets(group, session)
     found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:
@@ -172,6 +172,6 @@ def all_group_offsets(group: str, session: Session) -> dict[TopicPartition, int]
 
 
 def commit_to_group(group: str, session: Session, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits these offsets. KafkaError while the group has members."""
+    """Commits these offsets. Raises KafkaError while the group has members."""
     with session.open_client() as client:
         GroupAdmin(client).commit(group, offsets)

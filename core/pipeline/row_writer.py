@@ -118,7 +118,7 @@ class RowWriter:
         find_partitioner: FindPartitioner,
     ) -> None:
         """Begins a transaction, if there is an id of one: all that is written is committed at its end, or aborted if
-        that is not reached. UsageError for a partition that the topic does not have.
+        that is not reached. Raises UsageError for a partition that the topic does not have.
         """
         self._session = session
         self._say = session.frontend.say

@@ -45,7 +45,7 @@ class Schemas:
 
     def encoder(self, topic: str, value_schema: str | None, key_schema: str | None) -> Callable[[Rows], Rows]:
         """Makes what turns rows of JSON into bytes of the schemas. Those that are not named are the newest of
-        TOPIC-value and TOPIC-key, if the registry has such. BadLineError for a line that is not of them.
+        TOPIC-value and TOPIC-key, if the registry has such. Raises BadLineError for a line that is not of them.
         """
         encode_value = self._find_encoder(value_schema, f"{topic}-value")
         encode_key = self._find_encoder(key_schema, f"{topic}-key")

@@ -47,7 +47,7 @@ class Session:
     may have to type a password.
     """
     find_settings: Callable[[], ClientSettings | None] = lambda: None
-    """Gives the settings of clients, None for the defaults. UsageError for settings that are wrong."""
+    """Gives the settings of clients, None for the defaults. Raises UsageError for settings that are wrong."""
     options: str = ""
     """The options that named the place, after a space: for a hint with a command that acts there."""
     frontend: Frontend = SILENT
@@ -76,8 +76,8 @@ class Session:
     ) -> Iterator[KafkaClient]:
         """Opens a client of the server, or of a broker without sockets in this process, which owns the directory
         meanwhile; or, for what only looks, leaves it as it is. If a server takes the directory first, it is that
-        server's client. AccessError if there is no directory, unless the command `makes_directory`: who mistypes a
-        path to delete a topic is not to find a new, empty one there.
+        server's client. Raises AccessError if there is no directory, unless the command `makes_directory`: who mistypes
+        a path to delete a topic is not to find a new, empty one there.
 
         `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of
         damage to other logs then; damage to these is said, and ends the block with DamagedAnswerError when the answer

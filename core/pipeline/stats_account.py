@@ -31,7 +31,8 @@ class StatsAccount:
 
 
 def account_for(texts: Sequence[str], session: Session, progress: Progress) -> StatsAccount:
-    """Reads the logs of these places. UsageError for a text that is none, AccessError and KafkaError as `LogPlaces`."""
+    """Reads the logs of these places. Raises UsageError for a text that is none, AccessError and KafkaError as
+    `LogPlaces`."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
     with LogPlaces(session, _copy).opened() as find:

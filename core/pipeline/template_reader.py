@@ -15,7 +15,7 @@ from core.records.byte_strings import ByteStrings
 
 
 def read_by_template(inputs: Sequence[Input], template: Template, linger_s: float) -> Iterator[Batch]:
-    """Gives the records of all inputs. AccessError if one can't be read."""
+    """Gives the records of all inputs. Raises AccessError if one can't be read."""
     if not template.is_by_lines:
         return _read_by_lengths(inputs, template, linger_s)
     return parse_lines(read_lines(inputs, template.end, linger_s), _parser(template))

@@ -61,8 +61,8 @@ class TraceAccount:
 
 
 def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
-    """Traces the record at each place's offset, or the newest with the key. UsageError for a text that is no place,
-    AccessError and KafkaError as `LogPlaces`.
+    """Traces the record at each place's offset, or the newest with the key. Raises UsageError for a text that is no
+    place, AccessError and KafkaError as `LogPlaces`.
     """
     found = TraceAccount()
     with LogPlaces(session, _copy).opened() as find:

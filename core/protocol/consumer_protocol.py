@@ -20,7 +20,7 @@ _VERSION = struct.Struct(">h")
 
 
 def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
-    """The message, of a newer version as of the newest that is known. MalformedMessageError where it is none."""
+    """The message, of a newer version as of the newest that is known. Raises MalformedMessageError if it is none."""
     if len(data) < _VERSION.size:
         raise MalformedMessageError(f"{len(data)} bytes are too few for a {message_type.__name__}")
     (version,) = _VERSION.unpack_from(data)

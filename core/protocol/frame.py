@@ -23,7 +23,7 @@ _BYTES_LIKE = (bytes, bytearray, memoryview)
 def read_request_start(frame: memoryview) -> tuple[int, int, int]:
     """API key, version and correlation id: what every request starts with, whatever its header's version.
 
-    From a frame without its size; MalformedMessageError where it is shorter than that.
+    From a frame without its size; raises MalformedMessageError if it is shorter than that.
     """
     if len(frame) < _KEY_VERSION_CORRELATION.size:
         raise MalformedMessageError(f"a request of {len(frame)} bytes has no room for its header")
@@ -61,7 +61,7 @@ class Endpoint(Generic[Req, Res]):
         self._flexible_header = b"\0" if api.response_header_version(version) == 1 else b""
 
     def decode_request(self, frame: memoryview) -> tuple[RequestHeader, Req]:
-        """Header and request of a frame without its size; MalformedMessageError where they do not decode.
+        """Header and request of a frame without its size; raises MalformedMessageError if they do not decode.
 
         What follows the request is passed over, as Kafka does: librdkafka's Metadata request for all topics has three
         bytes too many.

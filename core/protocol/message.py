@@ -131,7 +131,7 @@ float64 = _number("float64", 0.0)
 
 
 def uuid(versions: str = "0+", *, tagged: str = "none", tag: int = -1, ignorable: bool = False) -> Any:
-    """16 bytes; all zero where there is none."""
+    """16 bytes; all zero if there is none."""
     return _field("uuid", versions, bytes(16), tagged=tagged, tag=tag, ignorable=ignorable)
 
 
@@ -272,5 +272,5 @@ _schemas: dict[type, Schema] = {}
 
 
 def schema_of(cls: type) -> Schema:
-    """The declared schema of a message or struct class; KeyError for any other class."""
+    """The declared schema of a message or struct class; raises KeyError for any other class."""
     return _schemas[cls]

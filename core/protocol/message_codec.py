@@ -72,7 +72,7 @@ class MessageCodec(Generic[M]):
         return self._source.encoder_of(self.message_type)
 
     def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
-        """The message that starts at `position` and the position behind it; MalformedMessageError where it is none.
+        """The message that starts at `position` and the position behind it; raises MalformedMessageError if it is none.
 
         `records` and `bytes` fields: records are views of `buffer`, bytes are copies.
         """
@@ -101,7 +101,7 @@ def _codec(message_type: type, version: int) -> MessageCodec[Any]:
 
 
 def codec(message_type: type[M], version: int) -> MessageCodec[M]:
-    """The codec of that class and version, compiled at first use; KafkaError(UNSUPPORTED_VERSION) where there is
+    """The codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) if there is
     none.
     """
     compiled: MessageCodec[M] = _codec(message_type, version)  # type: ignore[arg-type]  # classes are hashable

@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def _keep_freed_memory() -> None:
-    """glibc gives larger blocks back to the system when they are freed, and gets them anew, page by page, which takes
+    """glibc gives larger blocks back to the system when they are freed, and gets them again, page by page, which takes
     longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
     (mallopt(3), M_MMAP_THRESHOLD).
     """

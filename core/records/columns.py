@@ -297,8 +297,8 @@ _HEADERS_AT_ONCE = 4096
 
 
 def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Steps[None]:
-    """CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end where
-    the record does: a reader that does not ask for headers must not take what another refuses.
+    """Raises CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end
+    where the record does: a reader that does not ask for headers must not take what another refuses.
     """
     rows = np.flatnonzero((counts != 0) | (position != places.ends))
     if not len(rows):

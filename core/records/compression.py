@@ -57,7 +57,7 @@ class CompressionType(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> CompressionType:
-        """KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for a name that is no codec's."""
+        """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for a name that is no codec's."""
         try:
             return cls[text.upper()]
         except KeyError:
@@ -89,8 +89,8 @@ def stream_compressor(codec: CompressionType, level: int | None = None) -> Strea
 
 
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
-    """The uncompressed bytes; CorruptRecordError where they break the codec's format or exceed `limit` bytes. Without
-    a `limit` it is the one that is set for everyone.
+    """The uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit` bytes.
+    Without a `limit` it is the one that is set for everyone.
     """
     if codec is CompressionType.NONE:
         return bytes(data)

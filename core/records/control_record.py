@@ -57,7 +57,7 @@ def control_key(type_: ControlRecordType) -> bytes:
 
 
 def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
-    """The marker in a control batch's record; None where it is no transaction marker."""
+    """The marker in a control batch's record; None if it is no transaction marker."""
     type_ = control_type(record.key)
     if type_ not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         return None

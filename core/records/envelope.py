@@ -78,7 +78,7 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
 
 
 def decode_headers(value: Any) -> Headers:
-    """Of what JSON has for them; ValueError where they are none."""
+    """Of what JSON has for them; raises ValueError if they are none."""
     if not isinstance(value, list):
         raise ValueError(f"headers: expected a list of [name, value] pairs, found {_kind(value)}")
     headers = []

@@ -119,7 +119,7 @@ class LegacyRecordBatch:
         return crc32(self.buffer[self.start + _CRC_END : self.start + self.size_bytes])
 
     def ensure_valid(self) -> None:
-        """CorruptRecordError unless the stored crc is that of the bytes."""
+        """Raises CorruptRecordError unless the stored crc is that of the bytes."""
         computed = self.computed_crc()
         if computed != self.crc:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")

@@ -11,7 +11,7 @@
     23        int32   last offset delta
     27        int64   base timestamp          with bit 6: the delete horizon, ms
     35        int64   max timestamp
-    43        int64   producer id             -1 where there is none
+    43        int64   producer id             -1 if there is none
     51        int16   producer epoch
     53        int32   base sequence
     57        int32   record count
@@ -188,7 +188,7 @@ class RecordBatch:
         return crc32c(self.buffer[self.start + ATTRIBUTES_POSITION : self.start + self.size_bytes])
 
     def ensure_valid(self) -> None:
-        """CorruptRecordError unless the stored crc is that of the bytes."""
+        """Raises CorruptRecordError unless the stored crc is that of the bytes."""
         self._ensure_crc(self.computed_crc())
 
     def _ensure_crc(self, computed: int) -> None:

@@ -218,7 +218,7 @@ def _compare_json(field: _JsonField, test: Callable[[Any], bool], hint: bytes | 
     return mask
 
 
-def _at_path(text: bytes | None, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None where there is nothing
+def _at_path(text: bytes | None, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None if there is nothing
     import msgspec
 
     try:

@@ -42,9 +42,9 @@ class RecordPlaces:
 
 
 def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> RecordPlaces:
-    """Where each record of `batches` begins and ends; CorruptRecordError where their lengths do not add up, or where
-    the batches together decompress to more than `limit` bytes (by default the limit that is set for one batch): one by
-    one they may be read then.
+    """Where each record of `batches` begins and ends; raises CorruptRecordError if their lengths do not add up, or
+    where the batches together decompress to more than `limit` bytes (by default the limit that is set for one batch):
+    one by one they may be read then.
     """
     found = _sections_in_place(batches)
     buffer, starts, sizes = found or _joined_sections(batches, expansion_limit() if limit is None else limit)
@@ -69,7 +69,7 @@ def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
 
 
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
-    """The buffer that uncompressed batches were read into, and where their sections lie in it; None where they are of
+    """The buffer that uncompressed batches were read into, and where their sections lie in it; None if they are of
     several, or reach its end.
     """
     if isinstance(batches, BatchHeaders):
@@ -142,7 +142,7 @@ _ADVANCES = _advances()
 def _hop_abreast(
     buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]
 ) -> tuple[Int64s, Int64s] | None:
-    """How many records each batch has, and where all of them end, with a step in every batch at once; None where that
+    """How many records each batch has, and where all of them end, with a step in every batch at once; None if that
     is not worth its while, or where a batch does not add up: in turn, its error is found.
     """
     if len(batches) < _WORTH_ABREAST:
@@ -190,7 +190,7 @@ def _hop_abreast(
 
 
 def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
-    """As `_hop_abreast`, batch after batch; CorruptRecordError where one does not add up."""
+    """As `_hop_abreast`, batch after batch; raises CorruptRecordError if one does not add up."""
     ends: list[int] = []
     counts = np.empty(len(batches), np.int64)
     for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):

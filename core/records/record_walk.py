@@ -35,8 +35,8 @@ def is_small(batch: RecordBatch) -> bool:
 
 
 def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
-    """All records of a small batch; of another the pieces of its section. CorruptRecordError where they do not decode,
-    which may also show with the next piece.
+    """All records of a small batch; of another the pieces of its section. Raises CorruptRecordError if they do not
+    decode, which may also show with the next piece.
     """
     if is_small(batch):
         return batch.records()
@@ -149,7 +149,7 @@ class RecordWalk:
             yield None
 
     def ensure_whole(self) -> None:
-        """CorruptRecordError unless all records came, and nothing else."""
+        """Raises CorruptRecordError unless all records came, and nothing else."""
         if self._size:
             raise self._batch.corrupt("the records' lengths do not add up to the batch's")
         if self._count != self._batch.count:

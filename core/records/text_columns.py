@@ -33,7 +33,7 @@ _MOST_CUTS = 8
 
 
 def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
-    """The ends of the runs of lines that are of one length, part by part, from 0 on; None where there are many."""
+    """The ends of the runs of lines that are of one length, part by part, from 0 on; None if there are many."""
     cuts: set[int] = set()
     for part in parts:
         if isinstance(part, ByteStrings):

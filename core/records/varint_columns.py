@@ -89,7 +89,7 @@ def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]
     while more.any():
         values = values >> np.uint64(7)
         has_this, more = more, values > 127
-        out[after] = _low_bytes(values, more)  # 0 where there is none
+        out[after] = _low_bytes(values, more)  # 0 if there is none
         after += has_this
     return after
 

@@ -141,7 +141,7 @@ def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """An address or a host's name; ValueError for what is neither."""
+    """An address or a host's name; raises ValueError for what is neither."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

@@ -345,7 +345,7 @@ class _Settings:
         self._ask_password = ask_password
 
     def take(self, *names: str) -> str | None:
-        """The value that one of the names has. UsageError where two say different things: which is meant?"""
+        """The value that one of the names has. Raises UsageError if two say different things: which is meant?"""
         found = {name: self._settings[name] for name in names if self._settings.get(name)}
         for name, value in list(found.items())[1:]:
             self._ensure_same(next(iter(found)), next(iter(found.values())), name, value)

@@ -80,7 +80,7 @@ class Claim:
         self.place(self.beside(name), target)
 
     def place(self, beside: Path, target: Path) -> None:
-        """Brings a file to the disk, and then to its place. DirectoryLockedError where another has the folder now;
+        """Brings a file to the disk, and then to its place. Raises DirectoryLockedError if another has the folder now;
         OSError as the disk says.
         """
         with self.told_if_lost():
@@ -131,7 +131,7 @@ def lock_numbers(directory: Path) -> list[int]:
 
 
 def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
-    """The number that counts, and whose it is; None where the folder never had an owner. Takes no lock and writes
+    """The number that counts, and whose it is; None if the folder never had an owner. Takes no lock and writes
     nothing. OSError as the disk says.
     """
     while numbers := lock_numbers(directory):

@@ -22,8 +22,8 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def access_of(options: Mapping[str, str]) -> str:
-    """What the options say of it, as JSON without secrets; "" for plaintext. UsageError for a secret among them. Names
-    of options are in lower case.
+    """What the options say of it, as JSON without secrets; "" for plaintext. Raises UsageError for a secret among them.
+    Names of options are in lower case.
     """
     config = options.get(COMMAND_CONFIG.lower(), "")
     settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
@@ -42,7 +42,7 @@ def access_of(options: Mapping[str, str]) -> str:
 
 
 def servers_of(options: Mapping[str, str]) -> str:
-    """Those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. UsageError for a
+    """Those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. Raises UsageError for a
     file that is wrong.
     """
     named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
@@ -55,7 +55,7 @@ def servers_of(options: Mapping[str, str]) -> str:
 
 
 def connect(servers: str, access: str) -> KafkaClient:
-    """A client of the servers. UsageError where settings are wrong; raises what `KafkaClient` raises."""
+    """A client of the servers. Raises UsageError if settings are wrong; raises what `KafkaClient` raises."""
     if not access:
         return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
     from core.client.client_config import read_settings_file, replace_references

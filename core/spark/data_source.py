@@ -97,7 +97,7 @@ class PlogDataSource(DataSource):
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a query gives; UsageError for one that there is not, or of another type."""
+    """The columns of a schema that a query gives; raises UsageError for one that there is not, or of another type."""
     for field in schema.fields:
         expected = SPARK_TYPES.get(field.name)
         if expected is None:

@@ -166,7 +166,7 @@ def _from_files(
 
 
 def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience, gone: list[tuple[int, int]]) -> None:
-    """Offsets [start, end) of the range are deleted, and `gone`; PlogError unless that is passed over."""
+    """Offsets [start, end) of the range are deleted, and `gone`; raises PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not patience.skips_damage:

@@ -169,7 +169,7 @@ def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
 def write_files(
     claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
 ) -> tuple[WrittenFile, ...]:
-    """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
+    """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even if there are none.
 
     Raises UsageError for a column that can't be written so, DirectoryLockedError as `Claim.place` does, and AccessError
     as the disk says: no file has its name then.
@@ -289,7 +289,7 @@ class _Output:
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
-    """What gives the values that a batch is partitioned by; UsageError where there is no such column."""
+    """What gives the values that a batch is partitioned by; raises UsageError if there is no such column."""
     by = format_.partition_by
     if not by:
         return None
@@ -311,8 +311,8 @@ def ensure_writable(format_: OutputFormat, schema: Any) -> None:
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
-    """The schema of the files; UsageError for a column that they can't hold: two of one name, for readers that don't
-    tell capitals, or one of the folders' name.
+    """The schema of the files; raises UsageError for a column that they can't hold: two of one name, for readers that
+    don't tell capitals, or one of the folders' name.
     """
     _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []

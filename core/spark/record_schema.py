@@ -58,8 +58,8 @@ def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
 def to_arrow(
     partition: TopicPartition, records: RecordColumns, columns: Sequence[str], *, nulls_bad_timestamps: bool = False
 ) -> Any:  # pyarrow.RecordBatch
-    """The records' columns that are asked for, in that order. PlogError for a timestamp that Spark's type does not
-    hold; with `nulls_bad_timestamps` it is null.
+    """The records' columns that are asked for, in that order. Raises PlogError for a timestamp that Spark's type does
+    not hold; with `nulls_bad_timestamps` it is null.
     """
     found = [
         _timestamps(partition, records, is_null_if_bad=nulls_bad_timestamps)

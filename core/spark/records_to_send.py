@@ -29,8 +29,8 @@ class RecordCutter:
         self._partitioners: dict[str, Partitioner] = {}
 
     def cut(self, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:  # batch: pyarrow.RecordBatch
-        """(topic, rows of one of its partitions), in the order of the rows. PlogError for a row without a topic, or
-        whose partition there is not.
+        """(topic, rows of one of its partitions), in the order of the rows. Raises PlogError for a row without a topic,
+        or whose partition there is not.
         """
         if self._topic:
             yield from self._of_topic(self._topic, batch)

@@ -96,12 +96,12 @@ class Replay:
 
     @property
     def plan(self) -> ReplayPlan | None:
-        """The frozen one, where there is one."""
+        """The frozen one, if there is one."""
         hint = "replay to a new folder: without the plan nobody knows what is in this one"
         return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
-        """The plan that was written here before; None where the folder can have one. PlogError where the first is of
+        """The plan that was written here before; None if the folder can have one. Raises PlogError if the first is of
         another request, or where other things are in the folder.
         """
         frozen = self.plan
@@ -168,8 +168,8 @@ class Replay:
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
-        """Files that the receipts name and that are not in the folder any more, by unit. PlogError for one that has
-        another size: what somebody changed is not for a replay to remove.
+        """Files that the receipts name and that are not in the folder any more, by unit. Raises PlogError for one that
+        has another size: what somebody changed is not for a replay to remove.
         """
         lost: dict[str, list[str]] = {}
         for receipt in self.receipts(plan):
@@ -251,8 +251,8 @@ class Replay:
         return [file for receipt in self.receipts(plan) for file in receipt.files]
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Takes away what killed tasks left, and writes the manifest: the replay is done then. PlogError where a unit
-        is missing.
+        """Takes away what killed tasks left, and writes the manifest: the replay is done then. Raises PlogError if a
+        unit is missing.
         """
         self.clear(plan)
         files, receipts = self.files(plan), self.receipts(plan)
@@ -453,7 +453,7 @@ def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
 
 def find_gaps(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
     """How many records the range has, and why other offsets have none; (-1, nothing) of servers, who do not say.
-    PlogError where some are lost, the range `fails_if_gone`, and with `fails`.
+    Raises PlogError if some are lost, the range `fails_if_gone`, and with `fails`.
     """
     if not range_.directory:
         return -1, ()

@@ -121,8 +121,8 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """What is to be written; UsageError where the function is not there, fails or gives something else, and where the
-    schema does not fit.
+    """What is to be written; raises UsageError if the function is not there, fails or gives something else, and where
+    the schema does not fit.
     """
     session.dataSource.register(ReplayFiles)
     frame = _read(session, plan.columns, [replace(range_, is_json=bool(plan.schema)) for range_ in ranges])
@@ -190,7 +190,7 @@ def _explode(frame: DataFrame, schema: str) -> DataFrame:
 
 
 def load_function(text: str) -> Callable[[Any], Any]:
-    """module:function, looked for in the working directory too. UsageError where it is not there."""
+    """module:function, looked for in the working directory too. Raises UsageError if it is not there."""
     module_name, separator, name = text.partition(":")
     if not separator:
         raise UsageError(f"--transform {text}: expected module:function")

@@ -64,8 +64,8 @@ class ReplayLock:
         return self._claim
 
     def acquire(self, *, take_over: bool = False) -> LockOwner | None:
-        """Gives the owner that it was taken over from, if that one did not release it. DirectoryLockedError where an
-        owner lives, or may live and is not to be taken over; nothing is written then. AccessError as the disk says.
+        """Gives the owner that it was taken over from, if that one did not release it. Raises DirectoryLockedError if
+        an owner lives, or may live and is not to be taken over; nothing is written then. AccessError as the disk says.
         """
         self._has_made_directory = not self._directory.exists()
         try:
@@ -201,7 +201,7 @@ def _encode(owner: LockOwner) -> bytes:
 
 
 def find_flock(path: Path) -> bool | None:
-    """Whether a process holds it; None where that can't be known. (Asked for shared: two that ask are no holders.)"""
+    """Whether a process holds it; None if that can't be known. (Asked for shared: two that ask are no holders.)"""
     try:
         fd = open_regular(path, os.O_RDONLY)
     except OSError:
@@ -232,7 +232,7 @@ def is_running(pid: int, started: int) -> bool | None:
 
 
 def process_start(pid: int) -> int:
-    """In clock ticks since the machine's start; 0 for a process that is gone, and where there is no /proc."""
+    """In clock ticks since the machine's start; 0 for a process that is gone, and if there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

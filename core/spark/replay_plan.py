@@ -74,8 +74,8 @@ class ReplayPlan:
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """By topic, of those that have one, as the source says now. AccessError and ConnectionFailedError where it can't be
-    asked.
+    """By topic, of those that have one, as the source says now. Raises AccessError and ConnectionFailedError if it
+    can't be asked.
     """
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():

@@ -131,7 +131,7 @@ def _stop(session: SparkSession, log: Path) -> None:
 
 
 def _jvm_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
-    """None where it is no child of ours."""
+    """None if it is no child of ours."""
     return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
 
 

@@ -178,8 +178,8 @@ def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartiti
 def resolve(
     bound: Bound, source: Source, partitions: Sequence[TopicPartition], *, is_time_met: bool = False
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition. UsageError where its option does not fit the partitions, or, with `is_time_met`,
-    where no record is as new as the time.
+    """The offset of each partition. Raises UsageError if its option does not fit the partitions, or, with
+    `is_time_met`, where no record is as new as the time.
     """
     named = bound.times if bound.offsets is None else bound.offsets
     if named is not None and set(named) != set(partitions):
@@ -209,7 +209,7 @@ def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> d
 
 
 def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """One for each task, in order of partitions and offsets. PlogError where some of the offsets are not there."""
+    """One for each task, in order of partitions and offsets. Raises PlogError if some of the offsets are not there."""
     pieces: list[tuple[TopicPartition, Piece]] = []
     for partition in sorted(starts):
         start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)

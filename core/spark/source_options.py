@@ -199,14 +199,14 @@ class _Reader:
             raise UsageError(f"option {name}: {text!r} is not understood: {error}") from None
 
     def number(self, name: str) -> int:
-        """0 where it is not given."""
+        """0 if it is not given."""
         found = self.parsed(name, int, 0)
         if name.lower() in self._given and found <= 0:
             raise UsageError(f"option {name}: {found}, expected 1 or more")
         return found
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """The first where it is not given."""
+        """The first if it is not given."""
         text = self._given.get(name.lower(), choices[0]).lower()
         if text not in choices:
             raise UsageError(f"option {name}: {text!r}, expected {' or '.join(choices)}")

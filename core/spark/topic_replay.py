@@ -97,9 +97,9 @@ class TopicReplay:
         return connect(self.servers, self.access)
 
     def freeze(self, plan: ReplayPlan) -> list[Lane]:
-        """Writes the lanes' plans down, or takes those that were written before. PlogError where the topic is not the
-        same any more, or the group to begin from was set back to what is replayed; KafkaError where the topic to write
-        to is not there.
+        """Writes the lanes' plans down, or takes those that were written before. Raises PlogError if the topic is not
+        the same any more, or the group to begin from was set back to what is replayed; raises KafkaError if the topic
+        to write to is not there.
         """
         from_group = plan.request.get("from_group", "")
         replay_id = _replay_id(plan)

@@ -75,7 +75,7 @@ class WriterOptions:
 
 
 class PreparedTask(WriterCommitMessage):
-    """What a task leaves; `identity` is None where it had no records. `topic` is one that it wrote to."""
+    """What a task leaves; `identity` is None if it had no records. `topic` is one that it wrote to."""
 
     def __init__(self, number: int, identity: ProducerIdentity | None, topic: str) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""ElectLeaders (API 43): has leaders elected anew (KIP-460)."""
+"""ElectLeaders (API 43): has leaders elected again (KIP-460)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ class ClientSteps(Protocol):
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """None if there is nothing more to say. AuthenticationError for a message that the server should not send."""
+        """None if there is nothing more to say. Raises AuthenticationError for a message that the server should not
+        send."""
 
 
 @dataclass(frozen=True, slots=True)
