@@ -65,7 +65,7 @@ def list_(
 
 
 def _are_groups(topic: str) -> bool:
-    """Whether what is known of groups is kept in that topic."""
+    """Says whether what is known of groups is kept in that topic."""
     return topic == "__consumer_offsets"
 
 

@@ -86,7 +86,7 @@ def list_(
 
 
 def _are_transactions(topic: str) -> bool:
-    """Whether what is known of transactional ids is kept in that topic."""
+    """Says whether what is known of transactional ids is kept in that topic."""
     return topic == "__transaction_state"
 
 

@@ -88,7 +88,7 @@ class Setting(Generic[T]):
         return self.__get__(config, type(config))
 
     def is_given(self, config: _HasSettings) -> bool:
-        """Whether somebody gave the value in force; otherwise it is the default."""
+        """Says whether somebody gave the value in force; otherwise it is the default."""
         return self._name in config.settings
 
 

@@ -1,4 +1,4 @@
-"""Whether a transaction's records may be appended: only where its coordinator knows that it writes (KIP-890).
+"""Decides whether a transaction's records may be appended: only if its coordinator knows that it writes (KIP-890).
 
 A marker then follows for certain, and nothing that arrives late begins a transaction which nobody ends. Clients of
 transaction.version 2 leave it to the broker to add a partition with the first records for it; those before have added
@@ -28,21 +28,21 @@ class ClientCapability(Enum):
 
     BASIC = 0
     ABORTABLE_ERRORS = 1
-    """TRANSACTION_ABORTABLE."""
+    """It understands TRANSACTION_ABORTABLE."""
 
     IMPLICIT_ADDING = 2
-    """That partitions are added by the broker."""
+    """It leaves it to the broker to add partitions."""
 
     @classmethod
     def of(cls, version: int, first_with_abortable_errors: int, first_with_implicit_adding: int) -> ClientCapability:
-        """By the version of a request."""
+        """Finds it by the version of a request."""
         if version >= first_with_implicit_adding:
             return cls.IMPLICIT_ADDING
         return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.BASIC
 
 
 def code_for_client(code: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
-    """What was said for PRODUCER_FENCED before there was one (KIP-588)."""
+    """Gives older clients the code that stood for PRODUCER_FENCED before there was one (KIP-588)."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and not knows_fenced else code
 
 
@@ -53,7 +53,7 @@ def refusals(
     partitions: Iterable[Partition],
     client: ClientCapability,
 ) -> dict[TopicPartition, KafkaError]:
-    """Those of the partitions to which the transaction may not write, and why; the others belong to it now."""
+    """Gives the partitions to which the transaction may not write, and why; the others belong to it now."""
     names = [
         partition.log.partition
         for partition in partitions
@@ -80,7 +80,7 @@ def refusals(
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
-    """As the client understands it."""
+    """Makes the error one that the client understands."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
     if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientCapability.BASIC:

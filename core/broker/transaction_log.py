@@ -39,7 +39,7 @@ _CODES_FOR_CLIENTS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""Errors of the log that trying again does not mend; of the others a client is told that it may."""
+"""Errors of the log that trying again does not mend; for the others a client learns that it may."""
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class TransactionLog:
         return self._kept.ensure_topic_in_steps()
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Transactional ids go with the topic that keeps them."""
+        """Forgets transactional ids with the topic that keeps them."""
         if topic.name == TRANSACTIONS_TOPIC:
             self.coordinator.forget_all()
             self._kept.forget()
@@ -121,8 +121,8 @@ class TransactionLog:
         self._kept.ensure_loaded(transactional_id)
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
-        """All that the partition says is known. What was being ended when the broker stopped is ended now, unless it
-        only reads.
+        """Makes known all that the partition holds. What was being ended when the broker stopped is ended now, unless
+        it only reads.
         """
         transactional_ids = self.coordinator.take_over(read)
         if not self._services.node.is_read_only:
@@ -133,7 +133,7 @@ class TransactionLog:
     # --- writing
 
     def partition(self, transactional_id: str) -> Partition:
-        """Where the id is kept. Raises KafkaError if that can't be."""
+        """Gives where the id is kept. Raises KafkaError if that can't be."""
         return self._kept.partition(transactional_id)
 
     def find_uncommitted(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
@@ -213,8 +213,8 @@ class TransactionLog:
     def append_marker(
         self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
     ) -> None:
-        """Ends the producer's transaction on that partition, and what it committed of groups there. KafkaError as of
-        `PartitionLog.append_as_leader`.
+        """Ends the producer's transaction on that partition, and what it committed of groups there. Raises what
+        `PartitionLog.append_as_leader` raises.
         """
         data = end_transaction_batch(
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
@@ -240,7 +240,7 @@ def _add_name(names: set[TopicPartition], partition: Partition, _code: ErrorCode
 
 
 def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
-    """Whether this end was written there before the broker stopped; it can be told where ends raise the epoch."""
+    """Says whether this end was written there before the broker stopped; that is known if ends raise the epoch."""
     state = partition.log.producers.find(prepared.producer_id)
     return (
         prepared.client_transaction_version >= RAISES_EPOCH
@@ -251,7 +251,7 @@ def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
 
 
 class _Replay:
-    """The transactional ids of one partition, as of `Replay`."""
+    """The transactional ids of one partition; a `Replay`."""
 
     def __init__(self, log: TransactionLog, number: int) -> None:
         self._log = log

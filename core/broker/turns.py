@@ -39,7 +39,7 @@ class Turns:
         self._move()
 
     def take(self, take_turn: Callable[[], bool]) -> None:
-        """Calls back, turn by turn, as long as that gives True: whether there is more to do."""
+        """Calls back, turn by turn, as long as that gives True: there is more to do."""
 
         def go_on() -> None:
             if take_turn():
@@ -48,7 +48,7 @@ class Turns:
         self.wait(go_on)
 
     def work(self, take_turn: Callable[[], bool]) -> None:
-        """Likewise, for what holds memory as long as it is at work: when there is a place for it."""
+        """Does likewise for what holds memory as long as it is at work: when there is a place for it."""
         if self._at_work == MOST_AT_WORK:
             self._work.append(take_turn)
             return
@@ -87,7 +87,7 @@ class Turns:
             self._loop.call_soon(self._go_round)
 
     def _go_round(self) -> None:
-        """Those who stand in line now, as long as the round lasts."""
+        """Calls those who stand in line now, as long as the round lasts."""
         end_s = monotonic() + ROUND_SECONDS
         try:
             for _ in range(len(self._line)):

@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster besides records: topics, and configurations."""
+"""What the command line does with a cluster besides records: topics, and configurations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AlterOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """What is to be done with one key; DELETE has no value."""
+    """What to do with one key; DELETE has no value."""
 
     key: str
     operation: AlterOperation
@@ -60,9 +60,7 @@ class ConfigChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One key of a resource; a sensitive one has no value. `source` as of `ConfigSource`; `doc` where it was asked
-    for.
-    """
+    """One key of a resource; a sensitive one has no value. `source` is a `ConfigSource`; `doc` is there on request."""
 
     name: str
     value: str | None
@@ -81,7 +79,7 @@ _NOT_TOLD = (
 
 
 class Admin:
-    """Owned by one task. Every method raises KafkaError with the broker's code and words where it is refused."""
+    """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -95,7 +93,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """-1 takes the broker's default. `validate_only`: asks whether it would be made."""
+        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made."""
         topic = CreatableTopic(
             name,
             partitions,
@@ -143,7 +141,7 @@ class Admin:
     def describe_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
     ) -> list[ConfigValue]:
-        """Every key of the resource, by name."""
+        """Gives every key of the resource, by name."""
         resource = DescribeConfigsResource(resource_type, name, None)
         request = DescribeConfigsRequest([resource], include_documentation=with_docs)
         values: list[ConfigValue] = []
@@ -158,7 +156,7 @@ class Admin:
     def told_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
     ) -> list[ConfigValue]:
-        """As `describe_configs`; gives none if the server is too old to be asked, or this client may not ask."""
+        """Does as `describe_configs`; gives none if the server is too old for it, or this client may not ask."""
         try:
             return self.describe_configs(resource_type, name, with_docs=with_docs)
         except KafkaError as error:
@@ -167,15 +165,15 @@ class Admin:
             raise
 
     def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
-        """What has settings, by type and name: of those types, or of all."""
+        """Gives what has settings, by type and name: of those types, or of all."""
         answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
         _ensure_success(answer.error_code, None, "configurations")
         found = [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
         return sorted(found)
 
     def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
-        """To the broker that a resource is about, else to the controller; also if there is no such broker, which
-        says so then.
+        """Gives one to the broker that a resource is about, else to the controller; also if there is no such broker,
+        which says so then.
         """
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
             if int(name) not in self._client.node_ids:
@@ -187,8 +185,8 @@ class Admin:
     # --- records and offsets
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Moves the start of each log to that offset, or to the end with -1; gives where they start now. KafkaError of
-        the first that was refused; it names those that were moved all the same.
+        """Moves the start of each log to that offset, or to the end with -1; gives where they start now. Raises
+        KafkaError for the first that was refused; it names those that were moved all the same.
         """
         by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
         for partition, offset in offsets.items():
@@ -213,7 +211,7 @@ class Admin:
         return starts
 
     def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Bytes of each partition's log: the largest replica that brokers tell of."""
+        """Gives the bytes of each partition's log: of the largest replica that brokers report."""
         partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
         sizes: dict[TopicPartition, int] = {}
         for node_id in self._client.node_ids:
@@ -226,7 +224,7 @@ class Admin:
         return sizes
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions with their offsets and sizes, and the topic's overrides."""
+        """Gives partitions with their offsets and sizes, and the topic's overrides."""
         topic = self._client.topic(name)
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
@@ -258,8 +256,8 @@ class Admin:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
     ) -> dict[TopicPartition, int]:
-        """The offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 where a timestamp
-        lies beyond every record."""
+        """Gives the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
+        timestamp lies beyond every record."""
         by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
         for partition, timestamp in timestamps.items():
             topics = by_leader.setdefault(self._client.leader_of(partition), {})

@@ -1,4 +1,4 @@
-"""SASL on a connection: before anything else is asked, and again before the session ends (KIP-152, KIP-368).
+"""SASL on a connection: before any other request, and again before the session ends (KIP-152, KIP-368).
 
 SaslHandshake v1, which mechanism -> the ones that the broker has
 SaslAuthenticate, the mechanism's message -> its answer; and so on; the last answer says how long the session lasts
@@ -26,11 +26,11 @@ from core.security.sasl.steps import ClientSteps
 Req = TypeVar("Req")
 
 _EARLIEST, _LATEST = 0.85, 0.95
-"""Of the session's lifetime, when it is time to authenticate again; Java's client has the same numbers."""
+"""Shares of the session's lifetime between which it is time to authenticate again; Java's client has the same."""
 
 _LEAST_SECONDS = 1.0
-"""Between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to who comes back sooner. Only a token that is
-about to expire makes a session so short.
+"""The least between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to who comes back sooner. Only a token
+that is about to expire makes a session so short.
 """
 
 _HANDSHAKE_VERSION = 1
@@ -39,14 +39,14 @@ _NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a 
 
 
 class Exchange(Protocol):
-    """A connection that is to be authenticated."""
+    """A connection to be authenticated."""
 
     def exchange(self, api: Api[Req, Any], request: Req, *, at_most: int = ...) -> Any:
         """Sends a request at once, and gives its answer: a response message of the API."""
 
 
 class Authenticator:
-    """Of one connection; owned by one task."""
+    """Authenticates one connection; owned by one task."""
 
     def __init__(
         self,

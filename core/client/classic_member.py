@@ -63,7 +63,7 @@ class ClassicMember:
         self._next_s = 0.0
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Nothing while it has yet to join again and owns something: that is given up first."""
+        """Gives its partitions; none while it has yet to join again and owns some: those are given up first."""
         if not self._must_join and time.monotonic() >= self._next_s:
             self._must_join = self._subscription.partitions() != self._subscribed or not self._heartbeat()
         if self._must_join:
@@ -73,7 +73,7 @@ class ClassicMember:
         return self._assigned
 
     def _heartbeat(self) -> bool:
-        """Whether all stays as it is."""
+        """Says whether all stays as it is."""
         request = HeartbeatRequest(self._group_id, self.epoch, self.member_id, self.group_instance_id)
         try:
             self._ask(lambda connection: ensure_success(connection.call(HEARTBEAT, request).error_code, self._group_id))
@@ -85,7 +85,7 @@ class ClassicMember:
         return True
 
     def _forget_fenced(self, error: KafkaError) -> None:
-        """Begins again where it is out; raises the error else."""
+        """Begins again if the error means that it is out; raises the error else."""
         if error.code not in FENCED:
             raise error
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -165,7 +165,7 @@ class ClassicMember:
             raise
 
     def leave(self) -> None:
-        """A static member stays in the group until its session is over, or it comes back."""
+        """Leaves, but for a static member: it stays in the group until its session is over, or it comes back."""
         self._client.forget_connections()  # an answer may be under way
         if self.member_id and self.group_instance_id is None:  # known, if not in: a join may be under way
             self._ask(self._ask_to_leave)
@@ -191,7 +191,7 @@ def _assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:
-    """Topics by member, partitions by topic -> partitions by member: neighbours of every topic."""
+    """Takes topics by member, and partitions by topic; gives partitions by member: neighbours of every topic."""
     result: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     for topic, count in sorted(counts.items()):
         readers = sorted(member for member, topics in wanted.items() if topic in topics)
@@ -204,7 +204,7 @@ def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[st
 
 
 def assign_roundrobin(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:
-    """Likewise: one partition after the other to one member after the other that wants its topic."""
+    """Does likewise: one partition after the other to one member after the other that wants its topic."""
     result: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     members = cycle(sorted(wanted))
     for topic, count in sorted(counts.items()):

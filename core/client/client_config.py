@@ -32,8 +32,8 @@ _RPK_TOKEN = "token:"  # noqa: S105 - what stands before one
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
-    """The settings, references replaced, and warnings. Raises UsageError if it can't be read, and for a name that is
-    none; it never shows a value.
+    """Reads the settings, with references replaced, and warnings. Raises UsageError if it can't be read, and for a name
+    that is none; it never shows a value.
     """
     text = _read(path)
     if path.suffix in _RPK_SUFFIXES or _RPK_LINE.search(text):
@@ -80,7 +80,7 @@ def _readable_by_others(path: Path) -> str:
 
 
 def _odd_secret(where: str, value: str) -> str:
-    """Of one that is probably not meant as it stands."""
+    """Warns of one that is probably not meant as it stands."""
     if re.fullmatch(r"\$\{.*|\$\w+", value):
         return (
             f"{where} looks like a reference, and is taken as it stands: expected ${{env:NAME}} or ${{file:PATH:KEY}}"
@@ -98,7 +98,7 @@ def _is_kcats(text: str) -> bool:
 
 
 def _of_kcat(text: str, path: Path) -> dict[str, str]:
-    """librdkafka's files: a backslash is a backslash, and lines are not joined."""
+    """Reads librdkafka's files: a backslash is a backslash, and lines are not joined."""
     settings = {}
     for number, whole in enumerate(text.split("\n"), 1):
         line = whole.strip(_SPACE)
@@ -118,7 +118,7 @@ def _of_kcat(text: str, path: Path) -> dict[str, str]:
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value is taken from elsewhere, whole, or in the places of sasl.jaas.config that may hold secrets."""
+    """Says whether a value is taken from elsewhere, whole, or in sasl.jaas.config where secrets may be."""
     if REFERENCE.fullmatch(value.strip()):
         return True
     secrets = re.findall(r"(?:password|clientSecret)\s*=\s*(\S+)", value)
@@ -142,8 +142,8 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
 
 
 def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:
-    """Of files with secrets that others can read; and of a login module, in which a reference is replaced before it is
-    read, as Kafka does it.
+    """Warns of files with secrets that others can read; and of a login module, in which a reference is replaced before
+    it is read, as Kafka does it.
     """
     name = "sasl.jaas.config"
     files = [
@@ -181,7 +181,7 @@ def _found(provider: str, path: str, key: str | None) -> str:
 
 
 def _of_rpk(text: str, path: Path) -> dict[str, str]:
-    """A profile (`rpk profile print`), or a whole rpk.yaml, of which the current profile is taken."""
+    """Reads a profile (`rpk profile print`), or a whole rpk.yaml, of which the current profile is taken."""
     try:
         import yaml
     except ImportError as error:

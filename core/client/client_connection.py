@@ -49,12 +49,12 @@ class Transport(Protocol):
 
 
 Connect = Callable[[str, int], Transport]
-"""(host, port) -> a transport; raises ConnectionFailedError if nobody answers."""
+"""(host, port) -> a transport; it raises ConnectionFailedError if nobody answers."""
 
 
 class SocketTransport:
-    """A blocking TCP connection, with TLS if there is a context; ConnectionFailedError whenever it breaks, and
-    AuthenticationError where TLS fails because one side does not believe the other.
+    """A blocking TCP connection, with TLS if there is a context. Raises ConnectionFailedError whenever it breaks, and
+    AuthenticationError if TLS fails because one side does not believe the other.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class SocketTransport:
         is_trusted: bool = True,
         first_answer: FirstAnswer | None = None,
     ) -> None:
-        """`shows_certificate`: the context has one of the client's. `is_trusted`: as of the attribute. `first_answer`
-        remembers of which ports the user has heard that they are silent.
+        """`shows_certificate`: the context has one of the client's. `is_trusted`: see the attribute. `first_answer`
+        remembers which silent ports the user has heard of.
         """
         self._address = host, port
         self._where = f"{host}:{port}"
@@ -113,7 +113,7 @@ class SocketTransport:
         return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def _find_other_speech(self) -> ConnectionFailedError | None:
-        """Of a port that closes a plaintext connection without an answer."""
+        """Finds out, if a port closes a plaintext connection without an answer, what speaks there."""
         if self._peer is not None or self.is_trusted:
             return None
         from core.client.port_probe import find_speech, speaks
@@ -149,7 +149,7 @@ class SocketTransport:
             raise self._failure("lost the connection to", error) from error
 
     def _ensure_kafka(self, start: bytes) -> None:
-        """Of the first four bytes that come, which are no size of Kafka's."""
+        """Raises ConnectionFailedError, if these first four bytes, no size of Kafka's, say what speaks there."""
         from core.client.port_probe import recognize, speaks
 
         speech = recognize(start)
@@ -229,7 +229,7 @@ class ClientConnection:
         return self._versions
 
     def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
-        """The newest version that both speak; raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
+        """Gives the newest version that both speak; raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
         low, high = self._versions.get(api.key, (1, 0))
         version = min(high, api.versions.last, at_most)
         if version < max(low, api.versions.first):
@@ -240,7 +240,7 @@ class ClientConnection:
         return version
 
     def speaks(self, api: Api[Any, Any]) -> bool:
-        """Whether there is a version that both speak."""
+        """Says whether there is a version that both speak."""
         try:
             self.version_of(api)
         except KafkaError:
@@ -255,7 +255,7 @@ class ClientConnection:
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
-        """Sends without waiting; `receive` gives the answers in the same order. Where the session is about to end, it
+        """Sends without waiting; `receive` gives the answers in the same order. If the session is about to end, it
         waits for the answers under way, and authenticates again; then it raises what `Authenticator.authenticate` does.
         """
         if self._authenticator is not None and self._authenticator.is_due:
@@ -278,7 +278,7 @@ class ClientConnection:
         self._transport.send(frame)
 
     def expect_no_answer(self) -> None:
-        """The request sent last gets none (Produce with acks=0)."""
+        """Notes that the request sent last gets none (Produce with acks=0)."""
         self._expected.pop()
 
     def receive(self) -> Any:  # the response of the oldest request under way

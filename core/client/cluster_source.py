@@ -18,7 +18,7 @@ from core.records.batches import Batch
 
 
 class ClusterSource:
-    """Over the wire; owned by one task."""
+    """Reads over the wire; owned by one task."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ClusterSource:
         patience: Patience | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
-        """As `Consumer`."""
+        """Takes what `Consumer` takes."""
         self._client = client
         self._admin = Admin(client)
         self._read_committed = read_committed
@@ -71,7 +71,7 @@ class ClusterSource:
         self.tell_held_back(ends)
 
     def tell_held_back(self, ends: Offsets) -> None:
-        """Calls `Patience.note` of partitions that were read to these ends, which open transactions set."""
+        """Calls `Patience.note` for partitions that were read to these ends, which open transactions set."""
         if not self._read_committed:
             return
         with contextlib.suppress(PlogError):  # everything was read: a broker that is gone by now spoils nothing

@@ -63,7 +63,7 @@ def _address(host: str, port: int) -> dict[str, str]:
 
 
 def _quorum(client: KafkaClient) -> tuple[int, tuple[int, ...]]:
-    """The leader, -1 if it is not known, and the voters."""
+    """Gives the leader, -1 if it is not known, and the voters."""
     connection = client.any_connection()
     if not connection.speaks(DESCRIBE_QUORUM):
         return -1, ()

@@ -1,4 +1,4 @@
-"""How a client's connections are made: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says."""
+"""Makes a client's connections: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Connector:
     """
 
     def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Plaintext if there is no `security`. Raises UsageError for files of keys and certificates that can't be
-        read."""
+        """Connects in plaintext if there is no `security`. Raises UsageError for files of keys that can't be read."""
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
         self._timeout_s = timeout_s
@@ -40,8 +39,8 @@ class Connector:
         return other
 
     def __call__(self, host: str, port: int) -> ClientConnection:
-        """A connection that may be used. Raises ConnectionFailedError if nobody answers, AuthenticationError where one
-        side does not believe the other, KafkaError where the broker refuses the login.
+        """Makes a connection that may be used. Raises ConnectionFailedError if nobody answers, AuthenticationError if
+        one side does not believe the other, KafkaError if the broker refuses the login.
         """
         transport = SocketTransport(
             host,

@@ -35,7 +35,7 @@ from core.records.record_batch import RecordBatch
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
-"""Asked of a partition at once."""
+"""Most bytes requested per partition in one fetch."""
 _CONSUMER = -1
 _FIRST_VERSION_WITH_IDS = 13
 _SESSIONLESS_EPOCH = -1
@@ -54,21 +54,21 @@ _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
 
 _Ranges = list[tuple[int, int]]
-"""(first, last) offset of each."""
+"""Pairs of a first and a last offset."""
 
 
 @dataclass(slots=True)
 class _SaidByBroker:
-    """What a partition's leader said of it, as of when a hole in it, or its end, was read first."""
+    """What a partition's leader reported of it, when a hole in it, or its end, was read first."""
 
     damaged: _Ranges
     unexplained: _Ranges
     undecided: _Ranges
     met: UnexplainedHoles = field(default_factory=UnexplainedHoles)
-    """Of the unexplained ones, those that were read past and not told of yet."""
+    """The unexplained ones that were read past and not reported yet."""
 
     hidden: UnexplainedHoles = field(default_factory=UnexplainedHoles)
-    """Likewise, of the undecided ones."""
+    """The undecided ones, likewise."""
 
     def is_undecided(self, offset: int) -> bool:
         at = bisect_right(self.undecided, (offset, 1 << 63)) - 1
@@ -132,7 +132,7 @@ class Consumer:
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Batches as they come, until every partition has reached its end offset.
+        """Gives batches as they come, until every partition has reached its end offset.
 
         An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
         last end behind the end offset. No control batches, if
@@ -169,7 +169,7 @@ class Consumer:
         positions: dict[TopicPartition, int],
         end_offsets: Mapping[TopicPartition, int],
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """What the answers hold; moves the positions on, and takes away those that have reached their ends."""
+        """Gives what the answers hold; moves the positions on, and takes away those that have reached their ends."""
         got_nothing = True
         without_more = []
         for partition, data in answers:
@@ -198,8 +198,8 @@ class Consumer:
         start_offsets: Mapping[TopicPartition, int],
         find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
-        """Likewise, for ever; None after a round that brought nothing. What `find_more` gives, asked after each round,
-        is read too from then on, from those offsets; where no broker answers it, it is asked again a round later.
+        """Does likewise, for ever; gives None after a round that brought nothing. What `find_more` gives, called after
+        each round, is read too from then on, from those offsets; if no broker answers it, it is called again later.
         """
         positions = dict(start_offsets)
         try:
@@ -219,7 +219,7 @@ class Consumer:
             self.tell_damaged(positions)
 
     def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
-        """One round: what there is from the positions on, with the offset from which on it is wanted; moves them on.
+        """Reads one round: what there is from the positions on, with the first offset that is wanted; moves them on.
 
         All answers are there before the first is given: the connections may be used for other requests meanwhile.
         """
@@ -230,11 +230,11 @@ class Consumer:
                 yield partition, start, batches
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """Does what `Patience.leave_out` does, of a batch that this consumer gave."""
+        """Does what `Patience.leave_out` does, for a batch that this consumer gave."""
         self._patience.leave_out(partition, batch, error)
 
     def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
-        """One round: a request to each leader, all sent before the first answer is read; what came."""
+        """Makes one round: a request to each leader, all sent before the first answer is read; gives what came."""
         return self._receive_patiently(self._try_to_send(positions), positions)
 
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
@@ -246,7 +246,7 @@ class Consumer:
     def _receive_patiently(
         self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]
     ) -> list[tuple[TopicPartition, PartitionData]]:
-        """What came; no more, where a connection breaks."""
+        """Gives what came; no more, if a connection breaks."""
         found: list[tuple[TopicPartition, PartitionData]] = []
         try:
             if isinstance(sent, ConnectionFailedError):
@@ -260,7 +260,7 @@ class Consumer:
         return found
 
     def reconnect(self, error: ConnectionFailedError) -> None:
-        """The next request makes connections again, a little later; raises `error` if patience is at an end."""
+        """Has the next request connect again, a little later; raises `error` if patience is at an end."""
         now = time.monotonic()
         if self._lost_s is None and self._patience.seconds:
             self._lost_s, self._lost_broker = now, error.where
@@ -273,14 +273,14 @@ class Consumer:
         time.sleep(_RETRY_SECONDS)
 
     def reached(self) -> None:
-        """The brokers answer: says so if they did not before."""
+        """Notes that the brokers answer, and says so if they did not before."""
         if self._lost_s is not None:
             away_s = time.monotonic() - self._lost_s
             self._patience.note(f"{self._lost_broker} answers again, after {away_s:.1f} s; reading goes on")
         self._lost_s = None
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
-        """A request to each leader."""
+        """Sends a request to each leader."""
         by_leader: _Sent = {}
         for partition, offset in positions.items():
             offset = self._offset_to_ask_for(partition, offset)
@@ -292,7 +292,7 @@ class Consumer:
         return by_leader
 
     def _offset_to_ask_for(self, partition: TopicPartition, position: int) -> int:
-        """The offset before the position if a hole was passed, unless that costs more than half of the answer."""
+        """Gives the offset before the position if a hole was passed, unless that costs more than half of the answer."""
         self._looks_back.discard(partition)
         size = self._last_size.get(partition, 0)
         if partition not in self._passed or partition in self._looked_back or not 0 < 2 * size <= self._partition_bytes:
@@ -325,7 +325,7 @@ class Consumer:
         )
 
     def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
-        """The offset to go on from where there was an error; raises KafkaError if asking again would not help."""
+        """Gives the offset to go on from after an error; raises KafkaError if asking again would not help."""
         if code in RETRIABLE:
             self._client.forget_topic(partition.topic)
             return position
@@ -339,23 +339,23 @@ class Consumer:
         raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
 
     def _after_damage(self, partition: TopicPartition, position: int) -> int:
-        """The offset behind the damage there, as a plog broker has it in its ledger; else the next."""
+        """Gives the offset after the damage there, as a plog broker has it in its ledger; else the next."""
         if partition not in self._damaged:
             self._known_damage[partition] = self._ask_for_damage(partition)
         known = self._known_damage[partition]
         return next((last + 1 for first, last in known if first <= position <= last), position + 1)
 
     def _ask_for_damage(self, partition: TopicPartition) -> _Ranges:
-        """What the leader knows to be damaged."""
+        """Asks what the leader knows to be damaged."""
         return self._ask_for(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
 
     def _ask_for(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
-        """What the leader says of the partition, by key."""
+        """Asks what the leader reports of the partition, by key."""
         return {name: found.get(partition.partition, []) for name, found in self._ask(partition, *names).items()}
 
     def _ask(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
-        """What the leader says of all its partitions of the topic, by key and by partition; nothing of Kafka, which has
-        no such keys.
+        """Asks what the leader reports of all its partitions of the topic, by key and by partition; nothing of Kafka,
+        which has no such keys.
         """
         request = DescribeConfigsRequest(
             [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))]
@@ -372,7 +372,7 @@ class Consumer:
         return found
 
     def _said_of(self, partition: TopicPartition) -> _SaidByBroker:
-        """Asked once."""
+        """Gives what `_ask_for` gave first: it is asked once."""
         if partition not in self._broker_words:
             found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
             self._broker_words[partition] = _SaidByBroker(
@@ -383,8 +383,8 @@ class Consumer:
         return self._broker_words[partition]
 
     def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Takes note of offsets [start, end) that did not come: compaction may have taken them, but the broker may also
-        know that some are damaged. Raises KafkaError for those, unless damage is passed over.
+        """Notes offsets [start, end) that did not come: compaction may have taken them, but the broker may also know
+        that some are damaged. Raises KafkaError for those, unless damage is passed over.
         """
         end = min(end, self._end_offsets.get(partition, end))
         if start >= end:
@@ -413,7 +413,7 @@ class Consumer:
             self._tell_passed_over(partition, start, last + 1, cause)
 
     def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
-        """Of a batch whose offsets lie before what was asked for, and which does not come first in the answer: if it
+        """Meets a batch whose offsets lie before those requested, and which does not come first in the answer: if it
         was missing in its place, it is passed over; raises CorruptRecordError unless damage is.
         """
         missing = _common(list(self._passed.get(partition, ())), first_offset_of(batch, 0), batch.next_offset)
@@ -432,7 +432,7 @@ class Consumer:
         self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
 
     def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
-        """Whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
+        """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
         committed records gets it.
         """
         if self._isolation_level != READ_COMMITTED or not batch.is_transactional or batch.is_control:
@@ -440,7 +440,7 @@ class Consumer:
         return self._said_of(partition).is_undecided(batch.base_offset)
 
     def _hide(self, partition: TopicPartition, batch: Batch) -> None:
-        """Tells of it later; raises CorruptRecordError unless damage is passed over."""
+        """Reports it later; raises CorruptRecordError unless damage is passed over."""
         if self._patience.skips_damage:
             self._said_of(partition).hidden.add(batch.base_offset, batch.next_offset)
             return
@@ -454,8 +454,8 @@ class Consumer:
         return bool(_common(self._said_of(partition).damaged, start, end))
 
     def tell_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tells of damage that reading is still passing over, at these positions, when it ends, and of what was read
-        past that nothing explains.
+        """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
+        that nothing explains.
         """
         for partition in list(self._damaged):
             self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
@@ -473,7 +473,7 @@ class Consumer:
     def _tell_wrong_ends(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> None:
-        """Tells of partitions that were read to their ends, and have a wrong tail or a wrong start, or were read from
+        """Reports partitions that were read to their ends, and have a wrong tail or a wrong start, or were read from
         where the log begins since its first segments were lost. Raises CorruptRecordError unless damage is passed over,
         but for the last. Asks a topic's leader once for all that it has of the topic.
         """
@@ -502,7 +502,7 @@ class Consumer:
                 self._patience.tell_left_out(text)
 
     def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
-        """Damaged offsets that follow one another are told of together, once the end of them is known."""
+        """Reports damaged offsets that follow one another together, once the end of them is known."""
         start = self._damaged.pop(partition, None)
         if start is not None:
             self._patience.tell_left_out(
@@ -510,13 +510,13 @@ class Consumer:
             )
 
     def _end_offset(self, data: PartitionData) -> int:
-        """What is below it, and does not come when nothing else does, is not there: compaction removed it."""
+        """Gives the offset below which what does not come, when nothing else does, was removed by compaction."""
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
     def _batches(  # noqa: C901 - what a batch may be, one after the other
         self, partition: TopicPartition, data: PartitionData, position: int
     ) -> tuple[list[Batch], int]:
-        """The batches that a reader gets, and the offset to go on from: that of a damaged one, where it is behind them.
+        """Gives the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
 
         KafkaError; raises CorruptRecordError if the first is damaged.
         """
@@ -598,8 +598,8 @@ class Consumer:
                 batches.append(batch)
 
     def _may_be_newer(self, partition: TopicPartition, batch: Batch, position: int, high_watermark: int) -> bool:
-        """Whether a batch that lies after the log's end may have been appended since: Kafka reads the high watermark
-        before it reads the records. An answer to the next request knows of it.
+        """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
+        watermark before it reads the records. An answer to the next request knows of it.
         """
         first_offset = _first_offset(batch)
         if first_offset <= position or first_offset < high_watermark:
@@ -610,7 +610,7 @@ class Consumer:
 
 
 def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
-    """Each with the one after it; an error that ends them comes after all that was found before it."""
+    """Gives each with the one after it; an error that ends them comes after all that was found before it."""
     before, failure = None, None
     while failure is None:
         try:
@@ -628,7 +628,7 @@ def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
 
 def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_watermark: int, *, is_first: bool) -> None:
     """Raises CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a
-    broker that trusts its log sends it as it lies. `position` is what comes next; `is_first` of what was asked for.
+    broker that trusts its log sends it as it lies. `position` is what comes next; `is_first`: it begins the answer.
 
     One that begins where the reader is may lie after the high watermark, which is older than the records.
     """
@@ -644,13 +644,13 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
 
 
 def _first_offset(batch: Batch) -> int:
-    """Of a compressed message of magic 0 or 1 it is the last: it would have to be opened for the first."""
+    """Gives the last one for a compressed message of magic 0 or 1: it would have to be opened for the first."""
     return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, high_watermark: int) -> int:
-    """Where the offsets from `position` on end that a damaged batch holds: where the next one begins, if that is sound,
-    or by its own header, if that can be believed; the next offset else.
+    """Finds where the offsets from `position` on end that a damaged batch holds: where the next one begins, if that is
+    sound, or by its own header, if that can be believed; the next offset else.
     """
     if following is not None:
         with contextlib.suppress(CorruptRecordError):
@@ -667,5 +667,5 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
 
 
 def _common(ranges: _Ranges, start: int, end: int) -> _Ranges:
-    """What of the ranges lies in offsets [start, end)."""
+    """Gives what of the ranges lies in offsets [start, end)."""
     return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

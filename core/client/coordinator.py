@@ -1,4 +1,4 @@
-"""Finding the broker that looks after a group or a transactional id, and asking it patiently."""
+"""Finds the broker that looks after a group or a transactional id, and asks it patiently."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class CoordinatorType(IntEnum):
 
 
 def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> int:
-    """The node id of the broker that looks after it, to which there may be connections then. Raises KafkaError if there
-    is none yet.
+    """Gives the node id of the broker that looks after it, to which there may be connections then. Raises KafkaError if
+    there is none yet.
     """
     connection = client.any_connection()
     if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:
@@ -46,7 +46,7 @@ def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> i
 def at_coordinator(
     client: KafkaClient, type_: CoordinatorType, key: str, work: Callable[[ClientConnection], Result]
 ) -> Result:
-    """What `work` gives, asked of the coordinator; again, for a while, where it moves, loads or is being made."""
+    """Gives what `work` gives at the coordinator; tries again, for a while, if it moves, loads or is being made."""
     return patiently(lambda: work(client.connection_to(find_coordinator(client, type_, key))))
 
 
@@ -57,7 +57,7 @@ def patiently(
     seconds: float = _TIMEOUT_SECONDS,
     pause_seconds: float = _RETRY_SECONDS,
 ) -> Result:
-    """Again, for so long, where the error may go away by itself."""
+    """Tries again, for so long, if the error may go away by itself."""
     deadline = time.monotonic() + seconds
     while True:
         try:

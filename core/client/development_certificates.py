@@ -28,7 +28,7 @@ _PRIVATE, _PUBLIC = 0o600, 0o644
 
 
 class FilesExistError(PlogError):
-    """What is there is somebody's, and is not replaced unless that is asked for."""
+    """Files are there already: they are somebody's, and are replaced only on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _files_of(name: str, one: Certificate) -> dict[str, _File]:
 
 
 def _settings(folder: Path) -> dict[str, _File]:
-    """Paths are whole, so that the files work from every folder."""
+    """Writes settings with absolute paths, so that the files work from every folder."""
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(folder / "ca.pem")}
     client = {
         "bootstrap.servers": f"localhost:{SERVER_PORT}",
@@ -137,7 +137,7 @@ def _text(comment: str, settings: dict[str, str]) -> bytes:
 
 
 def _escaped(value: str) -> str:
-    """As Java reads its files of properties: Latin-1 with escapes."""
+    """Escapes it as Java reads its files of properties: Latin-1 with escapes."""
     return "".join(map(_escaped_character, value))
 
 

@@ -25,19 +25,19 @@ _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 * 1024 * 1024
 _FOLLOW_SECONDS = 0.2
 _DOUBTS_TOLD = 3
-"""Holes of a partition that nothing explains, told of one by one; a copy of a compacted log may have thousands."""
+"""Unexplained holes of a partition that are reported one by one; a copy of a compacted log may have thousands."""
 
 
 @dataclass(slots=True)
 class _Doubts:
-    """Of a partition: how many holes were met that nothing explains, and which of them were not told of yet."""
+    """The unexplained holes of a partition: how many were met, and which of them were not reported yet."""
 
     told: int = 0
     others: UnexplainedHoles = field(default_factory=UnexplainedHoles)
 
 
 class DirectorySource:
-    """From the files of one data directory, or of several (a broker's log.dirs), without a lock; owned by one task."""
+    """Reads the files of one data directory, or of several (a broker's log.dirs), without a lock; owned by one task."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DirectorySource:
         patience: Patience | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
-        """As `Consumer`. Raises UsageError if a partition is in two of them."""
+        """Takes what `Consumer` takes. Raises UsageError if a partition is in two of them."""
         self._read_committed = read_committed
         self._with_control = with_control
         self._patience = patience or Patience()
@@ -77,7 +77,7 @@ class DirectorySource:
         return numbers
 
     def log(self, partition: TopicPartition) -> PartitionReader:
-        """As it was when it was asked for first. Raises AccessError if there is no such partition."""
+        """Opens it as it was at the first call. Raises AccessError if there is no such partition."""
         if partition not in self._open:
             reader = self._readers.get(partition)
             if reader is None:
@@ -118,7 +118,7 @@ class DirectorySource:
                 self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
 
     def _tell_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
-        """Calls `Patience.note` of a partition that was read to there, if that is as far as may be read."""
+        """Calls `Patience.note` for a partition that was read to there, if that is as far as may be read."""
         if end < self._end(log):
             return
         if self._end(log) < log.end_offset:
@@ -151,7 +151,7 @@ class DirectorySource:
     def _read_partition(
         self, partition: TopicPartition, log: PartitionReader, start: int, end: int
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """What lies before damage is read, and then the error raised."""
+        """Gives what lies before damage, and then raises the error."""
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(log.start_offset, log.last_stable_offset, log.end_offset)
         group: list[Batch] = []
@@ -182,7 +182,7 @@ class DirectorySource:
             yield partition, group
 
     def _tell_once(self, error: AccessError) -> None:
-        """Of a folder that can't be read: it is looked at again and again."""
+        """Reports a folder that can't be read, though it is looked at again and again."""
         if error.message not in self._told:
             self._told.add(error.message)
             self._patience.tell_left_out(error.message)
@@ -191,7 +191,7 @@ class DirectorySource:
         self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
     def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
-        """The first few of a partition are told of one by one, the others when it was read."""
+        """Reports the first few of a partition one by one, the others when it was read."""
         doubts = self._doubts.setdefault(partition, _Doubts())
         doubts.told += 1
         if doubts.told <= _DOUBTS_TOLD:

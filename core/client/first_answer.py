@@ -9,7 +9,7 @@ import time
 from core.client.readable_socket import is_readable
 
 SILENCE_SECONDS = 3.0
-"""For which a port may say nothing before the user hears of it."""
+"""How long a port may be silent before the user hears of it."""
 
 SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kafka broker, and is the broker well?"
 
@@ -35,9 +35,9 @@ class FirstAnswer:
         return plain
 
     def wait(self, plain: socket.socket, address: tuple[str, int], *, has_tls: bool) -> None:
-        """Returns when there is something to read, or the end. After some seconds it says that it waits, and asks what
-        speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's timeout
-        is over.
+        """Returns when there is something to read, or the end. After some seconds it says that it waits, and probes
+        what speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's
+        timeout is over.
         """
         timeout_s = plain.gettimeout()
         assert timeout_s is not None
@@ -55,7 +55,7 @@ class FirstAnswer:
             raise TimeoutError
 
     def _tell(self, address: tuple[str, int], what: str) -> None:
-        """Warns once of an address, however often it is tried again."""
+        """Warns once for each address, however often it is tried again."""
         if address not in self._told:
             self._told.add(address)
             _logger.warning("waiting for %s:%d, which %s", *address, what)

@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster about groups: who is in them, and how far they have read."""
+"""What the command line asks a cluster about groups: who is in them, and how far they have read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, 
 
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8
 _LAST_VERSION_BY_NAME = 9
-"""Of OffsetCommit and OffsetFetch: from the next one on topics go by id."""
+"""The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
 
 
 Result = TypeVar("Result")
@@ -84,14 +84,14 @@ class GroupOffset:
 
 
 class GroupAdmin:
-    """Owned by one task. Every method raises KafkaError with the broker's code where it is refused."""
+    """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._coordinator_id = -1  # the one that was asked last
 
     def list_groups(self) -> list[ListedGroup]:
-        """Those of every broker, by id."""
+        """Gives those of every broker, by id."""
         self._client.refresh([])
         groups = []
         for node_id in self._client.node_ids:
@@ -174,7 +174,7 @@ class GroupAdmin:
         )
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
-        """All that the group committed; nothing if there is no such group."""
+        """Gives all that the group committed; nothing if there is no such group."""
 
         def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
             version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
@@ -205,7 +205,7 @@ class GroupAdmin:
         group_instance_id: str | None = None,
         metadata: str = "",
     ) -> None:
-        """A member's, or from outside: only while the group has no members."""
+        """Commits as a member, or from outside: that only while the group has no members."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
             data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
@@ -227,7 +227,7 @@ class GroupAdmin:
         self.at_coordinator(group_id, commit)
 
     def delete(self, group_id: str) -> None:
-        """The group and its offsets; only while it has no members."""
+        """Deletes the group and its offsets; only while it has no members."""
 
         def delete(connection: ClientConnection) -> None:
             for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
@@ -253,7 +253,7 @@ class GroupAdmin:
     # --- where groups are kept
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
-        """Again, for a while, where the coordinator moves, loads or is being made."""
+        """Does the work; again, for a while, if the coordinator moves, loads or is being made."""
         return patiently(lambda: work(self._find_coordinator(group_id)))
 
     def _find_coordinator(self, group_id: str) -> ClientConnection:
@@ -262,7 +262,7 @@ class GroupAdmin:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What a consumer was given; nothing if that can't be read."""
+    """Reads what a consumer was given; nothing if that can't be read."""
     try:
         message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
     except MalformedMessageError:

@@ -22,7 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
 Reset = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""Where to begin with partitions of which the group committed nothing."""
+"""Where to begin with partitions for which the group committed nothing."""
 
 _COMMIT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
@@ -30,8 +30,8 @@ _TRY_AGAIN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PRO
 
 
 class Fetched(NamedTuple):
-    """Batches of a partition, of which the records from `start_offset` on are wanted; who has made use of them has made
-    use of all below `next_offset`.
+    """Batches of a partition, of which the records from `start_offset` on are wanted; whoever has made use of them has
+    made use of all below `next_offset`.
     """
 
     partition: TopicPartition
@@ -74,7 +74,7 @@ class GroupConsumer:
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
 
     def read(self) -> Iterator[Fetched | None]:
-        """For ever; None after a round that brought nothing. What was made use of is said by `done`.
+        """Reads for ever; gives None after a round that brought nothing. What was used is reported by `done`.
 
         KafkaError as of `Consumer.read`, and where the coordinator refuses.
         """
@@ -106,7 +106,7 @@ class GroupConsumer:
                     time.sleep(_PAUSE_SECONDS)
 
     def done(self, partition: TopicPartition, next_offset: int) -> None:
-        """This partition's records below the offset were made use of."""
+        """Notes that this partition's records below the offset were made use of."""
         self._done[partition] = next_offset
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
@@ -115,7 +115,7 @@ class GroupConsumer:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """What comes next of each partition that is read."""
+        """Gives what comes next of each partition that is read."""
         return self._positions
 
     def _follow_assignment(self) -> None:
@@ -140,13 +140,13 @@ class GroupConsumer:
             return False
 
     def commit(self) -> None:
-        """What is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
+        """Commits what is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
         if self._done and self._try_to_commit(self._done) not in _TRY_AGAIN:
             self._done = {}
 
     def _try_to_commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
-        """KafkaError but where others have the partitions by now, or it may be tried again."""
+        """Commits; raises KafkaError unless others have the partitions by now, or it may be tried again."""
         member = self._membership
         try:
             self._admin.commit(

@@ -30,7 +30,7 @@ _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Says where to: one of these is set. Kafka's modes, by the names of their options."""
+    """Where to move offsets: one of these is set. Kafka's modes, by the names of their options."""
 
     to_earliest: bool | None = None
     to_latest: bool | None = None
@@ -53,8 +53,8 @@ class Reset:
 
 
 def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
-    """Gives a row for each partition that the group committed an offset of, or that a member reads. `lag_ms`: how long
-    the first record that the group has not read has been there, by its timestamp; 0 if it has read all.
+    """Gives a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: how
+    long the first record that the group has not read has been there, by its timestamp; 0 if it has read all.
     """
     readers = {p: member for member in group.members for p in member.partitions or ()}
     partitions = sorted({*committed, *readers})
@@ -126,7 +126,7 @@ def _readable(batches: Iterable[Batch]) -> Iterator[Record]:
 
 
 def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartition]:
-    """Finds the partitions of `TOPIC` or `TOPIC:N,N..`; UsageError and KafkaError for others."""
+    """Finds the partitions of `TOPIC` or `TOPIC:N,N..`; raises UsageError and KafkaError for others."""
     found = []
     for text in texts:
         name, separator, numbers = text.partition(":")
@@ -145,7 +145,7 @@ def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartiti
 def find_partitions(
     client: KafkaClient, committed: Offsets, topics: Sequence[str], reset: Reset, *, all_topics: bool
 ) -> list[TopicPartition]:
-    """Finds of which partitions the offset is to move."""
+    """Finds the partitions whose offset is to move."""
     if reset.from_file is not None and not topics and not all_topics:
         return list(reset.from_file)
     if bool(topics) == all_topics:

@@ -42,7 +42,7 @@ RETRIABLE = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""What may go away by itself."""
+"""Errors that may go away by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class KafkaClient:
         connector: Connector | None = None,
         place: str | None = None,
     ) -> None:
-        """`connect` stands in the place of sockets, `connector` in that of one that is made by `security`; `place` says
-        for people where the cluster is, if the bootstrap addresses don't. Raises what a `Connector` does,
-        ConnectionFailedError where none of the bootstrap addresses answers.
+        """Connects. `connect` stands in the place of sockets, `connector` in that of one that is made by `security`;
+        `place` says for people where the cluster is, if the bootstrap addresses don't. Raises what a `Connector` does,
+        ConnectionFailedError if none of the bootstrap addresses answers.
         """
         self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
         self._bootstrap = bootstrap
@@ -90,7 +90,7 @@ class KafkaClient:
         self.any_connection()
 
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
-        """A client of the same cluster, with connections of its own, on which an answer may take so long."""
+        """Makes a client of the same cluster, with connections of its own, on which an answer may take so long."""
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
         return KafkaClient(self._bootstrap, self._connect, connector=connector, place=self.place)
 
@@ -100,7 +100,7 @@ class KafkaClient:
         return self._connector(host, port) if self._connect is None else ClientConnection(self._connect(host, port))
 
     def any_connection(self) -> ClientConnection:
-        """To whichever broker answers."""
+        """Gives one to whichever broker answers."""
         if self._any is None:
             failure: ConnectionFailedError | None = None
             for host, port in [*self._bootstrap, *self._brokers.values()]:
@@ -124,7 +124,7 @@ class KafkaClient:
         return connection
 
     def versions_of(self, address: str, *, timeout_s: float) -> dict[int, tuple[int, int]]:
-        """What the broker at HOST:PORT speaks, by a connection of its own; any thread may ask. Raises what a
+        """Asks what the broker at HOST:PORT speaks, on a connection of its own; any thread may ask. Raises what a
         `Connector` does.
         """
         endpoint = parse_endpoint(address)
@@ -137,15 +137,15 @@ class KafkaClient:
 
     @property
     def node_ids(self) -> list[int]:
-        """The brokers as of the last refresh."""
+        """Gives the brokers that the last refresh found."""
         return list(self._brokers)
 
     def controller_connection(self) -> ClientConnection:
-        """Where requests that change metadata go; brokers of a KRaft cluster forward them."""
+        """Gives one for requests that change metadata; brokers of a KRaft cluster forward them."""
         return self.any_connection()
 
     def forget_connections(self) -> None:
-        """After a connection broke: the next request makes a new one."""
+        """Forgets them after one broke: the next request makes a new one."""
         self.close()
         self._connections.clear()
         self._any = None
@@ -153,8 +153,7 @@ class KafkaClient:
     # --- metadata
 
     def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
-        """Topics by name, all of them unless some are named. Raises KafkaError if a named one has an error of its
-        own."""
+        """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
         response = self.any_connection().call(METADATA, request)
@@ -177,7 +176,7 @@ class KafkaClient:
         return found
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
-        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; waits a while for one that is being made."""
+        """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -194,13 +193,12 @@ class KafkaClient:
             time.sleep(_RETRY_SECONDS)
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
-        """The error, with the name of the topic that was meant, perhaps."""
+        """Adds to the error the name of the topic that was perhaps meant."""
         meant = did_you_mean(name, self.refresh())
         return KafkaError(error.code, error.message, hint=meant or error.hint)
 
     def leader_of(self, partition: TopicPartition) -> int:
-        """Waits a while for a partition that has none. Raises KafkaError if it stays so, or there is no such
-        partition."""
+        """Waits a while for one if there is none. Raises KafkaError if it stays so, or there is no such partition."""
         deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
         while True:
             info = self.topic(partition.topic).partitions.get(partition.partition)
@@ -214,7 +212,7 @@ class KafkaClient:
             self.forget_topic(partition.topic)
 
     def forget_topic(self, name: str) -> None:
-        """What is known of it is out of date."""
+        """Forgets what is known of it: that is out of date."""
         self._topics.pop(name, None)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Members of a consumer group: what the group's coordinator says that each reads.
+"""Members of a consumer group: what the group's coordinator assigns to each.
 
 `ConsumerMember` speaks the consumer protocol (KIP-848), `ClassicMember` (classic_member.py) the one before;
 `SoleMember` stands for one where nobody else can be. A static member (KIP-345), one with a `group_instance_id`, keeps
@@ -30,13 +30,13 @@ Partitions = frozenset[TopicPartition]
 _REBALANCE_TIMEOUT_MS = 300_000
 _JOIN_EPOCH, _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = 0, -1, -2
 OUTSIDE_EPOCH = -1
-"""Of who commits without being a member."""
+"""The epoch of a commit from outside, by no member."""
 
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
-"""Others have what this member had; it may join again."""
+"""Errors that mean that others have what this member had; it may join again."""
 
 _OUT = FENCED | {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNRELEASED_INSTANCE_ID}
-"""Who wants to leave is not in."""
+"""Errors that say to a member that wants to leave that it is not in."""
 
 
 class Membership(Protocol):
@@ -45,13 +45,13 @@ class Membership(Protocol):
     group_instance_id: str | None
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """What is to be read now, by one who reads `owned`."""
+        """Gives what is to be read now, by one who reads `owned`."""
 
     def leave(self) -> None: ...
 
 
 class SoleMember:
-    """Where nobody else can be in the group: it commits from outside."""
+    """The member if nobody else can be in the group: it commits from outside."""
 
     member_id = ""
     epoch = OUTSIDE_EPOCH
@@ -64,7 +64,7 @@ class SoleMember:
         return self._partitions
 
     def leave(self) -> None:
-        """It was never in."""
+        """Does nothing: it was never in."""
 
 
 class ConsumerMember:
@@ -94,7 +94,7 @@ class ConsumerMember:
         self._next_s = 0.0
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Speaks when it is time to, or when it has something to say."""
+        """Sends a heartbeat when it is time to, or when it has something to report."""
         topics = list(self._subscription.partitions())
         if (
             self.epoch == _JOIN_EPOCH

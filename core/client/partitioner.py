@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key as other producers do it, so that equal keys meet whoever sends them.
+"""Chooses a record's partition: by its key as other producers do it, so that equal keys meet whoever sends them.
 
 | name | a key's hash | without a key | whose default |
 |---|---|---|---|
@@ -38,11 +38,11 @@ class Partitioner(Protocol):
     """Owned by one task."""
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Of the records that come next; no keys: each is null."""
+        """Gives the partitions of the records that come next; without keys, each is null."""
 
 
 def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """Raises KeyError for a name that there is not."""
+    """Makes it; raises KeyError for a name that does not exist."""
     return PARTITIONERS[name](partitions, batch_bytes)
 
 
@@ -50,7 +50,7 @@ def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitione
 
 
 def murmur2(key: bytes) -> int:
-    """The 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2, as an unsigned number."""
+    """Computes the 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2, as an unsigned number."""
     h = (_SEED ^ len(key)) & _MASK
     whole = len(key) & ~3
     for start in range(0, whole, 4):
@@ -65,17 +65,17 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Java's."""
+    """Gives the partition that Java's producer gives."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:  # without nulls
-    """`murmur2` of every key."""
+    """Computes `murmur2` of every key."""
     return _by_length(keys, _murmur2_matrix)
 
 
 def fnv1a_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:
-    """The 32-bit FNV-1a hash of every key."""
+    """Computes the 32-bit FNV-1a hash of every key."""
     return _by_length(keys, _fnv1a_matrix)
 
 
@@ -86,7 +86,7 @@ def crc32_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:
 def _by_length(
     keys: ByteStrings, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
 ) -> npt.NDArray[np.uint32]:
-    """All keys of one length at a time, one a row."""
+    """Hashes all keys of one length at a time, one a row."""
     data = np.frombuffer(keys.buffer, np.uint8)
     hashes = np.empty(len(keys), np.uint32)
     for length in np.unique(keys.lengths).tolist():
@@ -96,7 +96,7 @@ def _by_length(
 
 
 def _murmur2_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Arithmetic is modulo 2**32 by the type."""
+    """Hashes a matrix with a key in each row; arithmetic is modulo 2**32 by the type."""
     count, length = keys.shape
     m = np.uint32(_M)
     h = np.full(count, (_SEED ^ length) & _MASK, np.uint32)
@@ -122,7 +122,7 @@ def _fnv1a_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def _without_sign(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """As a signed number, made positive."""
+    """Takes each as a signed number, and makes it positive."""
     return np.abs(hashes.astype(np.int32).astype(np.int64)).astype(np.uint32)
 
 
@@ -133,7 +133,7 @@ _Hash = Callable[[ByteStrings], npt.NDArray[np.uint32]]
 
 
 class StickyPartitions:
-    """One for about `batch_bytes`, then the next; owned by one task."""
+    """Fills one for about `batch_bytes`, then the next; owned by one task."""
 
     def __init__(self, partitions: int, batch_bytes: int) -> None:
         self._partitions = partitions
@@ -149,7 +149,7 @@ class StickyPartitions:
 
 
 class RoundRobinPartitions:
-    """One record each; owned by one task."""
+    """Gives one record to each in turn; owned by one task."""
 
     def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
         self._partitions = partitions
@@ -174,10 +174,10 @@ class RandomPartitions:
 
 
 class KeyPartitions:
-    """By the hash of the key, and as another says if there is none; owned by one task."""
+    """Goes by the hash of the key, and asks another if there is none; owned by one task."""
 
     def __init__(self, partitions: int, hash_: _Hash, keyless: Partitioner | None, *, empty_is_none: bool) -> None:
-        """`keyless` None: a null key is hashed as an empty one."""
+        """Without `keyless`, a null key is hashed as an empty one."""
         self._partitions = partitions
         self._hash = hash_
         self._keyless = keyless
@@ -230,15 +230,14 @@ PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
 
 
 class FunctionPartitions:
-    """The user's own: (key, value, number of partitions) -> partition, record by record; owned by one task."""
+    """Asks the user's function, (key, value, number of partitions) -> partition, for each record; owned by one task."""
 
     def __init__(self, function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> None:
         self._function = function
         self._partitions = partitions
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Whatever number the function gives, which may be no partition. Raises UsageError if it gives none, or
-        raises."""
+        """Gives the function's numbers, which may be no partitions. Raises UsageError if it gives none, or raises."""
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
         found = [self._ask(key, value) for key, value in zip(of_keys, texts, strict=True)]

@@ -1,4 +1,4 @@
-"""What a reader of records puts up with, and whom it tells; the same for a cluster and for the files of a directory."""
+"""What a reader of records puts up with, and whom it notifies; the same for a cluster and for a directory's files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
 DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
-"""Goes with errors that end the reading of a damaged log."""
+"""The hint of errors that end the reading of a damaged log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +19,25 @@ class Patience:
     """What a reader puts up with; immutable."""
 
     seconds: float = 0.0
-    """For how long a broker that can't be reached is tried again."""
+    """How long a broker that can't be reached is tried again."""
 
     skips_damage: bool = False
-    """Goes on behind bytes that are damaged."""
+    """Whether reading goes on after bytes that are damaged."""
 
     tell: Callable[[str], None] = lambda _: None
-    """What is made do with, in words."""
+    """Called with what the reader makes do with, in words."""
 
     note: Callable[[str], None] = lambda _: None
     """Called with what a reader should know of a log though nothing is wrong with it."""
 
     tell_left_out: Callable[[str], None] = lambda _: None
-    """Which records are left out because they are damaged, in words."""
+    """Called with which records are left out because they are damaged, in words."""
 
     def leave_out(
         self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
     ) -> None:
-        """Tells of a batch whose records do not decode, to pass over it; CorruptRecordError, with the partition, the
-        file and the offsets, where damage is not passed over.
+        """Reports a batch whose records do not decode, to pass over it; raises CorruptRecordError, with the partition,
+        the file and the offsets, unless damage is passed over.
         """
         from core.log.batch_place import undecodable  # which most logs don't need
 

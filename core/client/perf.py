@@ -36,7 +36,7 @@ _WAIT_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Latencies:
-    """Of records, many at once; owned by one task."""
+    """Latencies of records, many at once; owned by one task."""
 
     _millis: list[float] = field(default_factory=list)
     _counts: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Latencies:
         self._counts.append(count)
 
     def summary(self) -> dict[str, float]:
-        """Milliseconds: avg, max, p50, p95, p99, p99.9; nothing of no records."""
+        """Gives milliseconds: avg, max, p50, p95, p99, p99.9; nothing if there were no records."""
         if not self._millis:
             return {}
         order = np.argsort(self._millis)
@@ -59,7 +59,7 @@ class Latencies:
         return {name: round(value, 3) for name, value in found.items()}
 
     def histogram(self) -> list[tuple[float, int]]:
-        """(milliseconds, records that took as long or less, and longer than the entry before): powers of two."""
+        """Gives (milliseconds, records that took as long or less, and longer than the entry before): powers of two."""
         if not self._millis:
             return []
         ends = np.exp2(np.ceil(np.log2(np.maximum(self._millis, 0.001))))
@@ -70,7 +70,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of it; immutable."""
+    """What was measured; immutable."""
 
     records: int
     size_bytes: int
@@ -89,7 +89,7 @@ class Measured:
 
 
 Tell = Callable[[Measured], None]
-"""Hears, every few seconds, of what was measured since it heard last."""
+"""Called every few seconds with what was measured since the last call."""
 
 
 # --- produce
@@ -153,7 +153,7 @@ class _ProduceMeter:
         self.is_warming_up = True
 
     def begin(self) -> None:
-        """Counts from here on."""
+        """Starts counting."""
         self.is_warming_up = False
         self._whole, self._part = Latencies(), Latencies()
         self._records = self._bytes = self._part_records = self._part_bytes = 0
@@ -190,7 +190,7 @@ class _ProduceMeter:
 
 
 def measure_consume(client: KafkaClient, topic: str, *, records: int | None, timeout_s: float) -> Measured:
-    """Reads, decodes and counts so many records from the beginning, or all; fewer where nothing came for so long."""
+    """Reads, decodes and counts so many records from the beginning, or all; fewer if none came for so long."""
     source = ClusterSource(client, read_committed=False)
     partitions = [TopicPartition(topic, number) for number in source.partitions(topic)]
     count = size = 0
@@ -217,7 +217,7 @@ def measure_consume(client: KafkaClient, topic: str, *, records: int | None, tim
 def measure_latency(
     client: KafkaClient, topic: str, make_producer: Callable[[], Producer], *, records: int, size_bytes: int
 ) -> Measured:
-    """One record after the other: sent, acknowledged, and read. Raises AccessError if one does not arrive."""
+    """Sends, confirms and reads one record after the other. Raises AccessError if one does not arrive."""
     partition = TopicPartition(topic, 0)
     positions = Admin(client).list_offsets({partition: LATEST})
     producer = make_producer()
@@ -238,6 +238,6 @@ def measure_latency(
 
 
 def random_payload(size_bytes: int, random: np.random.Generator) -> bytes:
-    """Capital letters, as ProducerPerformance sends."""
+    """Gives capital letters, as ProducerPerformance sends."""
     letters: npt.NDArray[np.uint8] = random.integers(ord("A"), ord("Z") + 1, size_bytes, np.uint8)
     return letters.tobytes()

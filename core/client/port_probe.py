@@ -38,13 +38,13 @@ _HINTS = {
 
 
 def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
-    """Makes the error that says so."""
+    """Makes the error about a port where something else than Kafka speaks."""
     where = f"{address[0]}:{address[1]}"
     return ConnectionFailedError(f"could not connect to {where}: it speaks {speech}", where=where, hint=_HINTS[speech])
 
 
 def recognize(start: bytes) -> Speech | None:
-    """Tells by the first bytes of an answer what speaks there; None if they may be Kafka's."""
+    """Finds by the first bytes of an answer what speaks there; None if they may be Kafka's."""
     if start[:2] in (b"\x15\x03", b"\x16\x03"):
         return Speech.TLS
     return Speech.HTTP if start[:4] in (b"HTTP", b"<htm", b"<!DO") else None

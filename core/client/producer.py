@@ -44,14 +44,14 @@ _REQUEST_TIMEOUT_MS = 30_000
 _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
 _LAST_OF_TV1 = 11
-"""Of Produce: from the next version on, brokers take a partition into its transaction by themselves (KIP-890)."""
+"""The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
 
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""A transaction that ended a moment ago may still be at it."""
+"""Errors to try again: a transaction that ended a moment ago may still be at it."""
 
 
 class ProducerIdentity(NamedTuple):
-    """Who writes in a transaction, of transactions of which version (transaction.version)."""
+    """Who writes in a transaction, and the version of its transactions (transaction.version)."""
 
     transactional_id: str
     producer_id: int
@@ -75,7 +75,7 @@ class RecordsToSend:
 
 
 OnAcknowledged = Callable[[int, int, int], None]
-"""(partition, offset of the first, or -1 where that is not known, how many records)."""
+"""(partition, offset of the first, or -1 if that is not known, how many records)."""
 
 
 class RecordRefusedError(KafkaError):
@@ -117,7 +117,7 @@ class Producer:
         on_acknowledged: OnAcknowledged | None = None,
         transaction: ProducerIdentity | None = None,
     ) -> None:
-        """`transaction`: writes as that producer, within its transaction, which is not begun or ended here."""
+        """With `transaction` it writes as that producer, within its transaction, which is not begun or ended here."""
         self.acknowledged = 0
         self._client = client
         self._topic = topic
@@ -208,7 +208,7 @@ class Producer:
     # --- out
 
     def _dispatch(self) -> None:
-        """One request for each broker that has batches waiting, with one batch a partition at most."""
+        """Sends one request to each broker that has batches waiting, with one batch a partition at most."""
         while len(self._in_flight) >= MAX_IN_FLIGHT:
             self._await_oldest()
         chosen = self._next_batches()
@@ -232,7 +232,7 @@ class Producer:
         return chosen
 
     def _may_send_to(self, partition: int) -> bool:
-        """Not while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
+        """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
         sequence, so the second would be let in, and the first refused, if the first has to be sent again.
         """
         if self._producer_id == NO_PRODUCER_ID or partition in self._known_to_broker:
@@ -275,7 +275,7 @@ class Producer:
             self._handle(failed, errors)
 
     def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
-        """Those of the request that were refused."""
+        """Takes note of the answer; gives the request's batches that were refused."""
         answers = {p.index: p for topic in response.responses for p in topic.partition_responses}
         refused = []
         for batch in request.batches:
@@ -293,7 +293,7 @@ class Producer:
             self._on_acknowledged(batch.partition, base_offset, batch.count)
 
     def unacknowledged_rows(self) -> npt.NDArray[np.int64]:
-        """The caller's numbers, in order, of what was sent and is not known to be written."""
+        """Gives the caller's numbers, in order, of what was sent and is not known to be written."""
         batches = [
             *self._refused,
             *(batch for queue in self._queues.values() for batch in queue),
@@ -316,7 +316,7 @@ class Producer:
         self._send_again(error, failed=failed)
 
     def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
-        """The batch as two, with the sequences that their records had."""
+        """Splits the batch in two, with the sequences that their records had."""
         records = RecordBatch(memoryview(bytes(batch.data))).records()
         middle = batch.count // 2
         halves = []
@@ -337,7 +337,7 @@ class Producer:
         return halves
 
     def _drain(self) -> None:
-        """Hears what becomes of the requests under way, so that `acknowledged` is the truth."""
+        """Receives the answers to the requests under way, so that `acknowledged` is the truth."""
         while self._in_flight:
             oldest = self._in_flight.popleft()
             try:
@@ -381,5 +381,5 @@ class Producer:
             time.sleep(_RETRY_SECONDS)
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
-        """What a request behind one that failed leaves unwritten: its batches of the same partition failed with it."""
+        """Gives what a request after one that failed leaves unwritten: its batches of a failed partition failed too."""
         return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())

@@ -1,4 +1,4 @@
-"""Where records are read from, by time or offset: a cluster (`ClusterSource`), or the files of data directories
+"""Sources of records, by time or offset: a cluster (`ClusterSource`), or the files of data directories
 (`DirectorySource`).
 """
 
@@ -17,33 +17,33 @@ FindMore = Callable[[], Offsets]
 
 class RecordSource(Protocol):
     def topics(self) -> list[str]:
-        """With internal ones."""
+        """Lists the topics, with internal ones."""
 
     def partitions(self, topic: str) -> list[int]:
-        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
+        """Lists them; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
 
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """What a reader of the source's isolation sees lies below them."""
+        """Gives the offsets below which a reader of the source's isolation may read."""
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """The first offset whose record is as new as that or newer; the end if there is none. Servers can't be asked
-        for times before 1970: there it is the start.
+        """Gives the first offset whose record is as new as that or newer; the end if there is none. Servers can't be
+        asked for times before 1970: there it is the start.
         """
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """As `Consumer.read`. Once all was read, `Patience.note` is called of records that lie there and are held back:
-        by an open transaction, or above the high watermark.
+        """Reads as `Consumer.read` does. Once all was read, `Patience.note` is called for records that lie there and
+        are held back: by an open transaction, or above the high watermark.
         """
 
     def follow(
         self, starts: Offsets, find_more: FindMore = dict
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
-        """As `Consumer.follow`."""
+        """Reads as `Consumer.follow` does."""
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """What becomes of a batch that was read and whose records do not decode, as of `Patience.leave_out`."""
+        """Does for a batch that was read, and whose records do not decode, what `Patience.leave_out` does."""
 
 
 def waiting_text(start: int, end: int) -> str:
@@ -52,5 +52,5 @@ def waiting_text(start: int, end: int) -> str:
 
 
 def offsets_from(start: int, end: int, verb: str) -> str:
-    """`offset 5 waits`, or `22 offsets from 5 on wait`."""
+    """Writes `offset 5 waits`, or `22 offsets from 5 on wait`."""
     return f"offset {start} {verb}s" if end == start + 1 else f"{end - start:,} offsets from {start} on {verb}"

@@ -1,4 +1,4 @@
-"""Keys and values of a Schema Registry: bytes that name their schema, to JSON and back.
+"""Keys and values of a Schema Registry: turns bytes that name their schema into JSON, and back.
 
     0       1                  5
     | 0x00 | id, big-endian   | Avro: the datum | JSON Schema: JSON | Protobuf: message indexes, then the message |
@@ -32,18 +32,18 @@ _HINT = "pip install 'plog-kafka[schema]'"
 
 
 class SchemaError(PlogError):
-    """Bytes that are not of their schema, or text that can't be."""
+    """Bytes do not follow their schema, or text can't."""
 
 
 class Codec(NamedTuple):
-    """Of one schema: what stands behind the id to JSON, and back. Raises ValueError if it is not of the schema."""
+    """Turns what follows the id, of one schema, into JSON, and back. Raises ValueError for what does not fit it."""
 
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]
 
 
 class SchemaRegistry:
-    """Owned by one task. Every method raises AccessError where the registry does not answer."""
+    """Owned by one task. Every method raises AccessError if the registry does not answer."""
 
     def __init__(self, url: str, settings: RegistrySettings | None = None) -> None:
         """Raises UsageError if the extra is not installed, and for files of keys and certificates that can't be read.
@@ -64,7 +64,7 @@ class SchemaRegistry:
     # --- out
 
     def decode(self, data: bytes | None) -> bytes | None:
-        """The JSON of what names its schema; other bytes as they are. Raises SchemaError if they are not of it."""
+        """Gives the JSON of what names its schema; other bytes as they are. Raises SchemaError if they don't fit it."""
         if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
             return data
         schema_id = _FRAME.unpack_from(data)[1]
@@ -76,8 +76,8 @@ class SchemaRegistry:
     # --- in
 
     def encoder(self, schema: str, subject: str) -> Callable[[bytes | None], bytes | None]:
-        """By an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as `subject`. It
-        raises SchemaError for text that is not of the schema; null stays null.
+        """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
+        `subject`. The encoder raises SchemaError for text that is not of the schema; null stays null.
         """
         schema_id = self._find_id(schema, subject)
         codec = self._codec(schema_id)
@@ -146,7 +146,7 @@ class SchemaRegistry:
             ) from error
 
     def references(self, schema: Any) -> list[tuple[str, Any]]:
-        """(name, schema) of all that the schema refers to, those that others refer to first; each once."""
+        """Gives (name, schema) of all that the schema refers to, those that others refer to first; each once."""
         found: dict[str, Any] = {}
 
         def visit(one: Any) -> None:
@@ -162,7 +162,7 @@ class SchemaRegistry:
 
 @contextlib.contextmanager
 def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]:
-    """By the names of the registry's client, which reads the files once, when it is made."""
+    """Gives them by the names of the registry's client, which reads the files once, when it is made."""
     found: dict[str, str] = {}
     with contextlib.ExitStack() as files:
         if settings is not None and settings.tls is not None:
@@ -175,14 +175,14 @@ def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]
 
 
 def _without_user(url: str) -> str:
-    """The URL as it may be shown."""
+    """Gives the URL as it may be shown."""
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Of the HTTP client that the registry's client found."""
+    """Gives the errors of the HTTP client that the registry's client found."""
     modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     return (OSError, *(module.HTTPError for module in modules))
 
@@ -219,7 +219,7 @@ def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
 
 
 def _avro_datum(fastavro: Any, schema: Any, named: dict[str, Any], text: bytes) -> Any:
-    """Of Avro's JSON encoding, or of plain JSON."""
+    """Reads Avro's JSON encoding, or plain JSON."""
     plain = _with_bytes(fastavro, json.loads(text), schema, named)
     with contextlib.suppress(*_NOT_AVROS_JSON):
         (datum,) = fastavro.json_reader(io.StringIO(text.decode()), schema)
@@ -233,7 +233,7 @@ def _avro_datum(fastavro: Any, schema: Any, named: dict[str, Any], text: bytes) 
 
 
 def _with_bytes(fastavro: Any, value: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Plain JSON with bytes where the schema has them: texts whose characters are bytes, as Avro's JSON has them."""
+    """Puts bytes where the schema has them: Avro's JSON has texts whose characters are bytes."""
 
     def go(value: Any, schema: Any) -> Any:
         if isinstance(schema, list):
@@ -258,7 +258,7 @@ def _with_bytes(fastavro: Any, value: Any, schema: Any, named: dict[str, Any]) -
 
 
 _NOT_AVROS_JSON = (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError)
-"""What fastavro's reader raises, whatever it stumbles over."""
+"""What fastavro's reader raises, wherever it fails."""
 
 
 # --- JSON Schema
@@ -338,7 +338,7 @@ _FIRST_MESSAGE = b"\0"
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    """Message indexes, and where the message begins."""
+    """Reads message indexes, and finds where the message begins."""
     try:
         count, position = read_varint(data, 0)
         indexes = []

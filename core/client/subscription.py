@@ -1,4 +1,4 @@
-"""The topics that a reader wants: by name, or all whose names match a pattern, those too that are made later."""
+"""The topics that a reader wants: by name, or all that match a pattern, also those that are made later."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _REFRESH_SECONDS = 10.0
 
 
 class Subscription:
-    """Owned by one task. Topics that are gone by the time somebody looks again are gone from here too."""
+    """Owned by one task. Topics that are gone when somebody looks again are gone from here too."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Either names or a pattern, which must match whole names; internal topics match none. Raises KafkaError if a
-        named topic is not there.
+        """Takes either names or a pattern, which must match whole names; internal topics match none. Raises KafkaError
+        if a named topic is not there.
         """
         self._client = client
         self._names = list(names)
@@ -32,7 +32,7 @@ class Subscription:
         return {t.name: len(t.partitions) for t in found if not t.is_internal and self._pattern.fullmatch(t.name)}
 
     def partitions(self) -> Mapping[str, int]:
-        """How many each topic has. It looks again every now and then."""
+        """Gives how many each topic has. It looks again every now and then."""
         if time.monotonic() >= self._next_s:
             for name in self._names:
                 self._client.forget_topic(name)

@@ -24,7 +24,7 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _MOST_BYTES = 16 << 20
 _PARTIAL_CHAIN = 0x80000
-"""X509_V_FLAG_PARTIAL_CHAIN: what is in the trust store is trusted, as Java has it, though it be no root."""
+"""X509_V_FLAG_PARTIAL_CHAIN: what is in the trust store is trusted, as Java does it, even if it is no root."""
 
 
 def make_context(tls: Tls) -> ssl.SSLContext:
@@ -43,7 +43,7 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Of TLS 1.2: OpenSSL's three of TLS 1.3 stay, whatever is said of them."""
+    """Sets those of TLS 1.2: OpenSSL's three of TLS 1.3 stay, whatever is configured."""
     wanted = [_openssl_name(name) for name in names if not re.match("TLS_(AES|CHACHA20)_", name)]
     if not wanted:
         return
@@ -54,7 +54,7 @@ def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """Of a suite by Java's name: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
+    """Translates Java's name of a suite: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
     if not name.startswith("TLS_"):
         return name
     text = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").removeprefix("RSA_")
@@ -65,7 +65,7 @@ def _openssl_name(name: str) -> str:
 
 
 def load_trust(context: ssl.SSLContext, trust: TrustStore | None) -> None:
-    """What the system trusts, if it is None."""
+    """Loads it; without one, what the system trusts."""
     if trust is None:
         context.load_default_certs()
     elif trust.certificates is not None:
@@ -88,7 +88,7 @@ def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
 
 
 def _trusted_by_store(data: bytes, path: Path, password: Secret | None) -> list[bytes]:
-    """DER of each certificate of a JKS or PKCS12."""
+    """Gives DER of each certificate of a JKS or PKCS12."""
     if data.startswith(MAGIC):
         store = _jks(data, path, password, None, wants_keys=False)
         found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
@@ -101,7 +101,7 @@ def _trusted_by_store(data: bytes, path: Path, password: Secret | None) -> list[
 
 
 def _trust_folder(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
-    """Of PEM files, or OpenSSL's, whose names are hashes: it opens those itself, when it needs one."""
+    """Loads PEM files, or OpenSSL's, whose names are hashes: it opens those itself, when it needs one."""
     if trust.type not in (None, StoreType.PEM):
         raise UsageError(f"{path} is a directory, expected {trust.type}")
     files = sorted(path.glob("*.pem"))
@@ -136,7 +136,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
 
 
 def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
-    """The key and its chain, and the password if it is encrypted still."""
+    """Gives the key and its chain, and the password if it is encrypted still."""
     password = store.key_password
     if store.location is None:
         certificate = store.certificate_chain or _text(Path(store.certificate_location or ""))
@@ -159,7 +159,7 @@ def _key_name(store: KeyStore) -> str:
 
 
 def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
-    """PEM of the first key and its chain."""
+    """Gives PEM of the first key and its chain."""
     if data.startswith(MAGIC):
         found = _jks(data, path, store.password, store.key_password, wants_keys=True)
         key, chain = found.keys[0] if found.keys else (None, [])
@@ -191,7 +191,7 @@ def _load_pem(context: ssl.SSLContext, name: str, password: Secret | None, where
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which OpenSSL finds the text."""
+    """Makes a path at which OpenSSL finds the text."""
     data = text.encode()
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         fd = os.memfd_create("plog-key")
@@ -215,8 +215,8 @@ def _as_file(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def as_pem_files(tls: Tls) -> Iterator[dict[str, str]]:
-    """`ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; files that are
-    made for it are gone afterwards. Raises what `make_context` raises.
+    """Gives `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; files that
+    are made for it are gone afterwards. Raises what `make_context` raises.
     """
     make_context(tls)  # says what is wrong with them
     found = {}
@@ -245,9 +245,9 @@ def _trust_as_pem(trust: TrustStore, files: contextlib.ExitStack) -> str:
 
 
 def read_certificates(path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
-    """DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password` is
-    called if the file can't be read without one. Raises AccessError for a file that can't be read, UsageError for one
-    that holds no certificate.
+    """Gives DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password`
+    is called if the file can't be read without one. Raises AccessError for a file that can't be read, UsageError for
+    one that holds no certificate.
     """
     try:
         data = _read(path)
@@ -279,7 +279,7 @@ def _certificate_blocks(text: str, path: Path) -> list[str]:
 
 
 def _is_der_certificate(data: bytes) -> bool:
-    """A certificate is a sequence that begins with a sequence; PKCS12 begins with its version, a number."""
+    """Says so if a sequence begins with a sequence, as a certificate does; PKCS12 begins with its version, a number."""
     start = 2 + (data[1] & 0x7F if len(data) > 1 and data[1] & 0x80 else 0)
     return data[start : start + 1] == b"\x30"
 
@@ -346,7 +346,7 @@ def _jks(
 
 
 def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | None, list[bytes], list[bytes]]:
-    """The key as PKCS 8, its chain, and the certificates beside it; DER."""
+    """Gives the key as PKCS 8, its chain, and the certificates beside it; DER."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -372,7 +372,7 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
 
 
 def _pem_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, block) of each, its base64 on lines of its own: in a line of settings it may stand among spaces."""
+    """Gives (kind, block) of each, its base64 on lines of its own: in a line of settings it may stand among spaces."""
     for found in _PEM.finditer(text.replace("\\n", "\n")):
         body = found[2].strip()
         if ":" not in body:  # old keys have headers

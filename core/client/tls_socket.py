@@ -1,4 +1,4 @@
-"""TLS on a socket that is connected, and what went wrong in words when it did.
+"""TLS on a connected socket, and what went wrong in words when it did.
 
 Who refuses whom is not always known at the same time: in TLS 1.3 the client is done before the server has looked at its
 certificate, and hears of a refusal with the first answer. `alert_failure` puts that into words, too.
@@ -55,7 +55,7 @@ class TlsSocket:
     def __init__(
         self, plain: socket.socket, peer: TlsPeer, context: ssl.SSLContext, first_answer: FirstAnswer | None = None
     ) -> None:
-        """Raises ConnectionFailedError or AuthenticationError if it can't be had; the socket is closed then."""
+        """Makes it; raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then."""
         self._socket = plain
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -118,7 +118,7 @@ class TlsSocket:
             self._flush()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As much as is there, and at least something; 0 where the server closed the connection."""
+        """Receives as much as is there, and at least something; 0 if the server closed the connection."""
         read, size, filled = self._tls.read, len(buffer), 0
         while filled < size:
             try:
@@ -140,9 +140,9 @@ class TlsSocket:
         return filled
 
     def _wait_for(self, size: int) -> None:
-        """Of an answer of which so much is missing, the socket is not to wake us for each record: it takes two system
-        calls and a failed read, and a broker in Java sends each of its records of 16 KB by itself. A part of a record
-        may be here already, so that less than what is missing is still to come.
+        """Waits: while so much of an answer is missing, the socket is not to wake us for each record: it takes two
+        system calls and a failed read, and a broker in Java sends each of its records of 16 KB by itself. A part of a
+        record may be here already, so that less than what is missing is still to come.
         """
         low_water = max(1, min(size - _MOST_HELD_BYTES, _LOW_WATER_BYTES))
         if low_water != self._low_water:
@@ -157,8 +157,8 @@ class TlsSocket:
         return self._socket.gettimeout()
 
     def shown_chain(self) -> list[bytes]:
-        """DER of the certificates that the server showed, its own first, whether or not they are trusted. Python has no
-        public call for all of them before 3.13.
+        """Gives DER of the certificates that the server showed, its own first, whether or not they are trusted. Python
+        has no public call for all of them before 3.13.
         """
         name = "get_unverified_chain"
         take = getattr(self._tls, name, None) or getattr(getattr(self._tls, "_sslobj", None), name, None)
@@ -169,7 +169,7 @@ class TlsSocket:
 
     @property
     def version(self) -> str:
-        """Of TLS, as `TLSv1.3`."""
+        """Gives the version of TLS, as `TLSv1.3`."""
         return self._tls.version() or ""
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ def _handshake_failure(error: ssl.SSLError, peer: TlsPeer) -> AccessError:
 
 
 def alert_failure(error: OSError, peer: TlsPeer) -> AccessError | None:
-    """Of an alert that the server sent; None for other failures."""
+    """Explains an alert that the server sent; None for other failures."""
     reason = getattr(error, "reason", None) or ""
     if "ALERT" not in reason:
         return None
@@ -263,8 +263,8 @@ def _certificate_failure(error: ssl.SSLCertVerificationError, peer: TlsPeer) -> 
 
 
 def _look_at(peer: TlsPeer) -> dict[str, Any]:
-    """What the server's certificate says, though we do not trust it: nothing else is asked of that server. Empty if it
-    can't be had. Python takes a certificate apart only if it was verified, so it is made its own CA the second time.
+    """Gives what the server's certificate says, though we do not trust it: we ask nothing else of it. Empty if it can't
+    be had. Python takes a certificate apart only if it was verified, so it is made its own CA the second time.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

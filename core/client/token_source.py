@@ -1,4 +1,4 @@
-"""Where OAUTHBEARER's tokens come from: a token that is given, a file, or an endpoint that gives one for a secret.
+"""Sources of OAUTHBEARER's tokens: a token that is given, a file, or an endpoint that gives one for a secret.
 
     POST /token  Authorization: Basic base64(id:secret)  grant_type=client_credentials&scope=..
     -> {"access_token": "..", "expires_in": 3600}                                               (RFC 6749, 4.4)
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 _USED_FOR = 0.8
-"""Of its lifetime, as Java's client does it (sasl.login.refresh.window.factor)."""
+"""The share of its lifetime that it is used for, as in Java's client (sasl.login.refresh.window.factor)."""
 
 _PAUSES = (0.5, 1.0)  # before each further try
 _ASK_AGAIN_SECONDS = 10.0
-"""After an endpoint gave no new token while the old one was good still."""
+"""The pause after an endpoint gave no new token while the old one was good still."""
 
 _SKEW_SECONDS = 30
 _LONGEST_SECONDS = 10.0 * 365 * 86400
@@ -65,7 +65,7 @@ class TokenSource:
         self._skew_s = 0.0  # of the endpoint's clock against ours
 
     def token(self) -> str:
-        """Raises AuthenticationError if it can't be had; it shows no secret."""
+        """Gives it; raises AuthenticationError if it can't be had; it shows no secret."""
         login = self._login
         if login.token is not None:
             return login.token.reveal()
@@ -78,7 +78,7 @@ class TokenSource:
             return self._token.text
 
     def _renewed(self, endpoint: TokenEndpoint) -> _Token:
-        """A new one; where it can't be had, the one that we have while it is good, as Java's client does it."""
+        """Gives a new one; if it can't be had, ours while it is good, as Java's client does it."""
         old, now_s = self._token, self._clock()
         if old is None or now_s >= old.expires_s:
             return self._ask(endpoint, _PAUSES)
@@ -88,12 +88,12 @@ class TokenSource:
             return replace(old, use_until_s=min(old.expires_s, now_s + _ASK_AGAIN_SECONDS))
 
     def forget(self) -> None:
-        """After a broker refused it."""
+        """Forgets it after a broker refused it."""
         with self._lock:
             self._token = None
 
     def explain(self, token: str) -> str:
-        """What there is to say of a token that was refused."""
+        """Says what there is to say about a token that was refused."""
         claims = _claims(token)
         now_s = self._clock()
         parts = [f"{name} {claims[key]}" for key, name in _CLAIMS.items() if isinstance(claims.get(key), str | list)]
@@ -169,7 +169,7 @@ _CLAIMS = {"sub": "of", "aud": "for", "iss": "by"}
 
 
 class _TryAgainError(Exception):
-    """What may go away by itself."""
+    """A failure that may go away by itself."""
 
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
@@ -181,7 +181,7 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
     from core.client.tls_context import load_trust
 
     class NoRedirects(HTTPRedirectHandler):
-        """The secret goes where it was meant to go, and nowhere else."""
+        """Follows none: the secret goes where it was meant to go, and nowhere else."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
@@ -226,7 +226,7 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
 
 
 class _Bounded(RawIOBase):
-    """What a socket gives, which takes no longer in all than it may, however slowly it comes."""
+    """Reads from a socket for no longer in all than it may, however slowly it comes."""
 
     def __init__(self, raw: RawIOBase, connection: socket.socket, seconds: float) -> None:
         self._raw = raw
@@ -284,7 +284,7 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 
 
 def _error_text(body: bytes) -> str:
-    """What an endpoint says of an error (RFC 6749, 5.2), in a few printable characters."""
+    """Gives what an endpoint says about an error (RFC 6749, 5.2), in a few printable characters."""
     found = _json(body)
     said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
     text = "".join(c if c.isprintable() else "?" for c in ": ".join(said))[:200]
@@ -292,7 +292,7 @@ def _error_text(body: bytes) -> str:
 
 
 def _number(value: object) -> float | None:
-    """A finite number, or one in a text."""
+    """Reads a finite number, or one in a text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -303,7 +303,7 @@ def _number(value: object) -> float | None:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    """Empty for what is no object."""
+    """Reads it; empty for what is no object."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -312,7 +312,7 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Of a JWT, unchecked; empty if it is none."""
+    """Reads those of a JWT, unchecked; empty if it is none."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster about transactions: who has one open, where each id stands, what to end.
+"""What the command line asks a cluster about transactions: who has one open, where each id stands, what to end.
 
 A transaction hangs where its partition has it open and its coordinator knows nothing of that: nobody will ever end it,
 and readers of what is committed stand before it (KIP-664).
@@ -49,7 +49,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """`started_ms` is -1 where nothing was written yet; `partitions` are those of a transaction that is not over."""
+    """`started_ms` is -1 if nothing was written yet; `partitions` are those of a transaction that is not over."""
 
     transactional_id: str
     coordinator: int
@@ -63,8 +63,8 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """As its partition has it, from `start_offset` on; `first_timestamp` and `last_timestamp` (ms) are its records',
-    -1 where they can't be read. `known` is what the coordinator says of the producer, None if it knows none.
+    """A transaction as its partition has it, from `start_offset` on; `first_timestamp` and `last_timestamp` (ms) are
+    its records', -1 if they can't be read. `known` is what the coordinator says of the producer, None if it knows none.
     """
 
     partition: TopicPartition
@@ -90,7 +90,7 @@ class OpenTransaction:
 
     @property
     def since_ms(self) -> int:
-        """By its coordinator's clock where that looks after it, else by its first record's; -1 where nobody says."""
+        """Gives its start by its coordinator's clock if that has it, else by its first record's; -1 if unknown."""
         return self.first_timestamp if self.known is None or self.is_hanging else self.known.started_ms
 
     @property
@@ -99,7 +99,7 @@ class OpenTransaction:
 
 
 class TransactionAdmin:
-    """Owned by one task. Every method raises KafkaError with the broker's code where it is refused."""
+    """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -112,7 +112,7 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """Those of every broker, by id. Raises KafkaError(INVALID_REQUEST) for a state that none knows."""
+        """Gives those of every broker, by id. Raises KafkaError(INVALID_REQUEST) for a state that none knows."""
         self._client.refresh([])
         request = ListTransactionsRequest(list(states), list(producer_ids), longer_than_ms, pattern)
         found = []
@@ -151,7 +151,7 @@ class TransactionAdmin:
         ) from failure
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """What each partition knows of its producers."""
+        """Gives what each partition knows of its producers."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for partition in partitions:
             topics = by_leader.setdefault(self._client.leader_of(partition), {})
@@ -167,7 +167,7 @@ class TransactionAdmin:
         return found
 
     def open_transactions(self, topics: Sequence[str] = ()) -> list[OpenTransaction]:
-        """Those that partitions have open, of these topics, or of all that there are."""
+        """Gives those that are open on partitions of these topics, or of all that there are."""
         partitions = self._partitions(topics)
         first_seen = self._open(partitions)
         if not first_seen:
@@ -221,7 +221,7 @@ class TransactionAdmin:
         return Admin(self._client).list_offsets(wanted, isolation_level=isolation_level)
 
     def _timestamp(self, partition: TopicPartition, offset: int) -> int:
-        """Of the batch there; -1 where it can't be read."""
+        """Reads that of the batch there; -1 if it can't be read."""
         consumer = Consumer(self._client, isolation_level=READ_UNCOMMITTED)
         try:
             for _, batches in consumer.read({partition: offset}, {partition: offset + 1}):
@@ -263,7 +263,7 @@ class TransactionAdmin:
 
 
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR})
-"""Another broker has the id, or none has: there is no __transaction_state."""
+"""Errors that say that another broker has the id, or none has: there is no __transaction_state."""
 
 
 def _list(connection: ClientConnection, request: ListTransactionsRequest) -> ListTransactionsResponse:

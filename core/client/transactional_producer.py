@@ -1,4 +1,4 @@
-"""Writes to topics in transactions, with offsets of groups where they are wanted: all of it counts, or none.
+"""Writes to topics in transactions, with offsets of groups on request: all of it counts, or none.
 
     InitProducerId            fences who wrote under the same transactional id before, and aborts what it left open
     AddPartitionsToTxn        before the first batch of a partition
@@ -51,12 +51,12 @@ _NEWEST = 2
 _SECONDS = 60.0
 _PAUSE_SECONDS = 0.02
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""A transaction that ended a moment ago may still be at it."""
+"""Errors to try again: a transaction that ended a moment ago may still be at it."""
 
 
 class TransactionalProducer:
-    """Owned by one task; one transaction at a time. Errors of its methods, but for refused records, leave nothing to do
-    than to make another one: KafkaError (PRODUCER_FENCED where another has the id now), ConnectionFailedError.
+    """Owned by one task; one transaction at a time. After any error of its methods, but for refused records, nothing is
+    left to do but to make another one: KafkaError (PRODUCER_FENCED if another has the id now), ConnectionFailedError.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TransactionalProducer:
         transaction_version: int = _NEWEST,
         **options: Any,
     ) -> None:
-        """`transaction_version`: at most. `options` as of `Producer`."""
+        """`transaction_version` is the newest allowed. `options` are `Producer`'s."""
         self._client = connect()  # for records; answers of the other don't mix with theirs
         self._control = connect()
         self._options = options
@@ -93,11 +93,11 @@ class TransactionalProducer:
         return bool(self._partitions) or self._has_offsets
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has. Raises KafkaError if there is none."""
+        """Counts those of the topic. Raises KafkaError if there is none."""
         return len(self._client.topic(topic).partitions)
 
     def send(self, topic: str, records: RecordsToSend) -> None:
-        """As `Producer.send`, into the transaction, which begins with the first."""
+        """Sends as `Producer.send` does, into the transaction, which begins with the first."""
         partition = TopicPartition(topic, records.partition)
         if partition not in self._partitions:
             self._partitions.add(partition)  # even if the answer does not come: it may be in the transaction
@@ -108,12 +108,12 @@ class TransactionalProducer:
         self._producers[topic].send(records)
 
     def push(self, topic: str) -> None:
-        """As `Producer.push`."""
+        """Does what `Producer.push` does."""
         if topic in self._producers:
             self._producers[topic].push()
 
     def to(self, topic: str) -> TopicTransaction:
-        """What `Producer` is for the topic, within the transaction."""
+        """Gives what does for the topic what `Producer` does, within the transaction."""
         return TopicTransaction(self, topic)
 
     def _add_partition(self, partition: TopicPartition) -> None:
@@ -135,7 +135,7 @@ class TransactionalProducer:
 
     @property
     def acknowledged(self) -> int:
-        """How many records of the transaction are on the brokers."""
+        """Counts the records of the transaction that are on the brokers."""
         return sum(producer.acknowledged for producer in self._producers.values())
 
     # --- its end
@@ -153,7 +153,7 @@ class TransactionalProducer:
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """What was sent counts for nothing. It may be called after an exception that came before an answer did."""
+        """Makes count for nothing what was sent. It may be called after an exception that came before an answer did."""
         self._control.forget_connections()
         self._end(is_commit=False)
 
@@ -173,7 +173,7 @@ class TransactionalProducer:
 
 
 class TopicTransaction(NamedTuple):
-    """A topic within a transaction; as `Producer`."""
+    """Writes to a topic within a transaction, as a `Producer`."""
 
     producer: TransactionalProducer
     topic: str
@@ -199,7 +199,7 @@ def add_offsets(
     offsets: Mapping[TopicPartition, int],
     metadata: str = "",
 ) -> None:
-    """Offsets of a group into a transaction, which may have been prepared by another process."""
+    """Adds offsets of a group to a transaction, which may have been prepared by another process."""
     transactional_id, producer_id, epoch, version = identity
     request = AddOffsetsToTxnRequest(transactional_id, producer_id, epoch, group_id)
 
@@ -226,8 +226,8 @@ def add_offsets(
 
 
 def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
-    """Ends a transaction that was prepared; gives the producer as it is for the next one. KafkaError (PRODUCER_FENCED,
-    INVALID_TXN_STATE) if it is not there any more.
+    """Ends a transaction that was prepared; gives the producer as it is for the next one. Raises KafkaError
+    (PRODUCER_FENCED, INVALID_TXN_STATE) if it is not there any more.
     """
     following: ProducerIdentity = _persistently(
         client,
@@ -249,13 +249,13 @@ def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit:
 
 
 def _version_of(connection: ClientConnection) -> int:
-    """Of the transactions that the cluster has (transaction.version), and its broker and plog both speak."""
+    """Gives the transaction.version that the cluster has, and its broker and plog both speak."""
     is_finalized = connection.features.get("transaction.version", 0) >= _NEWEST
     return _NEWEST if is_finalized and connection.version_of(END_TXN) > _LAST_END_TXN else 1
 
 
 def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
-    """Again, for a while, also where the connection breaks: all these requests may be said twice."""
+    """Tries again, for a while, also if the connection breaks: all these requests may be sent twice."""
 
     def once() -> Any:
         try:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Watermarks(NamedTuple):
-    """Of a partition, as of when it was read last."""
+    """Those of a partition, from when it was read last."""
 
     log_start_offset: int
     last_stable_offset: int

@@ -1,4 +1,4 @@
-"""What there is to tell of a cluster, whether its brokers or its files were asked."""
+"""What is known of a cluster, whether from its brokers or from its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VersionRanges = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """`listeners`: name -> address. A broker tells only the one by which it was asked, and not its name: that is ''.
+    """`listeners`: name -> address. A broker reports only the one that was used, and not its name: that is ''.
 
     `versions` is None if the broker was not asked, or could not be, which `failure` explains.
     """

@@ -36,7 +36,7 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
     def count_partitions(self, default_partitions: int) -> int:
-        """How many are asked for."""
+        """Counts the partitions that it wants."""
         if self.assignments:
             return len(self.assignments)
         return default_partitions if self.num_partitions == -1 else max(0, self.num_partitions)
@@ -55,11 +55,11 @@ class Controller(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Of the metadata log: another one whenever the image is another."""
+        """Gives the end of the metadata log: another one whenever the image is another."""
 
     @property
     def epoch(self) -> int:
-        """In which the metadata log is written now."""
+        """Gives the epoch in which the metadata log is written now."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         """Calls back with each change from now on, when the image has it."""
@@ -84,7 +84,7 @@ class Controller(Protocol):
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
     ) -> list[int]:
-        """Grows a topic to `count` partitions; gives the numbers of the new ones. KafkaError says what is wrong."""
+        """Grows a topic to `count` partitions; gives the numbers of the new ones. Raises KafkaError if it can't."""
 
     def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
         """Deletes the topics, and gives what they were. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if one of them
@@ -95,13 +95,13 @@ class Controller(Protocol):
         """Sets keys of a resource, or with None removes them; checked by the caller."""
 
     def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:
-        """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go to that level, up or down as is said."""
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go up, or else down, to that level."""
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Finalizes those that change; checked by `ensure_feature_may_be`."""
 
     def allocate_producer_ids(self, at_least: int) -> range:
-        """A block of ids that were never given before, none below `at_least`."""
+        """Gives a block of ids that were never given before, none below `at_least`."""
 
     def close(self) -> None:
-        """A clean stop of the broker, and of what keeps the metadata."""
+        """Stops cleanly: the broker, and what keeps the metadata."""

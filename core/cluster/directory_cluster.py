@@ -11,9 +11,7 @@ from core.log.meta_properties import read_meta_properties
 
 
 def read_cluster(directory: Path) -> ClusterDescription:
-    """As the metadata log in a data directory has it, and the broker whose directory it is, even if the log has not.
-    Who the controller is no file says for certain. Raises what `read_metadata_image` and `read_meta_properties` raise.
-    """
+    """Reads the metadata log in a data directory, and adds the broker whose directory it is if the log has not got it."""
     meta = read_meta_properties(directory)
     image = read_metadata_image(directory)
     brokers = [

@@ -1,4 +1,4 @@
-"""The controller of a single node: checks what is asked of the metadata, and writes it as records to its directory's
+"""The controller of a single node: checks a change of the metadata, and writes it as records to its directory's
 metadata log. Every change is on the disk, and in the image, when its method returns.
 """
 
@@ -42,7 +42,7 @@ from core.protocol.schema.metadata_records import (
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 _MOST_PARTITIONS = 10_000
-"""That one request may make: Kafka's MAX_PARTITIONS_PER_BATCH."""
+"""The most that one request may make: Kafka's MAX_PARTITIONS_PER_BATCH."""
 
 
 _LARGEST_EPOCH = (1 << 31) - 1
@@ -109,12 +109,12 @@ class DirectoryController:
         self._elect(led_by_others(self.image, self._node_id))
 
     def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        """For logs that had to be cut: an (epoch, offset) that was given once is not given again."""
+        """Starts them for logs that had to be cut: an (epoch, offset) that was given once is not given again."""
         self._elect(partitions)
 
     def raise_leader_epoch(self, partition: TopicPartition, above: int) -> None:
-        """For a log that knows of later epochs than the metadata do: one that was copied in from elsewhere, or whose
-        epoch is damaged. The partition is stated again, in one record however far the epochs are apart.
+        """Raises it for a log that knows later epochs than the metadata do: one that was copied in from elsewhere, or
+        whose epoch is damaged. The partition is stated again, in one record however far the epochs are apart.
         """
         topic = self.image.topics[partition.topic]
         led_here = copy(topic.partitions[partition.partition])
@@ -128,7 +128,7 @@ class DirectoryController:
         self._submit(election_records(self.image, partitions, self._node_id))
 
     def fence_broker(self) -> None:
-        """The last record of a clean stop: another broker, Kafka's too, may take the directory at once."""
+        """Writes the last record of a clean stop: another broker, Kafka's too, may take the directory at once."""
         self._submit(
             [BrokerRegistrationChangeRecord(broker_id=self._node_id, broker_epoch=self.broker_epoch, fenced=1)]
         )
@@ -149,7 +149,7 @@ class DirectoryController:
         default_replication: int,
         validate_only: bool = False,
     ) -> dict[str, TopicImage | KafkaError]:
-        """However many there are, they are written in one batch and synced once."""
+        """Makes them; however many there are, they are written in one batch and synced once."""
         wanted = sum(topic.count_partitions(default_partitions) for topic in topics)
         if wanted > _MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, _too_many(wanted))
@@ -349,7 +349,7 @@ class DirectoryController:
         return range(first, end)
 
     def close(self) -> None:
-        """A clean stop of the broker and of the metadata log; a disk that refuses makes it an unclean one."""
+        """Stops the broker and the metadata log cleanly; a disk that refuses makes it an unclean stop."""
         with contextlib.suppress(KafkaError):  # it is in the log
             self.fence_broker()
         self._log.close()

@@ -22,7 +22,7 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 
 class DirectoryTopics:
-    """The topics of a data directory, from its metadata log if it has one and from its folders; writes nothing.
+    """Gives the topics from its metadata log if it has one, and from its folders; writes nothing.
 
     They are described as `plog serve --read-only` would describe them: it leads all that it has.
     """
@@ -91,7 +91,7 @@ def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
 
 
 def _leader_epoch(known: PartitionRecord, latest_epoch: int) -> int:
-    """A log that knows of later epochs than the metadata begins a new one when it is served."""
+    """Gives the epoch in which a broker will lead it: a new one if the log knows later epochs than the metadata."""
     return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch
 
 

@@ -1,4 +1,4 @@
-"""Topics made out from partition folders alone, where no metadata say what there is."""
+"""Finds topics from partition folders alone, if no metadata say what there is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FoundTopic(NamedTuple):
 def find_topics(
     folders: Mapping[TopicPartition, Path], *, goes_by_name: bool = False
 ) -> dict[FoundTopic, dict[int, int]]:
-    """For each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
+    """Gives for each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
 
     Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
     What no topic can be is left out, with a warning. With `goes_by_name` no folder is left out for its id, which may be
@@ -70,7 +70,7 @@ def _new_id(name: str, *, goes_by_name: bool) -> bytes:
 
 
 def _topic_id(path: Path) -> bytes | None:
-    """None if the folder does not say (topics from before Kafka 2.8), or not readably."""
+    """Reads it; None if the folder does not say (topics from before Kafka 2.8), or not readably."""
     try:
         return read_partition_metadata(path)
     except CorruptRecordError:
@@ -78,7 +78,7 @@ def _topic_id(path: Path) -> bytes | None:
 
 
 def find_latest_epoch(path: Path) -> int:
-    """-1 where the folder knows none, or not readably: the log itself is asked later."""
+    """Finds it; -1 if the folder knows none, or not readably: the log itself is asked later."""
     epochs = path / LEADER_EPOCH_CHECKPOINT
     try:
         entries = parse_leader_epochs(read_small_text(epochs), str(epochs))

@@ -1,4 +1,4 @@
-"""What becomes of some keys of a mapping that itself stays as it is."""
+"""Changes of some keys of a mapping that itself stays as it is."""
 
 from __future__ import annotations
 

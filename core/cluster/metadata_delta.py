@@ -81,12 +81,12 @@ class MetadataDelta:
         return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
 
     def is_new(self, partition: PartitionRecord) -> bool:
-        """Whether there was no such partition before."""
+        """Says whether there was no such partition before."""
         topic = self.before.topics_by_id.get(partition.topic_id)
         return topic is None or partition.partition_id not in topic.partitions
 
     def changes_brokers_configs(self) -> bool:
-        """Whether a setting of a broker's, or of all brokers, is another one now."""
+        """Says whether a setting of a broker's, or of all brokers, is another one now."""
         return any(resource_type == ConfigResourceType.BROKER for resource_type, _ in self.configs.changed)
 
     # --- what it is made of
@@ -136,7 +136,7 @@ class MetadataDelta:
         return self.partitions.get(topic_id, {}).get(number) or topic.partitions[number]
 
     def _clear_elr(self, topic_name: str) -> None:
-        """Of the topic; of all if none is named."""
+        """Clears that of the topic; of all if none is named."""
         for topic in self.topics.apply().values():
             if topic_name in ("", topic.name):
                 partitions = {**topic.partitions, **self.partitions.get(topic.topic_id, {})}
@@ -202,8 +202,8 @@ class MetadataDelta:
 
 
 def _changed_by(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
-    """What the change leaves out stays. Naming a leader, even the same one, starts a new leader epoch
-    (PartitionRegistration.merge).
+    """Applies the change; fields absent from it keep their values. Naming a leader, even the same one, starts a new
+    leader epoch (PartitionRegistration.merge).
     """
     after = copy(partition)
     for field in schema_of(PartitionChangeRecord).fields:
@@ -224,7 +224,7 @@ def _without_elr(partition: PartitionRecord) -> PartitionRecord:
 def _registration_changed_by(
     broker: RegisterBrokerRecord, change: BrokerRegistrationChangeRecord
 ) -> RegisterBrokerRecord:
-    """What the change leaves out stays."""
+    """Applies the change; fields absent from it keep their values."""
     after = copy(broker)
     if change.fenced:
         after.fenced = change.fenced > 0

@@ -53,14 +53,14 @@ class MetadataImage:
     """Whether there ever was a topic, as far as the records tell."""
     security: SecurityImage = field(default_factory=SecurityImage)
     unused: Mapping[type, MetadataRecord] = field(default_factory=dict)
-    """Of records that plog makes no use of, the last of each type."""
+    """Records that plog makes no use of, the last of each type."""
 
     @property
     def next_producer_id(self) -> int:
         return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """The topic's own overrides."""
+        """Gives the topic's own overrides."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def to_records(self) -> Iterator[MetadataRecord]:

@@ -61,8 +61,8 @@ _CONFIG = LogConfig(segment_bytes=1 << 30, retention_ms=-1, max_message_bytes=8 
 _MAX_BATCH_BYTES = 4 * 1024 * 1024
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 PERHAPS_KEPT = ErrorCode.REQUEST_TIMED_OUT
-"""The answer to a change that could be neither synced nor cut off again: every client knows that it may have been made,
-or may be yet."""
+"""The answer to a change that could be neither synced nor cut off again: clients learn that it may have been made, or
+may be yet."""
 
 _SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024  # metadata.log.max.record.bytes.between.snapshots
 
@@ -136,8 +136,8 @@ class MetadataLog:
     # --- appending
 
     def append(self, records: Sequence[MetadataRecord]) -> MetadataDelta:
-        """Appends the records as one batch (more where it would be too large), syncs them, applies them to the image
-        and gives the change.
+        """Appends the records as one batch (more if it would be too large), syncs them, applies them to the image and
+        gives the change.
 
         KafkaError where the disk refuses, nothing applied then. Where it refused in the middle, nobody knows what it
         holds: what was written is cut off again, as the next start must not find what the image does not have, and
@@ -163,7 +163,7 @@ class MetadataLog:
         return delta
 
     def _cut_back(self, end_offset: int) -> bool:
-        """Takes away what was written from that offset on; whether a power cut can't bring it back."""
+        """Takes away what was written from that offset on; says whether a power cut can't bring it back."""
         try:
             self._log.truncate_to(end_offset)
             file = self._filesystem.open_append(self._log.segments.active.records.path, creates=False)
@@ -188,7 +188,7 @@ class MetadataLog:
         return failure
 
     def _begin_epoch(self) -> None:
-        """What winning the election of one voter leaves behind."""
+        """Writes what winning the election of one voter leaves."""
         voters = [Voter(self._node_id)]
         state = {
             "clusterId": "",
@@ -212,13 +212,13 @@ class MetadataLog:
         self._is_leading = True
 
     def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
-        """Syncs it as well: a power cut that takes a batch has kept none after it."""
+        """Appends and syncs it: a power cut that takes a batch has kept none after it."""
         batch = bytearray(batch_of(records, is_control=is_control))
         self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
         self._log.flush()
 
     def close(self) -> None:
-        """Writes a snapshot where the log has grown long behind the last one, and closes. A disk that refuses costs the
+        """Writes a snapshot if the log has grown long since the last one, and closes. A disk that refuses costs the
         next start some time: every append is there.
         """
         try:
@@ -229,7 +229,7 @@ class MetadataLog:
             _log.error("%s", access_error(error, error.filename or self.directory, "write to"))
 
     def _write_snapshot(self) -> None:
-        """The image as a checkpoint at the log's end; what it covers leaves the log."""
+        """Writes the image as a checkpoint at the log's end; what it covers leaves the log."""
         end_offset = self._log.log_end_offset
         path = self.directory / f"{end_offset:020d}-{self._log.leader_epochs.latest_epoch:010d}{CHECKPOINT_SUFFIX}"
         now_ms = self._clock.now_ms()
@@ -251,7 +251,7 @@ class MetadataLog:
 
 
 def _has_partition_metadata(directory: Path) -> bool:
-    """A power cut may have left an empty one: it is written unsynced, as its content is always the same."""
+    """Says whether it is there, and not empty after a power cut: it is written unsynced, as it is always the same."""
     try:
         return read_partition_metadata(directory) is not None
     except CorruptRecordError:
@@ -287,8 +287,8 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
 
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
-    """The metadata records of a `.checkpoint`; raises CorruptRecordError if it is damaged, AccessError where it can't
-    be opened.
+    """Reads the metadata records of a `.checkpoint`; raises CorruptRecordError if it is damaged, AccessError if it
+    can't be opened.
     """
     try:
         records = FileRecords(path, open_salvaging)
@@ -314,8 +314,8 @@ def _decode(record: Record, path: Path) -> MetadataRecord:
 
 
 def read_metadata_image(directory: Path, *, is_locked: bool = False) -> MetadataImage | None:
-    """What the metadata log of a data directory adds up to, read from outside: no lock, no write; None if there is
-    no such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
+    """Gives what the metadata log of a data directory adds up to, read from outside: no lock, no write; None if there
+    is no such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
     UnreadableFileError if the system does not give all of it.
     """
     folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
@@ -337,7 +337,7 @@ def read_metadata_image(directory: Path, *, is_locked: bool = False) -> Metadata
 
 
 def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
-    """The image that the newest snapshot makes, and its end offset; nothing, and 0, if there is none."""
+    """Gives the image that the newest snapshot makes, and its end offset; an empty one, and 0, if there is none."""
     found = [
         (int(match[1]), path)
         for path in directory.glob(f"*{CHECKPOINT_SUFFIX}")
@@ -351,8 +351,8 @@ def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
 
 
 def _replay(records: Iterable[MetadataRecord], before: MetadataImage) -> tuple[MetadataImage, bool]:
-    """The image with the records applied: those of a transaction (KIP-868) when it ends, those of an aborted or unended
-    one never. Says as well whether the last transaction did not end.
+    """Applies the records: those of a transaction (KIP-868) when it ends, those of an aborted or unended one never.
+    Says as well whether the last transaction did not end.
     """
     delta = MetadataDelta(before)
     transaction: list[MetadataRecord] | None = None

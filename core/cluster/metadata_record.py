@@ -32,7 +32,7 @@ _TYPES = {
 
 
 def encode_metadata_record(record: MetadataRecord, version: int | None = None) -> bytes:
-    """At the newest version of the record's type, unless told otherwise."""
+    """Encodes it at the newest version of the record's type, unless `version` is given."""
     schema = schema_of(type(record))
     version = schema.valid.last if version is None else version
     head = uvarint(_FRAME_VERSION) + uvarint(schema.api_key) + uvarint(version)
@@ -40,12 +40,12 @@ def encode_metadata_record(record: MetadataRecord, version: int | None = None) -
 
 
 def decode_metadata_record(value: bytes | None) -> MetadataRecord:
-    """Raises MalformedMessageError for another frame version, an unknown type or version, or what does not decode."""
+    """Decodes it; raises MalformedMessageError for another frame version, an unknown type or version, or a bad body."""
     return decode_versioned_metadata_record(value)[0]
 
 
 def decode_versioned_metadata_record(value: bytes | None) -> tuple[MetadataRecord, int]:
-    """The record and the version that it was written in; errors as of `decode_metadata_record`."""
+    """Gives the record and the version that it was written in; raises what `decode_metadata_record` raises."""
     if value is None:
         raise MalformedMessageError("metadata record without a value")
     try:

@@ -16,7 +16,7 @@ READ_COMMITTED = 1
 
 class Waiting(Protocol):
     def maybe_complete(self) -> None:
-        """Something happened that it may have waited for."""
+        """Called when something happened that it may have waited for."""
 
 
 class Partition:
@@ -71,8 +71,8 @@ class Partition:
             )
 
     def must_wait_for(self, offset: int) -> bool:
-        """Whether records below `offset`, which were just appended, may not be acknowledged before `is_committed` says
-        so: as many as `flush.messages` wait to be flushed.
+        """Says whether records below `offset`, which were just appended, may not be acknowledged before `is_committed`
+        says so: as many as `flush.messages` wait to be flushed.
         """
         log = self.log
         if not log.config.is_flushed_while_appending:
@@ -81,11 +81,11 @@ class Partition:
         return flushed < offset and log.log_end_offset - flushed >= log.config.flush_messages
 
     def is_committed(self, offset: int) -> bool:
-        """Whether what had to be waited for below `offset` is as safe as the topic asks: flushed."""
+        """Says whether all below `offset` that had to be waited for is as safe as the topic wants: flushed."""
         return self.log.recovery_point >= offset
 
     def on_flushed(self) -> None:
-        """The log's recovery point moved."""
+        """Called when the log's recovery point moved."""
         if self.log.config.plog_visible_after_flush:
             self.log.update_high_watermark(self.log.recovery_point)
         self.tell_those_who_wait()
@@ -95,11 +95,11 @@ class Partition:
             waiting.maybe_complete()
 
     def end_offset(self, isolation_level: int) -> int:
-        """Consumers of that isolation see what lies below it."""
+        """Gives the offset below which consumers of that isolation read."""
         return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
 
     def ensure_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises KafkaError if the client knows of another epoch than this one; -1 asks nothing."""
+        """Raises KafkaError if the client knows another epoch than this one; -1 checks nothing."""
         if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:

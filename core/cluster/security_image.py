@@ -1,4 +1,4 @@
-"""What the metadata log adds up to of security: ACLs, SCRAM credentials, delegation tokens, quotas.
+"""What the metadata log says about security: ACLs, SCRAM credentials, delegation tokens, quotas.
 
 plog obeys none of them. They are kept by what they are about, as Kafka keeps them (AclsImage, ScramImage,
 DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can say what it does not obey.
@@ -34,14 +34,14 @@ class SecurityImage:
     client_quotas: Mapping[_QuotaKey, ClientQuotaRecord] = field(default_factory=dict)
 
     def to_records(self) -> Iterator[MetadataRecord]:
-        """Records that make this image again; they are the image's own, not to be changed."""
+        """Gives records that make this image again; they are the image's own, not to be changed."""
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
         yield from self.client_quotas.values()
         yield from self.acls.values()
 
     def summary(self) -> str:
-        """How much there is of each, for people; empty if there is nothing."""
+        """Counts each of them, for people; empty if there is nothing."""
         counts = [
             (len(self.acls), "ACL"),
             (len({name for name, _ in self.scram_credentials}), "SCRAM user"),
@@ -62,7 +62,7 @@ class SecurityDelta:
         self.client_quotas = MapChanges(before.client_quotas)
 
     def replay(self, record: MetadataRecord) -> bool:
-        """Whether it was a record of these."""
+        """Applies it; says whether it was one of these."""
         match record:
             case AccessControlEntryRecord():
                 self.acls[record.id] = record

@@ -24,7 +24,7 @@ KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention
 def find_node_id(
     image: MetadataImage | None, partitions: Iterable[TopicPartition], default: int = DEFAULT_NODE_ID
 ) -> int:
-    """Finds whose a directory is that does not say so: the one node that has a replica of everything that is there."""
+    """Finds the owner of a directory that does not name it: the one node that has a replica of all that is there."""
     if image is None:
         return default
     replicas = [

@@ -1,4 +1,4 @@
-"""What there is to say about a topic, whoever says it: a broker, or the files of a directory."""
+"""What is known of a topic, whoever reports it: a broker, or the files of a directory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`size_bytes`: None if no broker says it. `damaged`: FIRST-LAST of offsets that can't be read, and
-    why files can't be opened."""
+    """`size_bytes`: None if no broker reports it. `damaged`: FIRST-LAST of offsets that can't be read, and why files
+    can't be opened."""
 
     partition: int
     leader: int
@@ -23,7 +23,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """`configs`: the topic's own overrides."""
+    """A topic; `configs` are its own overrides."""
 
     name: str
     topic_id: bytes

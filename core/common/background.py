@@ -1,4 +1,4 @@
-"""Work that must not hold up the task that asks for it: the disk's slow operations."""
+"""Work that must not hold up the task that wants it: the disk's slow operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RunInBackground(Protocol):
 
 
 def run_now(work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-    """Where there is no loop: the work is done when this returns."""
+    """Does the work before it returns, if there is no loop."""
     work()
     if then is not None:
         then()

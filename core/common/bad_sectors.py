@@ -18,14 +18,14 @@ from core.common.errors import UnreadableFileError
 from core.common.filesystem import Buffer, File, FileSystem
 
 _SECTOR_SIZES = (4096, 512)
-"""What is tried again one by one: a page of the system's cache, then a sector of the disk."""
+"""Sizes of the parts that are tried again one by one: a page of the system's cache, then a sector of the disk."""
 
 _BAD_SECTOR = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENODATA", "EREMOTEIO", "EILSEQ", "EBADMSG", "EUCLEAN")
     if hasattr(errno, name)  # two of them are Linux's own
 )
-"""What Linux says of a sector that can't be read, or whose checksum in the file system is wrong."""
+"""Linux's errors for a sector that can't be read, or whose checksum in the file system is wrong."""
 
 _UNREADABLE = _BAD_SECTOR | {
     errno.EACCES,
@@ -40,14 +40,14 @@ _UNREADABLE = _BAD_SECTOR | {
     errno.EFBIG,
     errno.ESTALE,
 }
-"""What the system says of one file; anything else (too many open files, no memory) is of this process."""
+"""The system's errors about one file; anything else (too many open files, no memory) is about this process."""
 
 SMALL_FILE_BYTES = 16 * 1024 * 1024
-"""More than any checkpoint, snapshot list or property file has: those of 200,000 partitions."""
+"""More than the size of any checkpoint, snapshot list or property file: of those of 200,000 partitions."""
 
 
 class UnreadableRange(NamedTuple):
-    """Bytes [position, end) that the disk does not give; `errno` is what the system said of the first."""
+    """Bytes [position, end) that the disk does not give; `errno` is the system's, for the first."""
 
     position: int
     end: int
@@ -55,7 +55,7 @@ class UnreadableRange(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """In the system's words, as "input/output error (errno 5)"."""
+        """Gives it in the system's words, as "input/output error (errno 5)"."""
         return errno_text(self.errno)
 
 
@@ -129,7 +129,7 @@ class SalvagingFile(File):
         assert all(before.end < after.position for before, after in pairwise(merged))
 
     def unreadable_in(self, position: int, end: int) -> list[UnreadableRange]:
-        """The parts of bytes [position, end) that could not be read, in order."""
+        """Gives the parts of bytes [position, end) that could not be read, in order."""
         return [
             UnreadableRange(max(known.position, position), min(known.end, end), known.errno)
             for known in self.unreadable
@@ -150,8 +150,8 @@ def open_salvaging(path: Path, filesystem: FileSystem | None = None) -> Salvagin
 
 
 def open_readable(path: Path, filesystem: FileSystem | None = None) -> SalvagingFile:
-    """As `open_salvaging`; raises UnreadableFileError for what says something of the file, a link that leads nowhere
-    included. Raises FileNotFoundError if there is none, OSError for what says something of this process.
+    """Opens as `open_salvaging` does; raises UnreadableFileError for what says something of the file, a link that leads
+    nowhere included. Raises FileNotFoundError if there is none, OSError for what says something of this process.
     """
     try:
         return open_salvaging(path, filesystem)
@@ -162,7 +162,7 @@ def open_readable(path: Path, filesystem: FileSystem | None = None) -> Salvaging
 
 
 def is_of_the_file(error: OSError) -> bool:
-    """Whether an error says something of the file, and would come again, rather than of this process."""
+    """Says whether an error is about the file, and would come again, rather than about this process."""
     return error.errno in _UNREADABLE
 
 
@@ -171,7 +171,7 @@ def errno_text(number: int) -> str:
 
 
 def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> UnreadableFileError:
-    """What is to be said of a file that can't be opened."""
+    """Makes the error about a file that can't be opened."""
     number = error.errno or errno.EIO
     reason = errno_text(number)
     if number == errno.ENOENT and path.is_symlink():
@@ -182,8 +182,8 @@ def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> Unreada
 
 
 def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem: FileSystem | None = None) -> bytes:
-    """The whole file. Raises FileNotFoundError if there is none; raises UnreadableFileError if the system does not give
-    it, all of it: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
+    """Reads the whole file. Raises FileNotFoundError if there is none; UnreadableFileError if the system does not give
+    all of it: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
     """
     file = open_readable(path, filesystem)
     try:

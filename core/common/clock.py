@@ -1,4 +1,4 @@
-"""Time as plog asks for it: one seam, so that tests hold the clock in hand."""
+"""Time, from one place, so that tests control the clock."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the time is, and how much of it goes by."""
+    """Tells the time, and how much of it goes by."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Gives milliseconds since the Unix epoch."""
 
     def monotonic_us(self) -> int:
-        """Microseconds since some moment; nobody sets it."""
+        """Gives microseconds since some moment; nobody sets it."""
 
     def monotonic_ms(self) -> int:
-        """The same in milliseconds: what is due, or has been idle, goes by it."""
+        """Gives the same in milliseconds: what is due, or has been idle, goes by it."""
 
 
 class SystemClock:
@@ -33,7 +33,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when it is told to; for tests."""
+    """A clock that moves only when it is moved; for tests."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_us = now_ms * 1000
@@ -49,7 +49,7 @@ class ManualClock:
         return self._now_us // 1000
 
     def set_wall_by(self, ms: int) -> None:
-        """Somebody sets the machine's clock, forwards or back; no time goes by."""
+        """Acts as if somebody sets the machine's clock, forwards or back; no time goes by."""
         self._set_by_us += ms * 1000
 
     def advance(self, ms: float) -> None:

@@ -21,7 +21,7 @@ Validator = Callable[[Value], str | None]
 
 
 KEPT_ONLY = "plog keeps this setting and does not act on it."
-"""The last sentence of the text of such a key."""
+"""The last sentence of the text of a key that changes nothing."""
 
 HIDDEN = "[hidden]"
 """What is shown in place of a secret; Kafka's word."""
@@ -88,11 +88,11 @@ class ConfigKey:
 
     @property
     def full_doc(self) -> str:
-        """What people read of the key."""
+        """Gives the text that people read about the key."""
         return f"{self.doc} {KEPT_ONLY}" if self.is_kept_only else self.doc
 
     def parse(self, text: str | None) -> Value:
-        """The value of a text; KafkaError(INVALID_CONFIG) with Kafka's words where it is none."""
+        """Gives the value of a text; raises KafkaError(INVALID_CONFIG) with Kafka's words if it is none."""
         if text is None:
             if self.default is None:
                 return None
@@ -148,7 +148,7 @@ class ConfigDef:
         return name in self._keys
 
     def __getitem__(self, name: str) -> ConfigKey:
-        """Raises KafkaError(INVALID_CONFIG) for a name that the scope does not have."""
+        """Finds the key; raises KafkaError(INVALID_CONFIG) for a name that the scope does not have."""
         try:
             return self._keys[name]
         except KeyError:
@@ -157,7 +157,7 @@ class ConfigDef:
             ) from None
 
     def kept_only(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that change nothing when they are set."""
+        """Gives those of the names that change nothing when they are set."""
         return [name for name in names if name in self._keys and self._keys[name].is_kept_only]
 
     def _nearest(self, name: str) -> str | None:
@@ -168,7 +168,7 @@ class ConfigDef:
 
 
 def value_text(value: Value) -> str | None:
-    """A parsed value as Kafka prints it."""
+    """Writes a parsed value as Kafka does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -20,7 +20,7 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _FOR_ALL_ELSE = 40
 _MOST_FILES = 60_000
 _MACOS_OPEN_MAX = 10_240
-"""What macOS allows a process although it says that there is no limit."""
+"""What macOS allows a process although it reports no limit."""
 
 
 class Shares(NamedTuple):
@@ -42,7 +42,7 @@ def raise_limit() -> int:
 
 
 def share() -> Shares:
-    """By the limit of this process as it is now."""
+    """Shares them out, by the limit of this process as it is now."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     left = max(limit - _FOR_ALL_ELSE, 2)
     files = min(left // 2, _MOST_FILES)

@@ -1,4 +1,4 @@
-"""The name that somebody meant."""
+"""Guesses the name that somebody meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean X?`, where one of the known names is much like it; None else."""
+    """Gives `did you mean X?`, if one of the known names is much like it; else None."""
     from difflib import get_close_matches
 
     by_lower = {other.lower(): other for other in known}

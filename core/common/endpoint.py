@@ -36,7 +36,7 @@ class Endpoint:
 
 
 def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
-    """HOST:PORT, HOST, :PORT or [IPV6]:PORT; raises UsageError for anything else."""
+    """Reads HOST:PORT, HOST, :PORT or [IPV6]:PORT; raises UsageError for anything else."""
     host, separator, port = text.rpartition(":")
     if not separator or (":" in host and not host.endswith("]")):
         host, port = text, str(default_port)
@@ -48,9 +48,9 @@ def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
 
 
 def parse_bootstrap(text: str, protocol: str | None = None) -> list[tuple[str, int]]:
-    """HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; raises UsageError for anything else. A security protocol may
-    stand before each, as SASL_SSL://HOST:PORT, which is what providers show; it must be `protocol`, unless that is
-    None.
+    """Reads HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; raises UsageError for anything else. A security
+    protocol may stand before each, as SASL_SSL://HOST:PORT, which is what providers show; it must be `protocol`, unless
+    that is None.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:

@@ -18,7 +18,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, value: int) -> ErrorCode:
-        """The code of a number in an answer; UNKNOWN_SERVER_ERROR for one that is not known here."""
+        """Gives the code of a number in an answer; UNKNOWN_SERVER_ERROR for one that is not known here."""
         known = cls._value2member_map_.get(value, cls.UNKNOWN_SERVER_ERROR)
         assert isinstance(known, cls)
         return known

@@ -35,7 +35,7 @@ class PlogError(Exception):
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]  # the hint may come later
-        """What tracebacks show below the message (PEP 678), as Spark's are."""
+        """Gives what tracebacks show below the message (PEP 678), as Spark's do."""
         return [f"hint: {self.hint}"] if self.hint else []
 
 
@@ -46,7 +46,7 @@ class UsageError(PlogError):
 
 
 class DamagedAnswerError(PlogError):
-    """An answer was given that rests on damaged logs; what is damaged was said before."""
+    """An answer was given that rests on damaged logs; what is damaged was reported before."""
 
 
 class AccessError(PlogError):
@@ -99,7 +99,7 @@ class CorruptRecordError(PlogError):
         self.path = path
 
     def in_file(self, path: object) -> CorruptRecordError:
-        """The same error, saying that its position is one in that file."""
+        """Makes the same error, saying that its position is one in that file."""
         return CorruptRecordError(self.cause, position=self.position, offset=self.offset, path=str(path))
 
 

@@ -24,7 +24,7 @@ DEFAULT_EXPANSION_LIMIT = 128 * 1024 * 1024
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 0x7FFFFFFF
-"""No byte array of Kafka's is larger."""
+"""The most that it may be: no byte array of Kafka's is larger."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _own_limit: ContextVar[int] = ContextVar("own_limit", default=0)
 
 
 def expansion_limit() -> int:
-    """Bytes. Raises UsageError if the environment variable is no size."""
+    """Gives bytes. Raises UsageError if the environment variable is no size."""
     if own := _own_limit.get():
         return own
     text = os.environ.get(PLOG_MAX_EXPANSION)
@@ -41,7 +41,7 @@ def expansion_limit() -> int:
 
 @cache
 def parse_size(text: str, name: str) -> int:
-    """The bytes of `134217728`, `131072K`, `128M` or `1G`; UsageError, which calls it by `name`, for anything else."""
+    """Reads the bytes of `134217728`, `131072K`, `128M` or `1G`; raises UsageError, with `name`, for anything else."""
     digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not digits.isascii() or not digits.isdecimal():
         raise UsageError(f"{name} {text}: expected a number of bytes, with K, M or G behind it if you like: 256M")
@@ -53,7 +53,7 @@ def parse_size(text: str, name: str) -> int:
 
 @contextmanager
 def expansion_limited_to(size: int) -> Iterator[None]:
-    """What this thread decompresses in the block has the limit `size` bytes; the one for everyone if it is 0."""
+    """Limits what this thread decompresses in the block to `size` bytes; to the limit for everyone if it is 0."""
     token = _own_limit.set(size)
     try:
         yield
@@ -62,7 +62,7 @@ def expansion_limited_to(size: int) -> Iterator[None]:
 
 
 def each_limited_to(size: int, items: Iterator[T]) -> Iterator[T]:
-    """Likewise for the making of each item; who takes the items is not concerned."""
+    """Does likewise for the making of each item; who takes the items is not concerned."""
     while True:
         with expansion_limited_to(size):
             try:

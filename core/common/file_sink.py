@@ -17,8 +17,8 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 def open_sink(filesystem: FileSystem, path: Path) -> io.BufferedWriter:
-    """Opens a file for writing; what it held is gone. Closing it writes what is left, and syncs nothing. OSError as the
-    disk says.
+    """Opens a file for writing; what it held is gone. Closing it writes what is left, and syncs nothing. Raises the
+    disk's OSError.
     """
     file = filesystem.open_append(path)
     try:

@@ -20,7 +20,7 @@ from core.common.errors import AccessError, PlogError
 Buffer = bytes | bytearray | memoryview
 
 _MOST_STRETCHES = 10_000
-"""Of a file between holes that are looked at one by one."""
+"""The most stretches of a file between holes that are looked at one by one."""
 
 
 class File:
@@ -39,11 +39,11 @@ class File:
         """Called once, by whoever closes it, from any thread."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer where the file ends."""
+        """Reads up to `size` bytes; fewer if the file ends."""
         return os.pread(self.fd, size, position)
 
     def write_at(self, data: Buffer, position: int) -> None:
-        """All of `data`, starting at `position`; OSError when the disk refuses."""
+        """Writes all of `data`, starting at `position`; raises OSError if the disk refuses."""
         written = os.pwrite(self.fd, data, position)
         while written < len(data):
             written += os.pwrite(self.fd, memoryview(data)[written:], position + written)
@@ -52,8 +52,8 @@ class File:
         return os.fstat(self.fd).st_size
 
     def next_data(self, position: int) -> int:
-        """Where, at `position` or after it, the first bytes are that the disk keeps; those before are a hole in the
-        file, and zeros. The file's size if there are none; `position` on a disk that knows no holes.
+        """Finds where, at `position` or after it, the first bytes are that the disk keeps; those before are a hole in
+        the file, and zeros. The file's size if there are none; `position` on a disk that knows no holes.
         """
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
@@ -61,7 +61,7 @@ class File:
             return self.size() if error.errno == errno.ENXIO else position
 
     def data_end(self) -> int:
-        """Where the last bytes end that the disk keeps: zeros alone follow, up to the file's size."""
+        """Finds where the last bytes end that the disk keeps: zeros alone follow, up to the file's size."""
         end = 0
         try:
             for _ in range(_MOST_STRETCHES):
@@ -85,9 +85,9 @@ class File:
         sync_data(self.fd)
 
     def forget_cached(self) -> None:
-        """After a sync that failed: what is read next is what the disk has. The system takes pages that it could not
-        write for written, once it has said so, and would give them to readers, and sync them, as if they were safe.
-        A system without this call (macOS) keeps what it has.
+        """Is called after a sync that failed: what is read next is what the disk has. The system takes pages that it
+        could not write for written, once it has said so, and would give them to readers, and sync them, as if they were
+        safe. A system without this call (macOS) keeps what it has.
         """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -109,7 +109,7 @@ class FileSystem:
     """The real disk. Stateless; safe from any thread."""
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
-        """Opens for reading and writing, creating the file if it is missing. Without `creates` that is a
+        """Opens for reading and writing, creating the file if it is missing. Without `creates` that raises
         FileNotFoundError.
         """
         return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
@@ -119,7 +119,7 @@ class FileSystem:
         return File(path, open_regular(path, os.O_RDONLY))
 
     def name_for_user(self, error: PlogError) -> None:
-        """Makes an error name paths as the user knows them, where this file system works elsewhere."""
+        """Makes an error name paths as the user knows them, if this file system works elsewhere."""
 
     def write_atomic(self, path: Path, content: bytes, *, sync: bool = True) -> None:
         """Replaces `path` whole: after a crash it holds either the old content or the new.
@@ -145,7 +145,7 @@ class FileSystem:
         old.replace(new)
 
     def link(self, path: Path, name: Path) -> None:
-        """Gives a file a second name; a copy where the disk has no links."""
+        """Gives a file a second name; makes a copy if the disk has no links."""
         try:
             os.link(path, name)
         except PermissionError:
@@ -209,8 +209,8 @@ def sync_all(fd: int) -> None:
 
 
 def open_regular(path: Path | str, flags: int) -> int:
-    """A descriptor of a regular file. OSError as the system gives it, and for what is no regular file, at once: a pipe
-    would block whoever opens it until somebody writes to it.
+    """Opens a regular file. Raises the system's OSError, and one for what is no regular file, at once: a pipe would
+    block whoever opens it until somebody writes to it.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     try:
@@ -222,7 +222,7 @@ def open_regular(path: Path | str, flags: int) -> int:
 
 
 def ensure_regular_mode(mode: int, path: Path | str) -> None:
-    """OSError that says what `path` is, if that is no regular file."""
+    """Raises an OSError that says what `path` is, if that is no regular file."""
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
@@ -243,16 +243,16 @@ _HINTS = {
     errno.EEXIST: "something else has that name: see ls -ld PATH",
     errno.ELOOP: "a symbolic link leads back to itself: see namei -l PATH",
 }
-"""What to do, by what the system says."""
+"""What to do, by the system's words."""
 
 
 def find_hint(message: str) -> str | None:
-    """What to do about what a broker says of its disk; its answers have the system's words, and no number."""
+    """Says what to do about a broker's words on its disk; its answers have the system's words, and no number."""
     return next((hint for number, hint in _HINTS.items() if os.strerror(number).lower() in message), None)
 
 
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
-    """The AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
+    """Makes the AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()
     where = f" {path}" if str(path) else ""
     hint = _HINTS.get(error.errno or 0)

@@ -1,4 +1,4 @@
-"""Files that a user asked for, such as that of `--out`: whole under their name, or not at all.
+"""Files that a user wants, such as that of `--out`: whole under their name, or not at all.
 
 A regular file is written beside, as `FILE.partial`, synced, and renamed once it is whole: a run that fails leaves what
 was there before. What it wrote keeps the name `FILE.partial`, if that is anything. That file is locked meanwhile, so
@@ -25,7 +25,7 @@ _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 class NamedFile(io.FileIO):
-    """Names itself in errors on writing, which the system's do not."""
+    """Names itself in errors about writing, which the system's do not."""
 
     def __init__(self, fd: int, name: str, *, closefd: bool = True) -> None:
         super().__init__(fd, "wb", closefd=closefd)
@@ -39,7 +39,7 @@ class NamedFile(io.FileIO):
 
 
 class OutFile:
-    """Where a command writes what its user asked for; owned by one task. `file` takes the bytes; `end` comes last."""
+    """Where a command writes a file for its user; owned by one task. `file` takes the bytes; `end` comes last."""
 
     def __init__(self, path: Path, *, mode: int = _PLAIN_MODE) -> None:
         """Raises AccessError if it can't be written. A new file gets `mode`; one that is replaced hands on its own."""
@@ -65,7 +65,7 @@ class OutFile:
         return fd
 
     def _remove_older(self, partial: Path) -> None:
-        """Of a run that failed; its mode may be another. Raises AccessError if the run is not over."""
+        """Removes that of a run that failed; its mode may be another. Raises AccessError if the run is not over."""
         with contextlib.suppress(OSError):  # of one that is not there, or may not be read
             fd = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -75,7 +75,7 @@ class OutFile:
         partial.unlink(missing_ok=True)
 
     def _lock(self, fd: int) -> None:
-        """Until the descriptor is closed. Raises AccessError if another process has it locked."""
+        """Locks it until the descriptor is closed. Raises AccessError if another process has it locked."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -104,8 +104,8 @@ class OutFile:
             self._close()
 
     def put_in_place(self) -> None:
-        """Gives the file its name, if it has not got it; it may grow after that. Raises AccessError if the system
-        refuses."""
+        """Gives the file its name, if it has not got it; it may grow after that. Raises AccessError if that is
+        refused."""
         if self._partial is None:
             return
         try:

@@ -14,7 +14,7 @@ class TimerHandle(Protocol):
 
 
 Schedule = Callable[[int, Callable[[], None]], TimerHandle]
-"""Calls the function after so many ms, in the task of who asks, unless the handle is cancelled before."""
+"""Calls the function after so many ms, in the caller's task, unless the handle is cancelled before."""
 
 
 class Pending(Generic[T]):
@@ -40,7 +40,7 @@ class Pending(Generic[T]):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether there is work left for it, which holds the request, and not just something to be waited for."""
+        """Says whether there is work left for it, which holds the request, and not just something to be waited for."""
         return self._followed is not None and self._followed.is_at_work
 
     def complete_now(self) -> None:
@@ -51,18 +51,18 @@ class Pending(Generic[T]):
             self.complete_with(self.value_now())
 
     def cancel(self) -> None:
-        """Nobody waits any more: neither `on_value` nor `on_failure` is called."""
+        """Notes that nobody waits any more: neither `on_value` nor `on_failure` is called."""
         self._end()
         if self._followed is not None:
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """What `function` makes of the value."""
+        """Gives what `function` makes of the value."""
         return _Mapped(self, function)
 
     def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
-        """What `work` answers, which may have to wait itself. It is done when the value is there, and not at all if
-        that is cancelled first; until then it counts as work that holds the request.
+        """Gives what `work` answers, which may have to wait itself. It is done when the value is there, and not at all
+        if that is cancelled first; until then it counts as work that holds the request.
         """
         return _Then(self, work)
 
@@ -77,7 +77,7 @@ class Pending(Generic[T]):
                 on_value(value)
 
     def fail(self, error: Exception) -> None:
-        """There will be no value. The error is raised here if nobody waits for it."""
+        """Fails: there will be no value. The error is raised here if nobody waits for it."""
         if not self.is_over:
             on_failure = self.on_failure
             self._end()
@@ -116,7 +116,7 @@ class Pending(Generic[T]):
     # --- for subclasses
 
     def value_now(self) -> T:
-        """The value, if it can't be waited for any longer."""
+        """Gives the value, if it can't be waited for any longer."""
         raise NotImplementedError
 
     def forget(self) -> None:

@@ -1,15 +1,15 @@
-"""Text and bytes of others on their way to a terminal: a peer's error message, names in a certificate, records."""
+"""Makes text and bytes of others fit for a terminal: a peer's error message, names in a certificate, records."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
-"""Without width and without effect but on their neighbours: Persian, Hindi and families of emoji need them."""
+"""They have no width, and change only their neighbours: Persian, Hindi and families of emoji need them."""
 
 
 def printable(text: str, keeps: str = "\n") -> str:
-    """The text with what would drive a terminal written as Python writes it: `\\x1b`, `\\x9b`, `\\u202e`.
+    """Writes what would drive a terminal as Python writes it: `\x1b`, `\x9b`, `\u202e`.
 
     Those are control characters, C1 too, and marks that turn the direction of writing. `keeps` are left as they are.
     """
@@ -19,7 +19,7 @@ def printable(text: str, keeps: str = "\n") -> str:
 
 
 def printable_bytes(data: bytes | memoryview, keeps: str = "\n\t") -> bytes:
-    """Likewise for bytes that should be UTF-8; those that are not are written as `\\xff`."""
+    """Does likewise for bytes that should be UTF-8; those that are not are written as `\xff`."""
     return printable(str(data, "utf-8", "backslashreplace"), keeps).encode()
 
 

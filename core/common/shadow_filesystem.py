@@ -23,7 +23,7 @@ _COPY_BYTES = 1024 * 1024
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - what is made there has a name that nobody knows, and is the owner's alone
 _LEAST_FREE_BYTES = 32 * 1024 * 1024
 _LOG_BYTES_A_BYTE_MADE = 50
-"""All indexes that a log may need anew take a two hundredth of it, at Kafka's distance between entries."""
+"""Log bytes per byte of index: indexes made again take 1/200 of a log, at Kafka's distance between entries."""
 
 
 def temporary_shadow(directory: Path, prefix: str) -> tempfile.TemporaryDirectory[str]:
@@ -49,7 +49,7 @@ def _find_memory(directory: Path) -> str | None:
 
 
 def _log_bytes(directory: Path | str, *, depth: int) -> int:
-    """The size of all `.log` files in the directory, and in folders that can be read, `depth` levels deep."""
+    """Sums the sizes of all `.log` files in the directory, and in folders that can be read, `depth` levels deep."""
     size = 0
     for entry in os.scandir(directory):
         with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ def _link_folder(
 
 
 class ShadowFileSystem(FileSystem):
-    """For a folder made by `link_tree`; `paths` knows what it is a shadow of. Stateless; safe from any thread."""
+    """Works in a folder made by `link_tree`; `paths` knows what it is a shadow of. Stateless; safe from any thread."""
 
     def __init__(self, paths: UsersPaths) -> None:
         self._paths = paths

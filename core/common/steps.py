@@ -24,7 +24,7 @@ Steps = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
 
 
 def finish(steps: Steps[T]) -> T:
-    """What they make, all at once."""
+    """Gives what they make, all at once."""
     while True:
         try:
             next(steps)
@@ -34,7 +34,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def made_in_one_step(steps: Steps[T]) -> T | None:
-    """What they make if one is enough; None, and they are ended, if there are more."""
+    """Gives what they make if one is enough; None, and they are ended, if there are more."""
     try:
         next(steps)
     except StopIteration as end:

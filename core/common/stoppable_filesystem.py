@@ -11,14 +11,14 @@ from core.common.filesystem import File, FileSystem
 
 
 class StoppableFileSystem(FileSystem):
-    """Does what another one does, until it is stopped; safe from any thread. Files that are open go on."""
+    """Does what another file system does, until it is stopped; safe from any thread. Files that are open go on."""
 
     def __init__(self, inner: FileSystem) -> None:
         self._inner = inner
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Everything that is asked for later is an OSError (ECANCELED)."""
+        """Makes every later call raise OSError (ECANCELED)."""
         self._is_stopped = True
 
     @property

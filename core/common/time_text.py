@@ -15,8 +15,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_iso_time(text: str) -> int:
-    """Milliseconds since the epoch of an ISO 8601 date or time, UTC where it names no zone; raises ValueError for
-    others."""
+    """Reads an ISO 8601 date or time, UTC if it names no zone, as milliseconds since the epoch; else raises
+    ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -24,8 +24,8 @@ def parse_iso_time(text: str) -> int:
 
 
 def find_time(text: str, now_ms: int) -> int | None:
-    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None if the text is neither. UsageError as of
-    `ensure_milliseconds`.
+    """Reads `-2h` or an ISO 8601 time as milliseconds since the epoch; None if the text is neither. Raises what
+    `ensure_milliseconds` raises.
     """
     match = _AGO.fullmatch(text)
     if match:
@@ -37,7 +37,7 @@ def find_time(text: str, now_ms: int) -> int | None:
 
 
 def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
-    """The number itself; raises UsageError for one that no record's timestamp can be. `text`: how the user wrote it."""
+    """Gives the number itself; raises UsageError if no record's timestamp can be it. `text`: how the user wrote it."""
     if not -(1 << 63) <= timestamp_ms < 1 << 63:
         raise UsageError(
             f"{text!r} is out of range", hint="a time is a number of milliseconds since 1970, less than 2^63"
@@ -46,7 +46,7 @@ def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Like `find_time`, and epoch milliseconds too; raises UsageError for anything else."""
+    """Reads what `find_time` reads, and epoch milliseconds too; raises UsageError for anything else."""
     found = ensure_milliseconds(int(text), text) if text.isdecimal() else find_time(text, now_ms)
     if found is None:
         raise UsageError(
@@ -56,7 +56,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC, with milliseconds; the number itself where no calendar reaches."""
+    """Writes ISO 8601 in UTC, with milliseconds; the number itself if no calendar reaches it."""
     try:
         moment = _EPOCH + timestamp_ms * _MILLISECOND
     except OverflowError:
@@ -65,7 +65,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """The two largest units: `3d 4h`, `12m 5s`, `250ms`."""
+    """Writes the two largest units: `3d 4h`, `12m 5s`, `250ms`."""
     rest, parts = abs(milliseconds), list[str]()
     if rest < 1000:
         return f"{milliseconds}ms" if rest else "0s"

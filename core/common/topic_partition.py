@@ -15,7 +15,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
 ZERO_UUID = bytes(16)
-"""No topic id: what partitions of old formats and sessions without ids carry."""
+"""No topic id: partitions of old formats and sessions without ids have it."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """What brokers write themselves (org.apache.kafka.common.internals.Topic)."""
@@ -55,7 +55,7 @@ def name_in_metrics(name: str) -> str:
 
 
 def random_uuid() -> bytes:
-    """A new random id: version 4, never one of Kafka's reserved ids, text never starting with '-'."""
+    """Makes a new random id: version 4, never one of Kafka's reserved ids, text never starting with '-'."""
     while True:
         raw = bytearray(os.urandom(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -70,7 +70,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of an id in Kafka's text form; raises ValueError if it is not one."""
+    """Reads the 16 bytes of an id in Kafka's text form; raises ValueError if it is not one."""
     if len(text) > 24 or not re.fullmatch(r"[A-Za-z0-9_-]+", text):
         raise ValueError(f"not a Kafka uuid: {text!r}")
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

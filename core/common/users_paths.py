@@ -1,4 +1,4 @@
-"""Names a folder as its user does, where work is done on it under another path: a shadow of it, or a stage."""
+"""Names a folder as its user does, if work is done on it under another path: a shadow of it, or a stage."""
 
 from __future__ import annotations
 

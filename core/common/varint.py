@@ -60,7 +60,7 @@ def read_varint(buffer: Sequence[int], position: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """The bytes of an unsigned number below 2**32 (or, as the body of a varlong, 2**64)."""
+    """Writes an unsigned number below 2**32 (or, as the body of a varlong, 2**64)."""
     if value < 128:
         return bytes((value,))
     out = bytearray()
@@ -72,10 +72,10 @@ def uvarint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """The bytes of a signed 32-bit number."""
+    """Writes a signed 32-bit number."""
     return uvarint((value << 1) ^ (value >> 31))
 
 
 def varlong(value: int) -> bytes:
-    """The bytes of a signed 64-bit number."""
+    """Writes a signed 64-bit number."""
     return uvarint((value << 1) ^ (value >> 63))

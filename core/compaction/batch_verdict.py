@@ -33,7 +33,7 @@ class BatchVerdict:
             self.count = self.kept = self.batch.count
 
     def drop(self) -> None:
-        """No record stays."""
+        """Keeps no record."""
         self.settle(_NONE, needs_horizon=False)
 
     def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
@@ -44,7 +44,7 @@ class BatchVerdict:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether records stay, but not the batch as it is."""
+        """Says whether records stay, but not the batch as it is."""
         return self.kept > 0 and (self.kept < self.count or self.needs_horizon)
 
     @property
@@ -52,7 +52,7 @@ class BatchVerdict:
         return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
 
     def data(self) -> bytes | memoryview | None:
-        """The batch as it is to be written; None if it goes."""
+        """Gives the batch as it is to be written; None if it goes."""
         batch = self.batch
         if self.rebuilt is not None:
             return self.rebuilt

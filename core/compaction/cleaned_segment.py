@@ -46,11 +46,11 @@ class CleanedSegment:
 
     @property
     def paths(self) -> list[Path]:
-        """Its files that are there, the log first."""
+        """Gives its files that are there, the log first."""
         return [path for path in map(self._path, SEGMENT_SUFFIXES) if path.exists()]
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """A whole batch; OSError as the disk says."""
+        """Appends a whole batch; raises the disk's OSError."""
         if self._filesystem is not None:
             interval = self._config.index_interval_bytes
             self._indexes.add(self.size_bytes, len(batch), last_offset, max_timestamp, interval)
@@ -70,7 +70,7 @@ class CleanedSegment:
             self._indexes.transaction.append(aborted)
 
     def finish(self, modified_ms: int) -> None:
-        """Brings everything to the disk, dated as the last of the segments it replaces; OSError as the disk says."""
+        """Brings everything to the disk, dated as the last of the segments it replaces; raises the disk's OSError."""
         if self._filesystem is None:
             return
         self._write()

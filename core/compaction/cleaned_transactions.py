@@ -1,5 +1,5 @@
-"""Which batches of transactions a cleaning may drop: the records of aborted ones at once, a marker when nothing that it
-ended is left.
+"""Decides which batches of transactions a cleaning may drop: the records of aborted ones at once, a marker when nothing
+that it ended is left.
 
 Told every transactional and control batch in order of offsets (org.apache.kafka.storage.internals.log
 .CleanedTransactionMetadata).
@@ -18,7 +18,7 @@ class CleanedTransactions:
     """Owned by one task."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """`aborted`: by first offset."""
+        """Takes `aborted` by first offset."""
         self._aborted = aborted
         self._next = 0
         self.kept: list[AbortedTransaction] = []
@@ -27,8 +27,8 @@ class CleanedTransactions:
         self._ongoing_committed: set[int] = set()
 
     def may_discard(self, batch: RecordBatch) -> bool:
-        """Whether nobody needs the batch: one of an aborted transaction, or the marker of one that has no batch left.
-        Raises CorruptRecordError if a control record is none.
+        """Says whether nobody needs the batch: one of an aborted transaction, or the marker of one that has no batch
+        left. Raises CorruptRecordError if a control record is none.
         """
         if not batch.is_control and not batch.is_transactional:
             return False

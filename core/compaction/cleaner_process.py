@@ -32,7 +32,7 @@ from core.log.log_config import LogConfig
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """Of one cleaner. `max_bytes_per_second`: of log, read and written."""
+    """The settings of one cleaner. `max_bytes_per_second`: of log, read and written."""
 
     dedupe_buffer_bytes: int
     load_factor: float
@@ -67,12 +67,11 @@ class CleanerProcess:
         """Once it is, it stays so."""
 
     def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
-        """Raises CorruptRecordError if the log is not sound; raises PlogError if the disk refuses, or the process
-        dies."""
+        """Raises CorruptRecordError if the log is not sound, PlogError if the disk refuses or the process dies."""
         return self._ask({"log": format_log(log), "now_ms": now_ms, "settings": asdict(settings)})
 
     def go_on(self) -> SegmentReady | LogCleaned:
-        """The segment that was ready has its place; errors as of `begin`."""
+        """Goes on: the segment that was ready has its place. Raises what `begin` raises."""
         return self._ask({})
 
     def _ask(self, message: dict[str, Any]) -> SegmentReady | LogCleaned:
@@ -94,7 +93,7 @@ class CleanerProcess:
         return _parse_answer(json.loads(line))
 
     def close(self) -> None:
-        """Ends the process; what it had not finished the next cleaning throws away, or the next start."""
+        """Ends the process; the next cleaning throws away what it had not finished, or the next start does."""
         with self._starting:
             self.is_closed = True
             process, self._process = self._process, None
@@ -108,7 +107,7 @@ class CleanerProcess:
 
 
 def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
-    """With the parent's own modules, whatever lies in the working directory."""
+    """Starts it with the parent's own modules, whatever lies in the working directory."""
     code = (
         "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
         f"from {__package__}.cleaner_worker import main; main()"
@@ -132,7 +131,7 @@ def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
 
 
 def format_log(log: LogToClean) -> dict[str, Any]:
-    """As it goes to the child."""
+    """Writes it as it goes to the child."""
     config = {name: getattr(log.config, name) for name in LogConfig.__dataclass_fields__}
     return {
         "directory": str(log.directory.absolute()),
@@ -147,7 +146,7 @@ def format_log(log: LogToClean) -> dict[str, Any]:
 
 
 def parse_log(fields: dict[str, Any]) -> LogToClean:
-    """What `format_log` made."""
+    """Reads what `format_log` made."""
     config = fields["config"]
     return LogToClean(
         Path(fields["directory"]),

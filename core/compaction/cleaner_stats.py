@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Records, and bytes of log, from the log's start on, the clean part too."""
+    """Counts of records, and of bytes of log, from the log's start on, the clean part too."""
 
     map_records: int = 0
     map_bytes: int = 0

@@ -69,7 +69,7 @@ class LogCleaner:
         """When it looked last, by the monotonic clock."""
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
-        """Whether its sealed segments must stay as they are, but for what the cleaner does."""
+        """Says whether its sealed segments must stay as they are, but for what the cleaner does."""
         return partition in self._cleanings
 
     def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:

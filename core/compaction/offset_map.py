@@ -40,7 +40,7 @@ class LatestOffsets(NamedTuple):
     tombstones: npt.NDArray[np.int32]
 
     def have_tombstone(self, starts: Int64s, stops: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether there is a tombstone among the offsets of each range of numbers [start, stop)."""
+        """Says whether there is a tombstone among the offsets of each range of numbers [start, stop)."""
         found: npt.NDArray[np.bool_] = np.searchsorted(self.tombstones, starts) < np.searchsorted(
             self.tombstones, stops
         )

@@ -275,7 +275,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _supports(self, request: JoinGroupRequest) -> bool:
-        """Whether the members could agree with this one on a protocol."""
+        """Says whether the members could agree with this one on a protocol."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         if request.protocol_type != self.protocol_type:
@@ -661,7 +661,7 @@ class ClassicGroup:
         self._ensure_generation(generation_id)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, or may: where that can't be told it is said to."""
+        """Says whether a member reads the topic, or may: where that can't be told it is said to."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return bool(self.members)
         for member in self.members.values():

@@ -147,7 +147,7 @@ class ConsumerGroup:
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
 
     def is_waiting_for(self, member: ConsumerMember) -> bool:
-        """Whether others still hold some of what the member is to get."""
+        """Says whether others still hold some of what the member is to get."""
         missing = without(self.targets.get(member.member_id, {}), member.assigned)
         wanted = {(topic_id, number) for topic_id, numbers in missing.items() for number in numbers}
         others = (other for other in self.members.values() if other.member_id != member.member_id)
@@ -246,7 +246,7 @@ class ConsumerGroup:
         return reconciled
 
     def _is_settled(self, member: ConsumerMember, updated: ConsumerMember) -> bool:
-        """Whether the heartbeat is one of the many that change nothing: the others need not be looked at."""
+        """Says whether the heartbeat is one of the many that change nothing: the others need not be looked at."""
         return (
             self.members.get(member.member_id) is member
             and updated.subscription == member.subscription

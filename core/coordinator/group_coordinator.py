@@ -466,7 +466,7 @@ class GroupCoordinator:
         return sum(map(len, self._offsets.values()))
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that is still open wrote an offset of the partition."""
+        """Says whether a transaction that is still open wrote an offset of the partition."""
         return any((group_id, partition) in pending for pending in self._pending.values())
 
     def _pending_partitions(self, group_id: str) -> set[TopicPartition]:

@@ -353,7 +353,7 @@ def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) 
 
 
 def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool) -> bool:
-    """Whether there is something to end, False where it ended so already; raises KafkaError if it can't be."""
+    """Says whether there is something to end, False where it ended so already; raises KafkaError if it can't be."""
     if known.producer_id != producer.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != producer.epoch:

@@ -131,7 +131,7 @@ class AbstractIndex:
         self._count = self._written = 0
 
     def sanity_check(self) -> bool:
-        """Whether the file is there. Raises CorruptRecordError if it cannot be an index of this segment: cheap, as
+        """Says whether the file is there. Raises CorruptRecordError if it cannot be an index of this segment: cheap, as
         Kafka checks at load.
         """
         try:

@@ -65,7 +65,7 @@ def kind_of(path: Path) -> FileKind | None:
 
 
 def is_named_by_kafka(path: Path) -> bool:
-    """Whether no other program gives a file that name: one in full, or one by an offset."""
+    """Says whether no other program gives a file that name: one in full, or one by an offset."""
     return path.name in _BY_NAME or parse_offset_file_name(path.name) is not None
 
 

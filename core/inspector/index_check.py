@@ -186,7 +186,7 @@ class _IndexCheck(ABC):
         return len(self._entries)
 
     def is_of_another_log(self) -> bool:
-        """Whether the entries are in order, as in any index, and not one of them is right. After `findings`."""
+        """Says whether the entries are in order, as in any index, and not one of them is right. After `findings`."""
         if self._right or not self._entries or self._not_looked_at or self._unreadable is not None:
             return False
         rises = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(self._entries))

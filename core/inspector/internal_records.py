@@ -76,7 +76,7 @@ def hidden_metadata(is_secret_config: IsSecretConfig) -> Decoder:
 
 
 def has_secrets(value: bytes | None, is_secret_config: IsSecretConfig) -> bool:
-    """Whether the value of a metadata record holds a secret; one that does not decode may hold some."""
+    """Says whether the value of a metadata record holds a secret; one that does not decode may hold some."""
     if value is None:
         return False
     try:

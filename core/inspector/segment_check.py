@@ -304,7 +304,7 @@ class SegmentCheck:
         return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
 
     def _is_lost(self) -> bool:
-        """Whether the segment's first offset is among those that are lost."""
+        """Says whether the segment's first offset is among those that are lost."""
         holes = () if self.log_map is None else self.log_map.holes
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 

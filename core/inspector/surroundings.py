@@ -73,7 +73,7 @@ class DirectorySurroundings:
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
-        """Whether compaction may have been at work; None if nothing tells."""
+        """Says whether compaction may have been at work; None if nothing tells."""
         if partition in self._evidence.cleaned:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):

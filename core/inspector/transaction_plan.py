@@ -170,7 +170,7 @@ class _TransactionPlanner:
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
     def _may_come_back(self, fate: TransactionFate) -> bool:
-        """Whether its marker may be among offsets that are missing, and not given up."""
+        """Says whether its marker may be among offsets that are missing, and not given up."""
         return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
 
     def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:

@@ -110,7 +110,7 @@ def lost_end_path(snapshot: Path, log_end: int) -> Path:
 
 
 def is_proof_of_lost_end(name: str) -> bool:
-    """Whether a start set it aside because the log did not reach up to where it says, or its segment was gone."""
+    """Says whether a start set it aside because the log did not reach up to where it says, or its segment was gone."""
     return re.fullmatch(_INDEX_NAME, name) is not None or re.fullmatch(_END_NAME, name) is not None
 
 

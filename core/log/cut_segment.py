@@ -107,7 +107,7 @@ def _find(records: FileRecords, base_offset: int, limit: int) -> CutSegment | No
 
 
 def _reaches_further(records: FileRecords, base_offset: int, offset_index: bytes, time_index: bytes) -> bool:
-    """Whether an index may name more than the log has, by the last entries, and the headers after the last one."""
+    """Says whether an index may name more than the log has, by the last entries, and the headers after the last one."""
     _, last_position = _last_entry(OffsetIndex.ENTRY, offset_index)
     _, last_offset = _last_entry(TimeIndex.ENTRY, time_index)
     if last_position >= records.size_bytes:

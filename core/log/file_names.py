@@ -82,7 +82,7 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
 
 
 def holds_segments(directory: Path) -> bool:
-    """Whether a folder is a partition's: it has logs, readable or not, or is named as one and has other files of
+    """Says whether a folder is a partition's: it has logs, readable or not, or is named as one and has other files of
     segments, whose logs are gone. Raises OSError if it can't be read.
     """
     has_logs = has_others = False
@@ -100,7 +100,7 @@ def holds_segments(directory: Path) -> bool:
 
 
 def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
+    """Says whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
     if _RENAMED_DIRECTORY.fullmatch(entry.name) or _KAFKAS_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
         return False
     try:
@@ -157,7 +157,7 @@ def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> Unreada
 
 
 def is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a regular file, or a link to one."""
+    """Says whether it is a regular file, or a link to one."""
     try:
         return entry.is_file()
     except OSError:  # a link to itself
@@ -165,7 +165,7 @@ def is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one. A partition's folder may be a link to another disk."""
+    """Says whether it is a folder, or a link to one. A partition's folder may be a link to another disk."""
     try:
         return entry.is_dir()
     except OSError:  # a link to itself

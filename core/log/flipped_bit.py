@@ -6,7 +6,7 @@ _WORD = (1 << 64) - 1
 
 
 def one_bit_apart(a: int, b: int) -> bool:
-    """Whether two numbers of 64 bits differ in exactly one of them."""
+    """Says whether two numbers of 64 bits differ in exactly one of them."""
     return ((a ^ b) & _WORD).bit_count() == 1
 
 

@@ -228,7 +228,7 @@ def _fate_text(batch: Batch, outcome: Outcome) -> str:
 
 
 def _is_full(batch: Batch) -> bool:
-    """Whether every offset of the batch has a record, by its header."""
+    """Says whether every offset of the batch has a record, by its header."""
     if isinstance(batch, RecordBatch):
         return bool(batch.count == batch.last_offset_delta + 1)
     return bool(batch.compression is CompressionType.NONE)

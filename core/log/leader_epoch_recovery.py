@@ -34,7 +34,7 @@ class LeaderEpochRecovery:
         self._begin_at(start_offset)
 
     def _has_epochs(self) -> bool:
-        """Whether the log's batches carry epochs; those of magic 0 and 1 know none."""
+        """Says whether the log's batches carry epochs; those of magic 0 and 1 know none."""
         for segment in self._segments:
             if segment.size_bytes:
                 try:

@@ -218,7 +218,7 @@ class LogMap:
         return {number for number, base_offset in enumerate(self._bases) if number and self._is_within(base_offset)}
 
     def _is_within(self, offset: int) -> bool:
-        """Whether a batch of the log begins below the offset, and ends above it."""
+        """Says whether a batch of the log begins below the offset, and ends above it."""
         at = bisect_right(self.log, offset, key=_end_offset)
         return any(
             batch.base_offset < offset < batch.end_offset

@@ -127,7 +127,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         return last_offset
 
     def should_roll(self, batch: RecordBatch, clock: Clock) -> bool:
-        """Whether the batch must go to a new segment."""
+        """Says whether the batch must go to a new segment."""
         size, config = self.records.size_bytes, self.config
         first = self._rolling_timestamp
         if first is None:

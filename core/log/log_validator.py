@@ -84,7 +84,7 @@ def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> Record
 
 
 def is_checked(batch: RecordBatch, config: LogConfig) -> bool:
-    """Whether `validate_in_steps` gave the batch for that configuration."""
+    """Says whether `validate_in_steps` gave the batch for that configuration."""
     return isinstance(batch, CheckedBatch) and batch.checked_by is config
 
 

@@ -33,7 +33,7 @@ def find_traces(directory: Path, bases: Iterable[int], logs: Collection[int]) ->
 
 
 def _holds_anything(directory: Path, base_offset: int) -> bool:
-    """Whether one of the segment's indexes has entries, or can't be read."""
+    """Says whether one of the segment's indexes has entries, or can't be read."""
     for suffix in INDEX_SUFFIXES:
         try:
             if any(read_small_file(directory / offset_file_name(base_offset, suffix))):

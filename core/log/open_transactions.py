@@ -77,7 +77,7 @@ def _sound_snapshots(directory: Path, end_offset: int) -> Iterator[_Snapshot]:
 def _are_open(
     segments: Sequence[SegmentReader], ongoing: dict[int, int], earlier: _Snapshot, start_offset: int, end_offset: int
 ) -> bool:
-    """Whether the log bears out that these transactions were open at `end_offset`."""
+    """Says whether the log bears out that these transactions were open at `end_offset`."""
     unseen = {first: producer_id for producer_id, first in ongoing.items() if first >= start_offset}
     if any(earlier.ongoing.get(p) != first for p, first in ongoing.items() if first < earlier.offset):
         return False

@@ -126,7 +126,7 @@ class PartitionReader:
         return self._log_evidence.wrong_start
 
     def _is_live(self) -> bool:
-        """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
+        """Says whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
         if self._is_locked:
             return False
         try:

@@ -158,7 +158,7 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
 
 
 def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:
-    """Whether offsets as these can be in a file of that name."""
+    """Says whether offsets as these can be in a file of that name."""
     base_offset = base_offsets[piece.file]
     return base_offset <= piece.base_offset and piece.end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET
 
@@ -458,7 +458,7 @@ class _Fitting:
         self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
 
     def _find_room(self, piece: Piece) -> _Room:
-        """Whether the piece lies in a hole of the log."""
+        """Says whether the piece lies in a hole of the log."""
         start, end = piece.base_offset, piece.end_offset
         is_possible = self._base_offsets[0] <= start and end - 1 - self._base_offsets[piece.file] <= MAX_RELATIVE_OFFSET
         if not is_possible or not self._is_free(start, end):
@@ -480,7 +480,7 @@ class _Fitting:
         )
 
     def _is_repeated(self, batch: Piece) -> bool:
-        """Whether the log has the same batch elsewhere."""
+        """Says whether the log has the same batch elsewhere."""
         at = bisect_right(self._log, batch.base_offset, key=_base_offset)
         if at == 0 or self._log[at - 1].end_offset < batch.end_offset:
             return False
@@ -512,7 +512,7 @@ class _Fitting:
         return None
 
     def _is_mended(self, start: int, end: int) -> bool:
-        """Whether a flipped batch had some of these offsets."""
+        """Says whether a flipped batch had some of these offsets."""
         at = bisect_left(self._mended, (end, end))
         return at > 0 and self._mended[at - 1][1] > start
 

@@ -112,7 +112,7 @@ class ProducerState:
         )
 
     def is_in_transaction(self, producer_epoch: int) -> bool:
-        """Whether it has one open here in that epoch."""
+        """Says whether it has one open here in that epoch."""
         return self.current_txn_first_offset is not None and self.producer_epoch == producer_epoch
 
     @property
@@ -125,7 +125,7 @@ class ProducerState:
         return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def is_followed_by(self, batch: RecordBatch) -> bool:
-        """Whether the batch is what comes as a rule: of the same epoch, behind the last one, and of the open
+        """Says whether the batch is what comes as a rule: of the same epoch, behind the last one, and of the open
         transaction if there is one. Any other may be a repetition, or may not be appended.
         """
         batches = self.batches

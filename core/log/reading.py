@@ -313,7 +313,7 @@ class LogReading:
         return True
 
     def _rises_from(self, number: int, position: int) -> bool:
-        """Whether the headers of the segment's batches rise from there on; asked once for each segment."""
+        """Says whether the headers of the segment's batches rise from there on; asked once for each segment."""
         known = self._rising.get(number)
         if known is not None and known <= position:
             return True

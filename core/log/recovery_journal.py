@@ -121,7 +121,7 @@ def read_rebuilt(directory: Path) -> set[str]:
 
 
 def gave_up_end(directory: Path, log_end: int) -> bool:
-    """Whether a recovery gave up offsets of the folder's log after its end."""
+    """Says whether a recovery gave up offsets of the folder's log after its end."""
     try:
         lost = [lost for run in read_runs(directory) for lost in run.lost]
     except PlogError:
@@ -240,7 +240,7 @@ def _leftovers(directory: Path) -> list[Path]:
 
 
 def was_left_as_recovered(directory: Path) -> bool:
-    """Whether the folder has a recovery that came to its end, and its logs have not been written to since."""
+    """Says whether the folder has a recovery that came to its end, and its logs have not been written to since."""
     runs = read_runs(directory)
     return bool(runs) and runs[-1].is_whole and runs[-1].log_sizes == _log_sizes(directory)
 

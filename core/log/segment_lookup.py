@@ -85,7 +85,7 @@ class SegmentLookup(ABC):
         return self.offset_index.lookup(offset).position if self._make_again(self.offset_index) else 0
 
     def is_right(self, entry: OffsetPosition) -> bool:
-        """Whether a batch begins where the entry says, of such offsets, or what is known to be damaged."""
+        """Says whether a batch begins where the entry says, of such offsets, or what is known to be damaged."""
         if any(gap.position <= entry.position < gap.end_position for gap in self.gaps):
             return True
         try:
@@ -103,7 +103,7 @@ class SegmentLookup(ABC):
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def _is_right_time(self, entry: TimestampOffset) -> bool:
-        """Whether the batch that holds the entry's offset has that timestamp, or is known to be damaged."""
+        """Says whether the batch that holds the entry's offset has that timestamp, or is known to be damaged."""
         if entry.timestamp == NO_TIMESTAMP or self.find_gap_at(entry.offset) is not None:
             return True
         found = next((batch for batch in self.headers_from(entry.offset) if batch.last_offset >= entry.offset), None)

@@ -80,7 +80,7 @@ class SegmentReading:
         return _FileStart(self._records.file, self.end.position)
 
     def _may_stand(self, batch: Batch, expected: int) -> bool:
-        """Whether a batch may follow one that ended at the expected offset."""
+        """Says whether a batch may follow one that ended at the expected offset."""
         if batch.last_offset >= self._limit:
             return False
         first = stated_offset(batch)

@@ -262,7 +262,7 @@ class SegmentWalk:
     # --- bytes
 
     def _is_more_needed(self) -> bool:
-        """Whether what was read does not show the batch at the position, but more of the file could."""
+        """Says whether what was read does not show the batch at the position, but more of the file could."""
         start = self.position - self._data_position
         left = len(self._data) - start
         if start == 0 and left >= min(HEADER_SIZE, self.size_bytes - self.position):
@@ -499,11 +499,11 @@ class SegmentWalk:
         return int.from_bytes(head[:8], "big", signed=True)
 
     def _may_end_at(self, position: int) -> bool:
-        """Whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
+        """Says whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
         return position == self.size_bytes or self._base_offset_at(position) is not None
 
     def _is_sound_at(self, position: int) -> bool:
-        """Whether a batch with a right checksum begins there."""
+        """Says whether a batch with a right checksum begins there."""
         left = self.size_bytes - position
         if left < ENTRY_HEADER_SIZE:
             return False
@@ -638,5 +638,5 @@ def _find_zeros(batch: Batch) -> int:
 
 
 def is_valid(batch: Batch) -> bool:
-    """Whether the stored checksum is that of the bytes."""
+    """Says whether the stored checksum is that of the bytes."""
     return bool(batch.computed_crc() == batch.crc)

@@ -196,7 +196,7 @@ def _mended(hole: Hole) -> Iterator[RecordBatch]:
 
 
 def _is_of_records(hole: Hole) -> bool:
-    """Whether one damaged batch, larger than any marker, held all of these offsets."""
+    """Says whether one damaged batch, larger than any marker, held all of these offsets."""
     damage = hole.damage
     return (
         damage is not None

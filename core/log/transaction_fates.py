@@ -208,7 +208,7 @@ class _Gaps:
                 yield gap._replace(start=max(gap.start, start), end=min(gap.end, end))
 
     def may_hold_marker(self, start: int, end: int) -> bool:
-        """Whether any of [start, end) may."""
+        """Says whether any of [start, end) may."""
         return any(gap.may_hold_marker for gap in self.between(start, end))
 
     def holds(self, offset: int) -> bool:
@@ -249,7 +249,7 @@ class _Indexes:
                 self._others.append(index)
 
     def _is_believable(self, entry: AbortedTransaction) -> bool:
-        """Whether it can be what the broker wrote: it ended at an abort marker of its producer or at one that is
+        """Says whether it can be what the broker wrote: it ended at an abort marker of its producer or at one that is
         missing; it began at a batch of its producer or at a missing one; in between is no other end. Its file's name
         does not matter: two files may have changed their names.
         """
@@ -284,7 +284,7 @@ class _Indexes:
         return self._events.get(producer_id, [])[bisect_left(offsets, start) : bisect_left(offsets, end)]
 
     def _lists_every_abort(self, index: SegmentIndex, listed: set[int]) -> bool:
-        """Whether no abort is without its entry that surely ended a transaction with records."""
+        """Says whether no abort is without its entry that surely ended a transaction with records."""
         aborts = self._certain_aborts
         within = aborts[bisect_left(aborts, index.base_offset) : bisect_left(aborts, index.end_offset)]
         return listed.issuperset(within)
@@ -301,7 +301,7 @@ class _Indexes:
         )
 
     def has_no_entry(self, marker: Marker) -> bool:
-        """Whether it is certain that the abort marker has none: it ended a transaction without records."""
+        """Says whether it is certain that the abort marker has none: it ended a transaction without records."""
         is_listed = any(entry.last_offset == marker.offset for entry, _ in self.entries.get(marker.producer_id, ()))
         return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
 
@@ -425,7 +425,7 @@ class _Producer:
         return parts
 
     def _may_end_between(self, batch: TransactionalBatch, following: TransactionalBatch) -> bool:
-        """Whether a transaction may have ended between two batches that follow one another."""
+        """Says whether a transaction may have ended between two batches that follow one another."""
         missing = list(self._gaps.between(batch.last_offset + 1, following.base_offset))
         if missing and following.producer_epoch > batch.producer_epoch:
             return True  # whatever is said to have taken what is missing

@@ -306,7 +306,7 @@ class _Parser:
         return token
 
     def _takes(self, *texts: str) -> bool:
-        """Whether the next one is one of these, which is taken then."""
+        """Says whether the next one is one of these, which is taken then."""
         token = self._peek()
         is_it = token.kind in ("sign", "word") and token.text in texts
         self._next += is_it

@@ -59,7 +59,7 @@ def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
 
 
 def are_current(batches: Sequence[Batch]) -> bool:
-    """Whether all of them are of the current magic."""
+    """Says whether all of them are of the current magic."""
     return isinstance(batches, BatchHeaders) or set(map(type, batches)) <= {RecordBatch}
 
 

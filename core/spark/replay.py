@@ -376,7 +376,7 @@ def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
 
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
-    """Whether a task of the plan gives this name to a file."""
+    """Says whether a task of the plan gives this name to a file."""
     units = {range_.name for range_ in plan.ranges}
     in_folders, ending = bool(plan.output.partition_by), plan.output.ending
 

@@ -205,7 +205,7 @@ def load_function(text: str) -> Callable[[Any], Any]:
 
 
 def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
-    """Whether each task at the end has the records of one range, in order."""
+    """Says whether each task at the end has the records of one range, in order."""
     execution = frame._jdf.queryExecution()  # noqa: SLF001 - nothing else says it
     if not _is_straight(execution.executedPlan()):
         return False

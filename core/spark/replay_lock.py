@@ -201,7 +201,7 @@ def _encode(owner: LockOwner) -> bytes:
 
 
 def find_flock(path: Path) -> bool | None:
-    """Whether a process holds it; None if that can't be known. (Asked for shared: two that ask are no holders.)"""
+    """Says whether a process holds it; None if that can't be known. (Asked for shared: two that ask are no holders.)"""
     try:
         fd = open_regular(path, os.O_RDONLY)
     except OSError:
@@ -218,7 +218,7 @@ def find_flock(path: Path) -> bool | None:
 
 
 def is_running(pid: int, started: int) -> bool | None:
-    """Whether the process runs on this machine; None if it can't be known: another may have the number by now."""
+    """Says whether the process runs on this machine; None if it can't be known: another may have the number by now."""
     now = process_start(pid)
     if now and started:
         return now == started

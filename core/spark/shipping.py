@@ -25,7 +25,7 @@ _NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in processes of this one's."""
+    """Says whether tasks run in processes of this one's."""
     return master.split("[")[0] == "local"
 
 

@@ -66,7 +66,7 @@ class Bound:
     times: Mapping[TopicPartition, int] | None = None
 
     def says(self, word: int) -> bool:
-        """Whether some partition is at EARLIEST, or LATEST, itself; times are neither."""
+        """Says whether some partition is at EARLIEST, or LATEST, itself; times are neither."""
         if self.is_time or self.times is not None:
             return False
         return word in ([self.everywhere] if self.offsets is None else self.offsets.values())

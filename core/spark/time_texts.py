@@ -30,7 +30,7 @@ def few_time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
 
 
 def are_four_digit_years(times: Any) -> bool:
-    """Whether Arrow writes the times as they are."""
+    """Says whether Arrow writes the times as they are."""
     numbers = _cut(times, "us").view(np.int64)[~np.asarray(times.is_null())]
     return not ((numbers < _FIRST_US) | (numbers >= _END_US)).any()
 

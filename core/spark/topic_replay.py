@@ -196,7 +196,7 @@ class TopicReplay:
 
 
 def _covers(lane: Lane) -> bool:
-    """Whether its ranges have what is still to be replayed."""
+    """Says whether its ranges have what is still to be replayed."""
     ranges = lane.ranges
     return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
 

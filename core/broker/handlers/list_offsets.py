@@ -59,7 +59,7 @@ def _answer(services: Services, request: ListOffsetsRequest, context: RequestCon
 
 
 def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
-    """Whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
+    """Says whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
     is_timestamp_known = timestamp >= EARLIEST_PENDING_UPLOAD and version >= _FIRST_VERSION_OF.get(timestamp, 0)
     return is_timestamp_known and isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
 
