@@ -70,7 +70,7 @@ def _log(name: str, log: Mapping[str, Any]) -> str:
     ]
     if sample["stored_bytes"]:
         parts += [
-            "<h2>Compressed anew</h2>",
+            "<h2>Compressed again</h2>",
             f"<p>{sample['batches']} batches, {size_text(sample['stored_bytes'])} as stored</p>",
             _bars(
                 ("codec", "bytes", "saves"),

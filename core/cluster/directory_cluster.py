@@ -11,7 +11,9 @@ from core.log.meta_properties import read_meta_properties
 
 
 def read_cluster(directory: Path) -> ClusterDescription:
-    """Reads the metadata log in a data directory, and adds the broker whose directory it is if the log has not got it."""
+    """Reads the metadata log in a data directory, and adds the broker whose directory it is if the log has not got it.
+    No file says for certain who the controller is. Raises what `read_metadata_image` and `read_meta_properties` raise.
+    """
     meta = read_meta_properties(directory)
     image = read_metadata_image(directory)
     brokers = [

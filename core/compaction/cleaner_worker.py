@@ -1,4 +1,4 @@
-"""The child's side of `cleaner_process`: cleans the logs that it is told to."""
+"""The child's side of `cleaner_process`: cleans the logs that the parent names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from core.compaction.log_to_clean import LogToClean
 from core.log.segment_swap import begin_swap, drop_swaps
 
 _CREDIT_SECONDS = 1.0
-"""So much of what was not used may be used later."""
+"""Seconds' worth of what was not used that may be used later."""
 
 _NICENESS = 19
-"""Who produces and consumes goes first."""
+"""How nice it is: whoever produces and consumes goes first."""
 
 
 def main() -> None:
-    """Until the standard input ends."""
+    """Works until the standard input ends."""
     os.nice(_NICENESS)
     filesystem = FileSystem()
     for line in sys.stdin:

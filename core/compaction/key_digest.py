@@ -1,4 +1,4 @@
-"""16-byte digests of keys, many at once: what the offset map knows a key by.
+"""16-byte digests of keys, many at once: the offset map knows a key by its digest.
 
 A key is read as 32-bit characters c1, c2 .. (the last one padded with zeros), its length as c0. Four hashes of the
 multilinear family, each the upper half of `a0*c0 + a1*c1 + ..` modulo 2**64, make a digest. The coefficients are drawn
@@ -48,7 +48,7 @@ class KeyDigest:
         self._secret = secrets.token_bytes(32)
 
     def digest(self, buffer: bytes, positions: Int64s, lengths: Int64s) -> Digests:
-        """Of the keys at `positions`, of `lengths` bytes; the buffer goes on for 4 bytes behind the last."""
+        """Digests the keys at `positions`, of `lengths` bytes; the buffer goes on for 4 bytes after the last."""
         if not len(positions):
             return Digests(np.empty(0, np.uint64), np.empty(0, np.uint64))
         longest = int(lengths.max())
@@ -92,6 +92,6 @@ class KeyDigest:
 
 
 def _read_characters(data: Bytes8, positions: Int64s) -> npt.NDArray[np.uint32]:
-    """Four bytes at each position, little-endian."""
+    """Reads four bytes at each position, little-endian."""
     quads = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     return quads[positions]

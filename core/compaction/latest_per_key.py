@@ -1,4 +1,4 @@
-"""A log as compaction would leave it, without compacting it: of each key the last record, tombstones' keys left out.
+"""A log as compaction would leave it, without compacting it: the last record of each key, without tombstones' keys.
 
 The log is read for the offsets of the last records, as digests of keys and offsets only, and then once more for the
 records. If there are more keys than the buffer holds, half of them are put off when it is full, by a bit of their
@@ -51,7 +51,7 @@ class LatestPerKey:
         self._buffer_bytes = buffer_bytes
 
     def read(self, read: Read) -> Iterator[RecordColumns]:
-        """`read` gives the partition's records, in order of offsets, each time that it is called."""
+        """Gives them; `read` gives the partition's records, in order of offsets, each time that it is called."""
         latest = self._find_latest(read)
         self.readings += 1
         for columns in read():

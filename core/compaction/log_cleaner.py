@@ -73,8 +73,8 @@ class LogCleaner:
         return partition in self._cleanings
 
     def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:
-        """Begins to clean what needs it, at most `threads` logs at once. To be called now and then, and when `on_idle`
-        says so: a cleaning has ended.
+        """Begins to clean what needs it, at most `threads` logs at once. To be called now and then, and by `on_idle`: a
+        cleaning has ended then.
         """
         if self._is_looking or self._is_closed:
             return
@@ -176,7 +176,7 @@ class LogCleaner:
         write_checkpoint = self._checkpoint_swapped(log, ready)
 
         def ask() -> SegmentReady | LogCleaned:
-            """The checkpoint comes first: until it knows of the segment, its `.swap` tells who took the records."""
+            """Asks; first comes the checkpoint: until it knows the segment, its `.swap` shows who took the records."""
             if cleaning.process.is_closed:
                 raise PlogError("broken off")
             try:
@@ -190,8 +190,8 @@ class LogCleaner:
         self._ask(cleaning, ask)
 
     def _checkpoint_swapped(self, log: PartitionLog, ready: SegmentReady) -> Callable[[], None]:
-        """Of each key that is left below the segment's end there is one record: clean up to there, so that a cleaning
-        which does not come to its end is known of. Gives what writes it.
+        """Gives what writes the checkpoint: of each key that is left below the segment's end there is one record, so it
+        is clean up to there, and a cleaning that does not come to its end is known.
         """
         end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
         writes: list[Callable[[], None]] = []
@@ -240,8 +240,8 @@ class LogCleaner:
         return sum(logs[partition].size_bytes for partition in self.uncleanable if partition in logs)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition is deleted: what is being done to it ends, and what was wrong with it is not the next one's of
-        that name.
+        """Forgets a partition that is deleted: what is being done to it ends, and what was wrong with it is not the
+        next one's of that name.
         """
         cleaning = self._cleanings.get(partition)
         if cleaning is not None:
@@ -250,7 +250,7 @@ class LogCleaner:
         self._tried_ms.pop(partition, None)
 
     def close(self) -> None:
-        """For good. Breaks off what is under way; the log's files are in order at every moment."""
+        """Ends for good. Breaks off what is under way; the log's files are in order at every moment."""
         self._is_closed = True
         for cleaning in self._cleanings.values():
             cleaning.process.close()
@@ -261,7 +261,7 @@ class LogCleaner:
         self._idle.clear()
 
     def _clear_away(self, partition: TopicPartition) -> None:
-        """What a cleaning left that did not come to its end; the next start does it where the disk refuses."""
+        """Removes what a cleaning left that did not come to its end; the next start does it if the disk refuses."""
         log, clean_offset = self._log_manager.logs.get(partition), self._log_manager.clean_offsets.get(partition)
         with contextlib.suppress(OSError):
             if clean_offset is not None:
@@ -271,7 +271,7 @@ class LogCleaner:
 
 
 class _Cleaning:
-    """Of one log. `answer`: the process's last, or what came between."""
+    """The cleaning of one log. `answer`: the process's last, or what came between."""
 
     def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:
         self.log = log

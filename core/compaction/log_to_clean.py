@@ -38,7 +38,7 @@ class Bound(Enum):
 
 
 class SegmentToClean(NamedTuple):
-    """Sizes in bytes; when its file was last written to, ms."""
+    """A segment: its sizes in bytes; when its file was last written to, ms."""
 
     base_offset: int
     size_bytes: int
@@ -95,21 +95,21 @@ class LogToClean:
 
     @property
     def first_dirty_segment(self) -> int:
-        """Its number among `segments`; their number where none is dirty."""
+        """Gives its number among `segments`; their number if none is dirty."""
         for number, segment in enumerate(self.segments):
             if self.end_offset_of(number) > self.first_dirty_offset or segment.base_offset >= self.first_dirty_offset:
                 return number
         return len(self.segments)
 
     def end_offset_of(self, number: int) -> int:
-        """The offset at which the segment of that number ends."""
+        """Gives the offset at which the segment of that number ends."""
         following = number + 1
         return self.segments[following].base_offset if following < len(self.segments) else self.first_uncleanable_offset
 
 
 def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
-    """`checkpoint` is where the log's last cleaning ended, None if there was none; one that can't be is passed over.
-    Raises CorruptRecordError if the log's headers can't be read.
+    """Finds it; `checkpoint` is where the log's last cleaning ended, None if there was none; one that can't be is
+    passed over. Raises CorruptRecordError if the log's headers can't be read.
     """
     dirty = log.log_start_offset
     if checkpoint is not None and log.log_start_offset <= checkpoint <= log.log_end_offset:
@@ -127,7 +127,7 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
 
 
 def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
-    """Raises CorruptRecordError if that part of the log has damage: cleaning would drop it for good."""
+    """Makes it; raises CorruptRecordError if that part of the log has damage: cleaning would drop it for good."""
     segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
     for segment in segments:
         if segment.gaps:
@@ -163,7 +163,7 @@ def _first_uncleanable_offset(log: PartitionLog, first_dirty: int, now_ms: int) 
 
 
 def _sealed_from(log: PartitionLog, offset: int) -> list[LogSegment]:
-    """Segments that take no appends, from the one that holds the offset on."""
+    """Gives segments that take no appends, from the one that holds the offset on."""
     active = log.segments.active
     return [s for s in log.segments.from_offset(offset) if s is not active] if offset < active.base_offset else []
 
@@ -177,7 +177,7 @@ def _is_overdue(log: PartitionLog, first_dirty: int, now_ms: int) -> bool:
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    """Of its first batch; 0 if there is none."""
+    """Reads that of its first batch; 0 if there is none."""
     if not segment.size_bytes:
         return 0
     try:
@@ -196,7 +196,7 @@ def _describe(segment: LogSegment) -> SegmentToClean:
 
 
 def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Numbers of segments that fit into one, by their sizes of before."""
+    """Gives numbers of segments that fit into one, by their sizes before the cleaning."""
     config = log.config
     group: list[int] = []
     sizes: list[int] = []

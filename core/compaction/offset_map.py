@@ -24,7 +24,7 @@ from core.records.varint_columns import Int64s
 
 BYTES_PER_SLOT = 32
 NO_LIMIT_BYTES = 1 << 36
-"""For a table that may grow with its keys: 2 billion slots."""
+"""Enough for a table that may grow with its keys: 2 billion slots."""
 
 _HALF = np.uint64(32)
 _FIRST_SLOTS = 1 << 14
@@ -34,7 +34,7 @@ _MOVED_SLOTS = 1 << 15
 
 
 class LatestOffsets(NamedTuple):
-    """Of every key its last offset, in order; and which of those, by number, are of tombstones."""
+    """The last offset of every key, in order; and which of those, by number, are of tombstones."""
 
     offsets: Int64s
     tombstones: npt.NDArray[np.int32]
@@ -133,18 +133,18 @@ class OffsetMap:
             slots = self._probe(high, low, attempt)
 
     def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> Int64s:
-        """Where to look next; an odd stride comes by every slot in the end."""
+        """Gives where to look next; an odd stride comes by every slot in the end."""
         return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
 
     def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> Int64s:
-        """Their upper halves, as fractions of the table."""
+        """Gives their upper halves, as fractions of the table."""
         slots = numbers >> _HALF
         slots *= self._slots
         slots >>= _HALF
         return slots.view(np.int64)
 
     def find(self, digests: Digests) -> Int64s:
-        """Of each key the last offset in the map, -1 if it is not there."""
+        """Gives the last offset in the map for each key, -1 if it is not there."""
         high, low = digests
         found = np.full(len(high), -1, np.int64)
         rows = np.arange(len(high))
@@ -169,5 +169,5 @@ class OffsetMap:
         return LatestOffsets(entries, tombstones)
 
     def advance(self, offset: int) -> None:
-        """The log is in the map up to that offset: what lies there has no keys."""
+        """Notes that the log is in the map up to that offset: what lies there has no keys."""
         self.latest_offset = max(self.latest_offset, offset)

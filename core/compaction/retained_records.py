@@ -49,7 +49,7 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Iterator[Rebuilt]:
-    """Of each batch of magic 2 that some of the `rows` (of `places`, in order) are of, in order, one with those.
+    """Gives, for each batch of magic 2 with some of the `rows` (of `places`, in order), in order, one with only those.
 
     `horizons`: per batch of `places` the delete horizon that it gets now, ms; -1 leaves the one that it has, or none.
     """
@@ -81,7 +81,7 @@ def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Itera
 
 
 def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> HeaderRows:
-    """Of those batches, to be changed."""
+    """Copies those of the batches, to be changed."""
     if isinstance(batches, BatchHeaders):
         rows: HeaderRows = batches.rows[numbers]
         return rows
@@ -91,7 +91,7 @@ def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> Header
 
 
 def _batch(header: bytes, section: bytes | memoryview) -> bytes:
-    """Header and section, with the length and the crc that are theirs."""
+    """Joins header and section, and sets the length and the crc."""
     after_crc = header[ATTRIBUTES_POSITION:]
     length = _INT32.pack(len(header) - LOG_OVERHEAD + len(section))
     crc = _UINT32.pack(crc32c_of_parts((after_crc, section)))
@@ -99,7 +99,7 @@ def _batch(header: bytes, section: bytes | memoryview) -> bytes:
 
 
 class _Records(NamedTuple):
-    """Where some records begin, where what comes behind their timestamps does, and where they end."""
+    """Where some records begin, where what follows their timestamps does, and where they end."""
 
     starts: Int64s
     timestamp_deltas: Int64s
@@ -118,7 +118,7 @@ class _Records(NamedTuple):
 def _sections(
     buffer: bytes, records: _Records, deltas: Int64s, sizes: Rows, is_shifted: npt.NDArray[np.bool_]
 ) -> Iterator[memoryview]:
-    """The records section of each batch; those of shifted ones get their new timestamp deltas."""
+    """Gives the records section of each batch; those of shifted ones get their new timestamp deltas."""
     is_new = np.repeat(is_shifted, sizes)
     heads = _heads(records, deltas)
     tails = np.where(is_new, records.tails, records.starts)
@@ -131,7 +131,7 @@ def _sections(
 
 
 def _heads(records: _Records, deltas: Int64s) -> ByteStrings:
-    """Length, attributes and timestamp delta of each record."""
+    """Writes length, attributes and timestamp delta of each record."""
     numbers = zigzag(deltas)
     lengths = zigzag(1 + varint_widths(numbers) + records.ends - records.tails)
     data = np.empty(len(deltas) * _HEAD_BYTES, np.uint8)
@@ -145,7 +145,7 @@ _HEAD_BYTES = 5 + 1 + 10 + 1  # and one more
 
 
 def empty_batch(batch: RecordBatch) -> bytes:
-    """The batch without its records: what tells of a producer's last sequence, or of where the log ends."""
+    """Gives the batch without its records: what shows a producer's last sequence, or where the log ends."""
     return build_batch(
         b"",
         count=0,
@@ -164,7 +164,7 @@ def empty_batch(batch: RecordBatch) -> bytes:
 
 
 def rebuild_legacy(batch: LegacyRecordBatch, rows: Sequence[int]) -> Rebuilt:
-    """A message of magic 0 or 1 with some of its records: a plain one has but one, a wrapper is compressed anew."""
+    """Gives a message of magic 0 or 1 with some of its records: one, or those of a wrapper, compressed again."""
     records = batch.records()
     kept = [records[row] for row in rows]
     if batch.messages()[0] is batch:

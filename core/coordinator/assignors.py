@@ -1,4 +1,4 @@
-"""Who reads which partitions: the assignors that a consumer group has on the broker (KIP-848).
+"""Decides who reads which partitions: the assignors that a consumer group has on the broker (KIP-848).
 
 `range` gives each member neighbouring partitions of every topic, so that topics with as many partitions are read
 together; `uniform` gives everybody as many as the others, and moves as few as it can. Sources:
@@ -27,7 +27,7 @@ Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, P
 
 
 def assign_range(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """In the order of instance ids and member ids, so that a member which comes back gets what it had."""
+    """Assigns in the order of instance ids and member ids, so that a member which comes back gets what it had."""
     order = sorted(
         members, key=lambda member_id: (not members[member_id].instance_id, members[member_id].instance_id, member_id)
     )
@@ -44,7 +44,7 @@ def assign_range(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int])
 
 
 def assign_uniform(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Everybody keeps what it may keep; what is left goes to who has least, and then from who has most to who has
+    """Lets everybody keep what it may keep; what is left goes to who has least, and then from who has most to who has
     least, as long as they differ by more than one.
     """
     held: dict[str, set[tuple[bytes, int]]] = {member_id: set() for member_id in members}
@@ -85,4 +85,4 @@ def _by_topic(partitions: set[tuple[bytes, int]]) -> Partitions:
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""The first is the one that a group has whose members ask for none."""
+"""The assignors by name; the first is for a group whose members ask for none."""

@@ -3,7 +3,7 @@
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
                members join          the leader assigns
 
-A member that joins anew, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on when
+A member that joins again, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on when
 all members have asked to join again, or the longest of their rebalance timeouts is over. What members say to each other
 is opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62 (timeouts),
 KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader skips the assignment).
@@ -52,7 +52,7 @@ ALLOWED_TRANSITIONS = {
 
 @dataclass(slots=True)
 class Member:
-    """A member as it said of itself; `protocols` (name, metadata) in the order of its preference."""
+    """A member as it described itself; `protocols` (name, metadata) in the order of its preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -115,7 +115,7 @@ class ClassicGroup:
         self._rebalance_timer: TimerHandle | None = None
         self._sync_timer: TimerHandle | None = None
         self._is_in_initial_delay = False
-        self._was_joined_since = False  # whether somebody joined since the initial delay began anew
+        self._was_joined_since = False  # whether somebody joined since the initial delay began again
 
     # --- to and from the log
 
@@ -160,19 +160,19 @@ class ClassicGroup:
         self._enter(GroupState.STABLE)
 
     def dissolve(self) -> None:
-        """The group goes on as one of the consumer protocol: whoever waits asks again there."""
+        """Ends it: the group goes on as one of the consumer protocol: whoever waits asks again there."""
         for member in self.members.values():
             member.answer_join(join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             member.answer_sync(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         self.close()
 
     def begin(self) -> None:
-        """All is loaded: time runs for the members."""
+        """Starts the members' timers, once all is loaded."""
         for member in self.members.values():
             self._expect_heartbeat(member)
 
     def record(self) -> GroupRecord:
-        """What `load` reads."""
+        """Makes what `load` reads."""
         members = [
             MemberMetadata(
                 member.member_id,
@@ -317,7 +317,7 @@ class ClassicGroup:
         *,
         can_skip_assignment: bool,
     ) -> None:
-        """A static member that started anew takes its own place; where nothing changed for the others they need not
+        """Gives a static member that started again its own place; if nothing changed for the others they need not
         notice.
         """
         assert request.group_instance_id is not None
@@ -353,7 +353,7 @@ class ClassicGroup:
         answer.complete_with(response)
 
     def _exchange(self, old: Member, new: Member) -> None:
-        """Two members of one instance id."""
+        """Puts one member in the place of another with the same instance id."""
         assert new.group_instance_id is not None
         del self.members[old.member_id]
         self.members[new.member_id] = new
@@ -380,7 +380,7 @@ class ClassicGroup:
     # --- the rebalance
 
     def rebalance(self) -> None:
-        """Somebody joined, changed, or went: everybody must join again."""
+        """Begins one: somebody joined, changed, or went, and everybody must join again."""
         if self.state == GroupState.PREPARING_REBALANCE:
             if not self._is_in_initial_delay:
                 self._complete_join_if_all_are_here()
@@ -398,7 +398,7 @@ class ClassicGroup:
             self._complete_join_if_all_are_here()
 
     def _delay_first_rebalance(self, left_ms: int) -> None:
-        """An empty group waits for more members to come: `group.initial.rebalance.delay.ms` from the last one on."""
+        """Lets an empty group wait for more members: `group.initial.rebalance.delay.ms` from the last one on."""
         delay_ms = min(self._environment.config.group_initial_rebalance_delay_ms, left_ms)
         self._is_in_initial_delay, self._was_joined_since = True, False
 
@@ -421,7 +421,7 @@ class ClassicGroup:
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Who has not asked to join by now is out, but for static members; the others are the next generation."""
+        """Ends the join: who has not joined is out, but for static members; the others are the next generation."""
         self._cancel_rebalance_timer()
         for member in [m for m in self.members.values() if m.awaiting_join is None and not m.is_static]:
             self._remove(member)
@@ -448,19 +448,19 @@ class ClassicGroup:
             member.answer_join(self._join_response(member))
 
     def _write_or_go_on(self) -> None:
-        """An empty group may be forgotten: nobody waits for the write."""
+        """Writes the group, but an empty one may be forgotten: nobody waits for that write."""
         try:
             self._environment.write(self.group_id, [self.record()])
         except KafkaError:
             return
 
     def _common_protocols(self) -> set[str]:
-        """Those that every member speaks."""
+        """Gives those that every member speaks."""
         spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
         return {name for name, count in spoken.items() if count == len(self.members)}
 
     def _select_protocol(self) -> str | None:
-        """Each member votes for the first of its protocols that all have in common."""
+        """Counts votes: each member votes for the first of its protocols that all have in common."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
@@ -473,8 +473,7 @@ class ClassicGroup:
     # --- SyncGroup
 
     def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> None:
-        """Gives the member its assignment, now or when the leader has handed it in. Raises KafkaError if it has
-        none."""
+        """Gives the member its assignment, now or when the leader has handed it in, or raises KafkaError."""
         member = self._validated(request.member_id, request.group_instance_id)
         self._ensure_generation(request.generation_id)
         is_other_type = request.protocol_type is not None and request.protocol_type != self.protocol_type
@@ -498,7 +497,7 @@ class ClassicGroup:
             self._assign({a.member_id: a.assignment for a in request.assignments})
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """The leader's word: written, then told."""
+        """Writes the leader's assignment, and then sends it."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.state_timestamp_ms = self._environment.now_ms()
@@ -528,7 +527,7 @@ class ClassicGroup:
                 member.answer_sync(SyncGroupResponse(error_code=code))
 
     def _drop_pending_syncs(self) -> None:
-        """Whoever did not ask for its assignment in time is out."""
+        """Removes whoever did not ask for its assignment in time."""
         self._sync_timer = None
         silent = [self.members[member_id] for member_id in self._pending_syncs if member_id in self.members]
         if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not silent:
@@ -619,7 +618,7 @@ class ClassicGroup:
     # --- what holds for all of them
 
     def _validated(self, member_id: str, instance_id: str | None) -> Member:
-        """KafkaError(FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID) unless the member is known under these ids."""
+        """Raises KafkaError(FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID) unless the member is known under these ids."""
         if instance_id is not None:
             known_id = self._static_members.get(instance_id)
             if known_id is None:
@@ -661,7 +660,7 @@ class ClassicGroup:
         self._ensure_generation(generation_id)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Says whether a member reads the topic, or may: where that can't be told it is said to."""
+        """Says whether a member reads the topic, or may: also if that is not known."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return bool(self.members)
         for member in self.members.values():
@@ -671,7 +670,7 @@ class ClassicGroup:
         return False
 
     def close(self) -> None:
-        """The group is deleted."""
+        """Closes a group that is deleted."""
         self._enter(GroupState.DEAD)
         self._cancel_rebalance_timer()
         self._forget_pending_syncs()
@@ -693,7 +692,7 @@ class ClassicGroup:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str] | None:
-    """What a consumer's metadata says that it reads; None if it is no consumer's."""
+    """Gives what a consumer's metadata says that it reads; None if it is no consumer's."""
     try:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
     except MalformedMessageError:
@@ -705,7 +704,7 @@ def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none of its own."""
+    """Gives it; version 0 has none of its own."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 

@@ -42,7 +42,7 @@ from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class ClassicMembers:
-    """The door of a consumer group for them. Every method raises KafkaError where it is refused."""
+    """Lets them into a consumer group. Every method raises KafkaError if it is refused."""
 
     def __init__(self, group: ConsumerGroup, environment: GroupEnvironment) -> None:
         self._group = group
@@ -71,7 +71,7 @@ class ClassicMembers:
         updated = member._replace(subscription=subscription)
         owned = partitions_by_id(said.owned_partitions, self._environment)
         joined = group.advance(member, updated, replaced, owned)
-        group.await_step(joined, anew=True)
+        group.await_step(joined, restarts=True)
         return JoinGroupResponse(
             generation_id=joined.epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -95,7 +95,7 @@ class ClassicMembers:
     def _member_to_join(
         self, said_id: str, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, str | None]:
-        """The member, made if there is none; and the id of the static one whose place it takes."""
+        """Gives the member, made if there is none; and the id of the static one whose place it takes."""
         known = self._group.static_member(instance_id)
         if instance_id is not None and said_id:
             return self._validated(said_id, instance_id, may_speak_either=True), None
@@ -125,7 +125,7 @@ class ClassicMembers:
         )
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """REBALANCE_IN_PROGRESS where the member must join again."""
+        """Raises REBALANCE_IN_PROGRESS if the member must join again."""
         group = self._group
         member = self._member_of_generation(member_id, instance_id, generation_id)
         group.expect(member)
@@ -159,8 +159,8 @@ class ClassicMembers:
 def consumer_members(
     generation_id: int, members: Collection[Member], environment: GroupEnvironment
 ) -> list[ConsumerMember]:
-    """The members of a classic group as a consumer group has them, with what they have now: what is assigned to them,
-    and what they had when they joined last, which they may not have given up yet.
+    """Gives the members of a classic group as a consumer group has them, with what they have now: what is assigned to
+    them, and what they had when they joined last, which they may not have given up yet.
 
     KafkaError(INCONSISTENT_GROUP_PROTOCOL) where what they say of themselves is not a consumer's.
     """
@@ -196,7 +196,7 @@ def consumer_members(
 
 
 def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnvironment) -> list[Member]:
-    """The members of a consumer group as a classic group has them, with what they have now; all but the one that
+    """Gives the members of a consumer group as a classic group has them, with what they have now; all but the one that
     leaves, all of the classic protocol.
     """
     found = []
@@ -220,7 +220,7 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
 
 
 def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment: GroupEnvironment) -> bytes:
-    """As the member reads it: in the version in which it speaks itself, without topics that are gone."""
+    """Encodes it as the member reads it: in the version in which it speaks itself, without topics that are gone."""
     assert member.subscription.classic is not None
     version = consumer_protocol_version(member.subscription.classic.protocols[0][1])
     names = {topic.topic_id: name for name, topic in environment.topics.items()}
@@ -233,7 +233,7 @@ def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment
 
 
 def partitions_by_id(said: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
-    """Without topics that are gone."""
+    """Names topics by id, without those that are gone."""
     topics = environment.topics
     return {
         topics[partitions.topic].topic_id: frozenset(partitions.partitions)

@@ -49,7 +49,7 @@ STATIC_LEAVE_EPOCH = -2
 
 
 class _Session:
-    """A member's time: by when it must be heard of, and by when it must have given up what it must."""
+    """A member's deadlines: by when it must be heard of, and by when it must have given up what it must."""
 
     __slots__ = ("deadline_ms", "revocation", "revoking", "step", "timer")
 
@@ -102,8 +102,8 @@ class ConsumerGroup:
         members: Iterable[ConsumerMember],
         replaced: list[GroupRecord],
     ) -> ConsumerGroup:
-        """A group that begins with members who have what is assigned to them. What it is made of is written with the
-        first change to it, behind the records of what it replaces.
+        """Makes a group that begins with members who have what is assigned to them. What it is made of is written with
+        the first change to it, after the records of what it replaces.
         """
         template = cls(group_id, environment)
         template.epoch = template.assignment_epoch = epoch
@@ -135,7 +135,7 @@ class ConsumerGroup:
         return any(topic in topic_names(member.subscription, self._regexes) for member in self.members.values())
 
     def ensure_member(self, member_id: str, epoch: int) -> None:
-        """KafkaError(UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless it is one, of that epoch."""
+        """Raises KafkaError(UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless it is one, of that epoch."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -143,7 +143,7 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Who has that instance id now."""
+        """Finds who has that instance id now."""
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
 
     def is_waiting_for(self, member: ConsumerMember) -> bool:
@@ -179,8 +179,8 @@ class ConsumerGroup:
         instance_id: str | None,  # noqa: ARG002 - as of classic groups
         epoch: int,
     ) -> None:
-        """KafkaError (ILLEGAL_GENERATION for another epoch) unless it is a member, of its epoch; somebody outside may
-        while the group is empty.
+        """Raises KafkaError (ILLEGAL_GENERATION for another epoch) unless it is a member, of its epoch; somebody
+        outside may while the group is empty.
         """
         if epoch < 0 and not self.members:
             return
@@ -208,8 +208,8 @@ class ConsumerGroup:
     def advance(
         self, member: ConsumerMember, updated: ConsumerMember, replaced: str | None, owned: Partitions | None
     ) -> ConsumerMember:
-        """Takes up what a member says of itself, `updated`, and of what it has, `owned` where it does; makes a new
-        target where that asks for one; and gives the member as it is after its next step to it.
+        """Takes up what a member says of itself, `updated`, and of what it has, `owned` if it does; makes a new target
+        if that requires one; and gives the member as it is after its next step to it.
 
         `replaced`: the static member whose place it takes. Raises what `heartbeat` raises.
         """
@@ -258,7 +258,7 @@ class ConsumerGroup:
     def _answer(
         self, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, had: Partitions
     ) -> ConsumerGroupHeartbeatResponse:
-        """With the assignment where it is another now, or where the member asks by saying all of itself."""
+        """Answers, with the assignment if it changed, or if the member wants it, by sending all its fields."""
         says_all = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
         says_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         wants_all = request.member_epoch == JOIN_EPOCH or (says_all and says_topics)
@@ -270,7 +270,7 @@ class ConsumerGroup:
         )
 
     def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerMember, str | None]:
-        """The member that speaks, made where it joins; and the id of the static one whose place it takes."""
+        """Gives the member that speaks, made if it joins; and the id of the static one whose place it takes."""
         member_id = request.member_id or str(uuid.uuid4())
         member = self.members.get(member_id)
         is_joining = request.member_epoch == JOIN_EPOCH
@@ -325,7 +325,7 @@ class ConsumerGroup:
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """Removes a member of either protocol, as LeaveGroup asks for; an instance id alone is enough. Raises
+        """Removes a member of either protocol, as LeaveGroup does; an instance id alone is enough. Raises
         KafkaError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) if there is none.
         """
         if instance_id is not None:
@@ -347,7 +347,7 @@ class ConsumerGroup:
     def _resolved_regexes(
         self, members: Iterable[ConsumerMember], records: list[GroupRecord]
     ) -> dict[str, frozenset[str]]:
-        """Topics by the regular expressions of the members; looked up again when there may be other topics."""
+        """Gives topics by the regular expressions of the members; looks again when there may be other topics."""
         is_checked = self._environment.metadata_version == self._checked_version
         records += self._unused_regex_tombstones(members)
         regexes: dict[str, frozenset[str]] = {}
@@ -371,7 +371,7 @@ class ConsumerGroup:
             ) from None
 
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
-        """Numbers of partitions, by id, of the topics that are subscribed to and there."""
+        """Gives numbers of partitions, by id, of the topics that are subscribed to and exist."""
         known = self._environment.topics
         names = set().union(*(topic_names(member.subscription, regexes) for member in members))
         return {known[name].topic_id: len(known[name].partitions) for name in sorted(names) if name in known}
@@ -384,7 +384,7 @@ class ConsumerGroup:
         targets: dict[str, Partitions],
         records: list[GroupRecord],
     ) -> dict[str, Partitions]:
-        """The new target; a record for each member whose own is another now."""
+        """Makes the new target; and a record for each member whose own is another now."""
         known = self._environment.topics
         specs = {
             member.member_id: MemberSpec(
@@ -403,7 +403,7 @@ class ConsumerGroup:
     # --- time
 
     def expect(self, member: ConsumerMember) -> None:
-        """A session has begun again, and the time to give up what must be given up."""
+        """Starts a session again, and the time to give up what must be given up."""
         session = self._sessions.setdefault(member.member_id, _Session())
         classic = member.subscription.classic
         timeout_ms = (
@@ -421,12 +421,10 @@ class ConsumerGroup:
                 max(member.subscription.rebalance_timeout_ms, 0), lambda: self._end_revocation(member.member_id, epoch)
             )
 
-    def await_step(self, member: ConsumerMember, *, anew: bool = False) -> None:
-        """A classic member has its rebalance timeout for what it must do next: from now on where it is told so first,
-        or `anew`.
-        """
+    def await_step(self, member: ConsumerMember, *, restarts: bool = False) -> None:
+        """Gives a classic member its rebalance timeout for what it must do next: from the first call on, or this one if it `restarts`."""
         session = self._sessions[member.member_id]
-        if anew:
+        if restarts:
             self.end_step(member)
         if session.step is None:
             session.step = self._environment.schedule(
@@ -434,7 +432,7 @@ class ConsumerGroup:
             )
 
     def end_step(self, member: ConsumerMember) -> None:
-        """It did what it had to."""
+        """Ends its time to do what it had to."""
         session = self._sessions[member.member_id]
         if session.step is not None:
             session.step.cancel()
@@ -460,7 +458,7 @@ class ConsumerGroup:
             self._fence(member_id)
 
     def _fence(self, member_id: str) -> None:
-        """Its time is up. Where that can't be written it is tried again a session later."""
+        """Removes it, as its time is up. If that can't be written it is tried again a session later."""
         try:
             self.remove(member_id)
         except KafkaError:
@@ -469,12 +467,12 @@ class ConsumerGroup:
                 self._watch(member_id, session, self._environment.session_timeout_ms(self.group_id))
 
     def begin(self) -> None:
-        """All is loaded: time runs for the members."""
+        """Starts the members' timers, once all is loaded."""
         for member in self.members.values():
             self.expect(member)
 
     def close(self) -> None:
-        """The group is deleted."""
+        """Closes a group that is deleted."""
         for session in self._sessions.values():
             session.close()
 
@@ -493,11 +491,11 @@ class ConsumerGroup:
             self.replay(*read)
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group, with its members."""
+        """Makes what deletes the group, with its members."""
         return self._records.tombstones(self.members, self._regexes)
 
     def records(self) -> list[GroupRecord]:
-        """What makes the group anew, but for its regular expressions."""
+        """Makes what makes the group again, but for its regular expressions."""
         members = self.members.values()
         return [
             *map(self._records.member, members),
@@ -567,7 +565,7 @@ class ConsumerGroup:
 
 
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for what no member may say."""
+    """Raises KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no member may send."""
     epoch, is_joining = request.member_epoch, request.member_epoch == JOIN_EPOCH
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     problems = (
@@ -619,7 +617,7 @@ def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
 
 
 def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Subscription:
-    """What is not said stays."""
+    """Takes over what the request has; fields absent from it keep their values."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return Subscription(
         known.instance_id if request.instance_id is None else request.instance_id,
@@ -634,7 +632,7 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
 
 
 def _hash_of(topics: Mapping[bytes, int]) -> int:
-    """An int64 that changes when topics come, go or grow; 0 if there are none."""
+    """Makes an int64 that changes when topics come, go or grow; 0 if there are none."""
     if not topics:
         return 0
     text = b"".join(topic_id + count.to_bytes(4) for topic_id, count in sorted(topics.items()))

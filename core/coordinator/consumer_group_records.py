@@ -84,7 +84,7 @@ class ConsumerGroupRecords:
         ]
 
     def tombstones(self, member_ids: Iterable[str], regexes: Iterable[str]) -> list[GroupRecord]:
-        """What deletes the group with its members, in Kafka's order."""
+        """Makes what deletes the group with its members, in Kafka's order."""
         group_id, members = self.group_id, list(member_ids)
         return [
             *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
@@ -106,7 +106,7 @@ def _with_epochs(member: ConsumerMember, partitions: Partitions) -> list[schema.
 
 
 def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> dict[tuple[bytes, int], int]:
-    """The epochs that the record tells; the member's own for partitions of which an older broker told none."""
+    """Gives the epochs in the record; the member's own for partitions for which an older broker wrote none."""
     since = {}
     for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
         epochs = topic.assignment_epochs or ()
@@ -117,7 +117,7 @@ def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> d
 
 
 def subscription_of(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
-    """What `ConsumerGroupRecords.member` was made of."""
+    """Reads back what `ConsumerGroupRecords.member` wrote."""
     return Subscription(
         value.instance_id,
         value.rack_id,

@@ -16,7 +16,7 @@ JOIN_EPOCH = 0
 
 
 class MemberState(IntEnum):
-    """As the records hold it. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
+    """The states of the records. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -29,16 +29,14 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocols(NamedTuple):
-    """What a member says of itself that speaks the classic protocol: each protocol's name and metadata, the one that it
-    likes best first.
-    """
+    """The protocols of a member that speaks the classic one: each one's name and metadata, the preferred one first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """What a member said of itself that the assignment depends on, or that is kept."""
+    """What a member says of itself that the assignment depends on, or that is kept."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -49,11 +47,11 @@ class Subscription(NamedTuple):
     topic_regex: str | None = None
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None
-    """Of a member that joined by JoinGroup; None of one of the consumer protocol."""
+    """Those of a member that joined by JoinGroup; None for one of the consumer protocol."""
 
 
 class ConsumerMember(NamedTuple):
-    """As the records say. `revoking` is what it must give up before it gets an epoch and more."""
+    """A member as the records have it. `revoking` is what it must give up before it gets an epoch and more."""
 
     member_id: str
     subscription: Subscription = Subscription()
@@ -71,7 +69,7 @@ class ConsumerMember(NamedTuple):
 
     @property
     def held(self) -> set[tuple[bytes, int]]:
-        """What it reads, or may still read."""
+        """Gives what it reads, or may still read."""
         return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
 
 
@@ -89,7 +87,7 @@ def reconcile(
     held_by_others: set[tuple[bytes, int]],
     owned: Partitions | None,
 ) -> ConsumerMember:
-    """The member's next step to its target; `owned` is what it says that it has, where it does."""
+    """Takes the member's next step to its target; `owned` is what it says that it has, if it does."""
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
     if member.state is MemberState.UNREVOKED_PARTITIONS and (owned is None or overlap(owned, member.revoking)):
@@ -119,7 +117,7 @@ def reconcile(
 
 
 def wishes(subscription: Subscription) -> tuple[object, ...]:
-    """What the assignment depends on."""
+    """Gives what the assignment depends on."""
     return (
         subscription.instance_id, subscription.rack_id, subscription.topic_names, subscription.topic_regex,
         subscription.server_assignor,
@@ -127,7 +125,7 @@ def wishes(subscription: Subscription) -> tuple[object, ...]:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """What most members ask for."""
+    """Finds what most members ask for."""
     asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
     return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
 

@@ -64,8 +64,8 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
-    """A wish to keep offsets: a member's, or (generation -1) somebody's from outside; at the end of a producer's
-    transaction where one is named.
+    """A request to keep offsets: a member's, or (generation -1) somebody's from outside; at the end of a producer's
+    transaction if one is named.
     """
 
     group_id: str
@@ -114,7 +114,7 @@ class GroupCoordinator:
     # --- what the log says
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> str:
-        """Takes up a record of __consumer_offsets, and gives the group that it is of, "" where that is not known.
+        """Takes up a record of __consumer_offsets, and gives the group that it is about, "" if that is not known.
 
         `producer_id`: that of the transaction which it belongs to, whose end is still to come.
         """
@@ -154,7 +154,7 @@ class GroupCoordinator:
         return group_id
 
     def replay_end_of_transaction(self, number: int, producer_id: int, *, is_commit: bool) -> None:
-        """Of what the producer's transaction wrote to that partition of __consumer_offsets."""
+        """Ends what the producer's transaction wrote to that partition of __consumer_offsets."""
         for (group_id, partition), pending in self._pending.pop((number, producer_id), {}).items():
             if is_commit:
                 self._take_up(group_id, partition, pending.committed, pending.order)
@@ -162,22 +162,20 @@ class GroupCoordinator:
     def _hold(
         self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, producer_id: int
     ) -> None:
-        """Until the transaction ends; the group is there from now on."""
+        """Keeps it aside until the transaction ends; the group is there from now on."""
         if group_id not in self.groups:
             self._classic_group(group_id)
         number = self._environment.number_of(group_id)
         self._pending[number, producer_id][group_id, partition] = _PendingOffset(next(self._order), committed)
 
     def beside(self) -> GroupCoordinator:
-        """An empty one, for what a part of the log says, until `take_over`: what is known in part is known wrongly."""
+        """Makes an empty one, for what part of a log says, until `take_over`: what is known in part is known wrongly."""
         beside = GroupCoordinator(self._environment)
         beside._order = self._order
         return beside
 
     def take_over(self, read: GroupCoordinator) -> None:
-        """All that the log says of these groups is known: they are groups of this one, and time runs for their
-        members.
-        """
+        """Takes in all that the log says of these groups: they are this one's now, and their members' timers run."""
         self._offsets |= read._offsets
         self._pending.update(read._pending)
         for group_id, group in read.groups.items():
@@ -187,14 +185,14 @@ class GroupCoordinator:
             group.begin()
 
     def _classic_group(self, group_id: str) -> ClassicGroup:
-        """The group, made if there is none, or where one of the other protocol is over."""
+        """Gives the group, made if there is none, or if one of the other protocol is over."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
         return group
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Likewise."""
+        """Does likewise."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
@@ -204,8 +202,8 @@ class GroupCoordinator:
     def _take_up(
         self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, order: int | None = None
     ) -> None:
-        """Of two offsets the one that the log has later counts: what open transactions wrote before this one (before
-        its `order`, now where it is of no transaction) never will.
+        """Takes the later of two offsets in the log: what open transactions wrote before this one (before its `order`,
+        now if it is of no transaction) will never count.
         """
         for pending in self._pending.values():
             known = pending.get((group_id, partition))
@@ -266,8 +264,8 @@ class GroupCoordinator:
         return answer if answer.value is None else answer.value
 
     def _group_to_join(self, request: JoinGroupRequest) -> Group:
-        """The group as it is once a classic member is to join it: an empty one takes the member's protocol, and one
-        whose last member of the consumer protocol the new one replaces goes back to it.
+        """Gives the group as it is once a classic member is to join it: an empty one takes the member's protocol, and
+        one whose last member of the consumer protocol the new one replaces goes back to it.
         """
         group = self.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
@@ -282,7 +280,7 @@ class GroupCoordinator:
         return self.groups[request.group_id]
 
     def _downgrade(self, group: ConsumerGroup, leaving: str) -> bool:
-        """Makes a classic group of one that only classic members stay in; whether it did."""
+        """Makes a classic group of one that only classic members stay in; says whether it did."""
         staying = [member for member in group.members.values() if member.member_id != leaving]
         config = self._environment.config
         is_possible = (
@@ -323,8 +321,8 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """Gives an answer for each of the members, under the ids that were asked for: an administrator who removes a
-        static member may know no more than its instance id. Raises KafkaError if the group can't be served now.
+        """Gives an answer for each of the members, under the ids of the request: an administrator who removes a static
+        member may know no more than its instance id. Raises KafkaError if the group can't be served now.
         """
         responses = []
         self._ensure_serves(group_id)
@@ -344,7 +342,7 @@ class GroupCoordinator:
         self._environment.ensure_loaded(group_id)
 
     def _member_group(self, group_id: str) -> Group:
-        """Raises KafkaError(UNKNOWN_MEMBER_ID) if there is none, and so no member of it."""
+        """Finds it; raises KafkaError(UNKNOWN_MEMBER_ID) if there is none, and so no member of it."""
         self._ensure_serves(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -415,7 +413,7 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, commit: OffsetCommit) -> dict[TopicPartition, ErrorCode]:
-        """What became of each partition's offset. Raises KafkaError if none is taken."""
+        """Gives what became of each partition's offset. Raises KafkaError if none is taken."""
         self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
         group = self.groups.get(commit.group_id)
         if group is not None:
@@ -451,8 +449,8 @@ class GroupCoordinator:
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """All that the group committed; nothing if there is no such group. Raises KafkaError while it is being loaded,
-        and where a member of a consumer group asks who is none, or has another epoch.
+        """Gives all that the group committed; nothing if there is no such group. Raises KafkaError while it is being
+        loaded, and if a member of a consumer group asks who is none, or has another epoch.
         """
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
@@ -462,7 +460,7 @@ class GroupCoordinator:
 
     @property
     def offset_count(self) -> int:
-        """Offsets that groups committed."""
+        """Counts the offsets that groups committed."""
         return sum(map(len, self._offsets.values()))
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
@@ -470,12 +468,11 @@ class GroupCoordinator:
         return any((group_id, partition) in pending for pending in self._pending.values())
 
     def _pending_partitions(self, group_id: str) -> set[TopicPartition]:
-        """Of which transactions that are open wrote offsets."""
+        """Gives those of which transactions that are open wrote offsets."""
         return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Forgets how far the group has read of partitions that no member reads. Raises KafkaError if nothing may
-        be."""
+        """Forgets how far the group has read of partitions that no member reads. Raises KafkaError if it can't."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -499,7 +496,7 @@ class GroupCoordinator:
     # --- groups as a whole
 
     def _existing(self, group_id: str) -> Group:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
+        """Finds it; raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -507,14 +504,14 @@ class GroupCoordinator:
         return group
 
     def describe(self, group_id: str) -> ClassicGroup:
-        """Raises KafkaError if there is no such group, or it is of the other protocol."""
+        """Finds it; raises KafkaError if there is no such group, or it is of the other protocol."""
         group = self._existing(group_id)
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
         return group
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Likewise."""
+        """Does likewise."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -522,7 +519,7 @@ class GroupCoordinator:
         return group
 
     def delete(self, group_id: str) -> None:
-        """The group and its offsets. Raises KafkaError if there is none, or where it has members."""
+        """Deletes the group and its offsets. Raises KafkaError if there is none, or if it has members."""
         group = self._existing(group_id)
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -534,7 +531,7 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def forget_all(self) -> None:
-        """What kept them is gone. Members find that they are none, and join again."""
+        """Forgets groups whose log is gone. Members find that they are none, and join again."""
         for group in self.groups.values():
             group.close()
         self.groups.clear()
@@ -542,7 +539,7 @@ class GroupCoordinator:
         self._pending.clear()
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Offsets of its partitions mean nothing any more."""
+        """Forgets offsets of its partitions: they mean nothing any more."""
         for group_id in list(self.groups):
             partitions = {p for p in self._pending_partitions(group_id) if p.topic == topic}
             if group_id in self._offsets:
@@ -597,5 +594,5 @@ def _no_consumer_group(group_id: str) -> KafkaError:
 
 
 def _tombstones(group: Group) -> list[GroupRecord]:
-    """What deletes a group without members."""
+    """Makes what deletes a group without members."""
     return group.tombstones() if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]

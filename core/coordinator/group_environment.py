@@ -13,7 +13,7 @@ from core.records.record_batch import ProducerIdAndEpoch
 
 
 class ClientInfo(NamedTuple):
-    """Who asks: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
+    """Who sends the request: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
 
     client_id: str
     client_host: str
@@ -40,28 +40,28 @@ class GroupEnvironment(Protocol):
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
-        """The cluster's topics by name."""
+        """Gives the cluster's topics by name."""
         ...
 
     @property
     def metadata_version(self) -> int:
-        """Another one whenever the topics may be others."""
+        """Gives another number whenever the topics may be others."""
         ...
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member of a consumer group may be silent."""
+        """Gives how long a member of a consumer group may be silent."""
         ...
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often such members speak."""
+        """Gives how often such members send heartbeats."""
         ...
 
     def now_ms(self) -> int:
-        """Since the epoch, by a clock that may be set: for what is written down."""
+        """Gives ms since the epoch, by a clock that may be set: for what is written down."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Since some moment, by a clock that nobody sets: for what is due."""
+        """Gives ms since some moment, by a clock that nobody sets: for what is due."""
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
@@ -69,15 +69,15 @@ class GroupEnvironment(Protocol):
         ...
 
     def ensure_loaded(self, group_id: str) -> None:
-        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the group is still being read,
-        COORDINATOR_NOT_AVAILABLE where it can't be.
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the group is still being read,
+        COORDINATOR_NOT_AVAILABLE if it can't be.
         """
 
     def number_of(self, group_id: str) -> int:
-        """The group's partition of __consumer_offsets."""
+        """Gives the group's partition of __consumer_offsets."""
         ...
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
-        """Appends to the group's partition of __consumer_offsets, in the transaction of that producer where one is
-        given. Raises KafkaError if that can't be, nothing written.
+        """Appends to the group's partition of __consumer_offsets, in the transaction of that producer if one is given.
+        Raises KafkaError if that can't be, nothing written.
         """

@@ -56,7 +56,7 @@ class GroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
         return sum(map(len, self._topics.values()))
 
     def partitions_of(self, topic: str) -> Iterator[TopicPartition]:
-        """Gives the topic's partitions that there are offsets of."""
+        """Gives the topic's partitions that have offsets."""
         for number in self._topics.get(topic, ()):
             yield TopicPartition(topic, number)
 
@@ -66,5 +66,5 @@ class GroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
 
 @lru_cache(maxsize=10_000)
 def _shared(number: int) -> int:
-    """The number, as one object for all who ask."""
+    """Gives the number as one object for all who ask."""
     return number

@@ -57,7 +57,7 @@ class GroupRecord(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read of a partition: the next offset to read. Times in ms; -1 if there is none."""
+    """How far a group has read a partition: the next offset to read. Times in ms; -1 if there is none."""
 
     offset: int
     leader_epoch: int
@@ -68,8 +68,8 @@ class CommittedOffset(NamedTuple):
 
 
 def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> tuple[Message, Message | None] | None:
-    """The messages in a record's key and value; None for a type that is not among `types`, those of the groups that
-    plog has. Raises CorruptRecordError if the bytes do not hold what the type says.
+    """Gives the messages in a record's key and value; None for a type that is not among `types`, those of the groups
+    that plog has. Raises CorruptRecordError if the bytes do not hold what the type says.
     """
     try:
         (type_,) = _INT16.unpack_from(key)
@@ -116,7 +116,7 @@ def group_tombstone(group_id: str) -> GroupRecord:
 
 
 def consumer_group_record(key: Message, value: Message | None = None) -> GroupRecord:
-    """Of the consumer protocol's records, all of which are written in version 0; without a value one that deletes."""
+    """Makes a record of the consumer protocol, in version 0, as all of them; without a value one that deletes."""
     return GroupRecord(record_key(key), None if value is None else record_value(value, 0))
 
 
@@ -136,10 +136,10 @@ def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
 
 
 def record_key(message: Message) -> bytes:
-    """The bytes of a coordinator's record that hold the message: its type in front."""
+    """Gives the bytes of a coordinator's record that hold the message: its type in front."""
     return _INT16.pack(schema_of(type(message)).api_key) + codec(type(message), 0).encode(message)
 
 
 def record_value(message: Message, version: int) -> bytes:
-    """Likewise, the version in front."""
+    """Does likewise, the version in front."""
     return _INT16.pack(version) + codec(type(message), version).encode(message)

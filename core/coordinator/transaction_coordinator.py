@@ -32,7 +32,7 @@ Outcome = ProducerIdAndEpoch | KafkaError
 
 
 class TransactionFilter(NamedTuple):
-    """What to list: all of it where nothing is said. `longer_than_ms`: how long a transaction has been open."""
+    """What to list: all, but for what is set. `longer_than_ms`: how long a transaction has been open."""
 
     states: Collection[TransactionState] = ()
     producer_ids: Collection[int] = ()
@@ -62,7 +62,7 @@ class TransactionCoordinator:
     # --- what the log says
 
     def replay(self, key: bytes, value: bytes | None) -> str:
-        """Takes up a record of __transaction_state, and gives the id that it is of, "" where that is not known."""
+        """Takes up a record of __transaction_state, and gives the id that it is about, "" if that is not known."""
         try:
             read = read_transaction(key, value)
         except CorruptRecordError as error:
@@ -79,13 +79,13 @@ class TransactionCoordinator:
         return transactional_id
 
     def take_over(self, read: TransactionCoordinator) -> list[str]:
-        """Knows what the other one does, of which nothing was known here; gives its ids, for `begin`."""
+        """Takes in what the other one knows, of which nothing was known here; gives its ids, for `begin`."""
         self._transactions |= read._transactions
         self._open_since_ms |= read._open_since_ms
         return list(read._transactions)
 
     def begin(self, transactional_ids: Iterable[str]) -> None:
-        """All that the log says of these is known: what was being ended when the broker stopped is ended now (I2)."""
+        """Ends what was being ended when the broker stopped: all that the log says of these ids is known (I2)."""
         for transactional_id in dict.fromkeys(transactional_ids):
             metadata = self._transactions.get(transactional_id)
             if metadata is not None and metadata.state.is_prepared:
@@ -93,13 +93,13 @@ class TransactionCoordinator:
                 self._finish(metadata, metadata.partitions, lambda _outcome: None)
 
     def forget_all(self) -> None:
-        """What kept them is gone."""
+        """Forgets ids whose log is gone."""
         self._transactions.clear()
         self._open_since_ms.clear()
 
     @property
     def latest_producer_id(self) -> int:
-        """The largest id that is known here, -1 where none is."""
+        """Gives the largest id that is known here, -1 if none is."""
         return max((max(m.producer_id, m.next_producer_id) for m in self._transactions.values()), default=-1)
 
     # --- producers
@@ -107,7 +107,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> ProducerIdAndEpoch:
-        """The id's producer in a new epoch; who had it before is fenced, and its transaction aborted.
+        """Gives the id's producer in a new epoch; who had it before is fenced, and its transaction aborted.
 
         `expected`: who asks says that it is this one, and goes on only where nobody else came in between (KIP-360).
         KafkaError: CONCURRENT_TRANSACTIONS while a transaction is being ended, PRODUCER_FENCED,
@@ -158,7 +158,7 @@ class TransactionCoordinator:
         partitions: frozenset[TopicPartition],
         client_transaction_version: int,
     ) -> None:
-        """The transaction writes to those; it begins with the first.
+        """Adds those to what the transaction writes to; it begins with the first.
 
         KafkaError: PRODUCER_FENCED for an epoch that is over, INVALID_PRODUCER_ID_MAPPING for a producer who has not
         the id, CONCURRENT_TRANSACTIONS while the transaction before is being ended.
@@ -177,7 +177,7 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction")
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
-        """What is known of the id, which the producer has; it is not being ended."""
+        """Gives what is known of the id, which the producer has; it is not being ended."""
         known = self._existing(transactional_id)
         if known.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -188,7 +188,7 @@ class TransactionCoordinator:
         return known
 
     def _existing(self, transactional_id: str) -> TransactionMetadata:
-        """Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) if there is none."""
+        """Finds it; raises KafkaError(INVALID_PRODUCER_ID_MAPPING) if there is none."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -228,7 +228,7 @@ class TransactionCoordinator:
         self._finish(prepared, prepared.partitions, then)
 
     def _abort(self, known: TransactionMetadata) -> None:
-        """Without its producer, which is fenced."""
+        """Aborts without its producer, which is fenced."""
         fenced = known.fenced(self._environment.transaction_version, self._environment.now_ms())
         self._keep(fenced)
         self._finish(fenced, fenced.partitions, lambda _outcome: None)
@@ -236,8 +236,8 @@ class TransactionCoordinator:
     def _finish(
         self, prepared: TransactionMetadata, partitions: frozenset[TopicPartition], then: Callable[[Outcome], None]
     ) -> None:
-        """Writes the markers that are still to be written, and then that the transaction is over: again, later, where
-        that can't be done now.
+        """Writes the markers that are still to be written, and then that the transaction is over: again, later, if that
+        can't be done now.
         """
 
         def mark(error: KafkaError | None) -> None:
@@ -264,14 +264,14 @@ class TransactionCoordinator:
         self._environment.call_when_committed(prepared.transactional_id, mark)
 
     def _keep(self, metadata: TransactionMetadata) -> None:
-        """Raises KafkaError if it can't be written: nothing has changed then."""
+        """Writes it; raises KafkaError if it can't: nothing has changed then."""
         value = transaction_value(metadata, self._environment.transaction_version)
         self._environment.write(metadata.transactional_id, value)
         self._take_up(metadata)
         self.on_step(metadata.state.text)
 
     def _take_up(self, metadata: TransactionMetadata, open_ms: int = 0) -> None:
-        """That is what is known of the id now. A transaction not known to be open before has been so for `open_ms`."""
+        """Replaces what is known of the id. A transaction not known to be open before has been so for `open_ms`."""
         transactional_id = metadata.transactional_id
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
@@ -286,7 +286,7 @@ class TransactionCoordinator:
     # --- from time to time
 
     def abort_timed_out(self) -> None:
-        """Those that have been open longer than their producers said they would."""
+        """Aborts those that have been open longer than their producers' timeouts."""
         now_ms = self._environment.monotonic_ms()
         for transactional_id, since_ms in list(self._open_since_ms.items()):
             metadata = self._transactions[transactional_id]
@@ -314,7 +314,7 @@ class TransactionCoordinator:
     # --- reports
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
+        """Finds it; raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -326,7 +326,7 @@ class TransactionCoordinator:
         return known
 
     def all(self, wanted: TransactionFilter = _EVERYTHING) -> Iterator[TransactionMetadata]:
-        """What is known of every id that the filter lets through."""
+        """Gives what is known of every id that the filter lets through."""
         now_ms = self._environment.now_ms()
         for metadata in self._transactions.values():
             if wanted.states and metadata.state not in wanted.states:
@@ -338,7 +338,7 @@ class TransactionCoordinator:
             yield metadata
 
     def _check_invariants(self) -> None:
-        """I1 and I2 are seen in the log and in the environment."""
+        """Asserts them; I1 and I2 are seen in the log and in the environment."""
         ongoing = {name for name, m in self._transactions.items() if m.state is TransactionState.ONGOING}
         assert self._open_since_ms.keys() == ongoing, "I3"
 
@@ -353,7 +353,7 @@ def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) 
 
 
 def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool) -> bool:
-    """Says whether there is something to end, False where it ended so already; raises KafkaError if it can't be."""
+    """Says whether there is something to end, False if it ended so already; raises KafkaError if it can't be."""
     if known.producer_id != producer.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != producer.epoch:
@@ -367,7 +367,7 @@ def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *,
 def _ensure_may_end_and_raise_epoch(
     known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> bool:
-    """Likewise, where each end raises the epoch: who says an epoch that was raised since asks again."""
+    """Does likewise, if each end raises the epoch: who says an epoch that was raised since asks again."""
     is_from_before = (
         known.previous_producer_id == producer.producer_id
         and is_epoch_exhausted(producer.epoch)

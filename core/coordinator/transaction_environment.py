@@ -28,15 +28,15 @@ class TransactionEnvironment(Protocol):
 
     @property
     def transaction_version(self) -> int:
-        """The level of the feature transaction.version: 0, 1, or 2 for that of KIP-890."""
+        """Gives the level of the feature transaction.version: 0, 1, or 2 for that of KIP-890."""
         ...
 
     def now_ms(self) -> int:
-        """Since the epoch, by a clock that may be set: for what is written down."""
+        """Gives ms since the epoch, by a clock that may be set: for what is written down."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Since some moment, by a clock that nobody sets: for what is due."""
+        """Gives ms since some moment, by a clock that nobody sets: for what is due."""
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
@@ -44,20 +44,20 @@ class TransactionEnvironment(Protocol):
         ...
 
     def next_producer_id(self) -> int:
-        """One that was never given. Raises KafkaError if none can be had."""
+        """Gives one that was never given. Raises KafkaError if none can be had."""
         ...
 
     def ensure_loaded(self, transactional_id: str) -> None:
-        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the id is still being read,
-        COORDINATOR_NOT_AVAILABLE where it can't be.
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the id is still being read,
+        COORDINATOR_NOT_AVAILABLE if it can't be.
         """
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """Appends to the id's partition of __transaction_state; raises KafkaError if that can't be, nothing written."""
 
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
-        """Calls `then` when what was written of the id is as safe as its topic's flush.messages asks, at once where it
-        is already; with an error where it never will be.
+        """Calls `then` when what was written of the id is as safe as its topic's flush.messages requires, at once if it
+        is already; with an error if it never will be.
         """
 
     def write_markers(
@@ -67,6 +67,6 @@ class TransactionEnvironment(Protocol):
         then: Callable[[frozenset[TopicPartition]], None],
         /,
     ) -> None:
-        """Appends the transaction's markers to those of its partitions that there still are, and calls `then`, when the
-        markers are as safe as `flush.messages` of the topics asks, with those where that could not be done.
+        """Appends the transaction's markers to those of its partitions that still exist, and calls `then`, when the
+        markers are as safe as `flush.messages` of the topics requires, with those for which that could not be done.
         """

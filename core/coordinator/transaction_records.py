@@ -20,7 +20,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
-    """In the version that the cluster's transaction.version asks for: 0 up to Kafka 3.9."""
+    """Encodes it in the version that fits the cluster's transaction.version: 0 up to Kafka 3.9."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         numbers: dict[str, list[int]] = {}
@@ -45,7 +45,7 @@ def transaction_value(metadata: TransactionMetadata, transaction_version: int) -
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
-    """The transactional id, and where it stands, None if it is forgotten; None for a record of no known type.
+    """Gives the transactional id, and where it stands, None if it is forgotten; None for a record of no known type.
 
     CorruptRecordError where the bytes do not hold what the type says.
     """

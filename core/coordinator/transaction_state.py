@@ -24,7 +24,7 @@ _LAST_EPOCH = _MAX_EPOCH - 1
 
 
 class TransactionState(IntEnum):
-    """By the number that stands in the records."""
+    """The states, by the number that stands in the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -37,12 +37,12 @@ class TransactionState(IntEnum):
 
     @property
     def text(self) -> str:
-        """As the protocol writes it: PrepareCommit."""
+        """Writes it as the protocol does: PrepareCommit."""
         return self.name.title().replace("_", "")
 
     @property
     def is_prepared(self) -> bool:
-        """The outcome is decided, the markers are being written."""
+        """Whether the outcome is decided, and the markers are being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -74,7 +74,7 @@ ALLOWED_TRANSITIONS: Mapping[TransactionState, Collection[TransactionState]] = {
 class TransactionMetadata:
     """Times in ms, -1 if there is none. `last_producer_epoch` is what the producer had before the epoch was raised,
     for it may ask again; it is not kept in the log. `next_producer_id` takes over when the transaction is complete,
-    where this one's epochs are used up.
+    if this one's epochs are used up.
     """
 
     transactional_id: str
@@ -103,7 +103,7 @@ class TransactionMetadata:
         return is_epoch_exhausted(self.producer_epoch)
 
     def _enter(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
-        """What it is in that state, with these other changes."""
+        """Gives what it is in that state, with these other changes."""
         assert state in ALLOWED_TRANSITIONS[self.state], (
             f"{self.transactional_id}: from {self.state.text} to {state.text}"
         )
@@ -112,11 +112,11 @@ class TransactionMetadata:
     # --- the producer begins
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """Its producer in that epoch, with nothing written yet."""
+        """Gives it with its producer in that epoch, and nothing written yet."""
         return self._emptied(timeout_ms, now_ms, producer_epoch=epoch, last_producer_epoch=last_epoch)
 
     def with_producer_id(self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """Under another id, for the epochs of this one are used up."""
+        """Gives it under another id, for the epochs of this one are used up."""
         return self._emptied(
             timeout_ms, now_ms, producer_id=producer_id, producer_epoch=0, last_producer_epoch=last_epoch
         )
@@ -138,7 +138,7 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
     ) -> TransactionMetadata:
-        """Those too; it begins with the first."""
+        """Adds those; it begins with the first."""
         return self._enter(
             TransactionState.ONGOING,
             now_ms,
@@ -150,7 +150,7 @@ class TransactionMetadata:
     def prepared(
         self, *, is_commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """Its end is decided by its producer."""
+        """Gives it with an end that its producer has decided."""
         raises_epoch = transaction_version >= 2
         return self._enter(
             TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
@@ -163,7 +163,7 @@ class TransactionMetadata:
         )
 
     def fenced(self, transaction_version: int, now_ms: int) -> TransactionMetadata:
-        """It is aborted without its producer, whose epoch is over; where ends raise the epoch anyway, it may go on in
+        """Gives it aborted without its producer, whose epoch is over; if ends raise the epoch anyway, it may go on in
         the next one.
         """
         raises_epoch = transaction_version >= 2
@@ -176,7 +176,7 @@ class TransactionMetadata:
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """All its markers are written."""
+        """Gives it with all its markers written."""
         is_over = self.next_producer_id != NO_PRODUCER_ID
         return self._enter(
             TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,

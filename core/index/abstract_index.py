@@ -20,11 +20,11 @@ from core.common.filesystem import File, FileSystem
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 _MOST_READ_BYTES = 32 * 1024 * 1024
-"""An index of the largest segment has 4 MB at Kafka's distance between entries; of a larger file nothing is believed,
-which costs a search of the log."""
+"""The most that is read: an index of the largest segment has 4 MB at Kafka's distance between entries. A larger file is
+not believed, which costs a search of the log."""
 
 _LEAST_MAPPED_BYTES = mmap.PAGESIZE
-"""A map takes a descriptor and a page, and costs several times what reading a smaller file does."""
+"""The least that is mapped: a map takes a descriptor and a page, and costs several times the reading of a smaller file."""
 
 
 class AbstractIndex:
@@ -45,7 +45,7 @@ class AbstractIndex:
     def __init__(
         self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem, *, may_map: bool = True
     ) -> None:
-        """Without `may_map` the file is read."""
+        """Opens nothing yet. Without `may_map` the file is read."""
         self.path = path
         self.may_map = may_map
         """Whether the file may be mapped, which takes a descriptor. Not one that another process may cut: its map would
@@ -75,13 +75,13 @@ class AbstractIndex:
         return len(self) * self.ENTRY.size
 
     def entry(self, number: int) -> tuple[int, int]:
-        """The raw entry, its offset still relative."""
+        """Gives the raw entry, its offset still relative."""
         data = self._load()
         first, second = self.ENTRY.unpack_from(data, number * self.ENTRY.size)
         return first, second
 
     def flush(self) -> None:
-        """Writes what was appended since the last time, and trims the file; creates it where it is missing."""
+        """Writes what was appended since the last time, and trims the file; creates it if it is missing."""
         if self._data is None and self.path.exists():
             return
         size = self.ENTRY.size
@@ -114,7 +114,7 @@ class AbstractIndex:
         self._is_unsynced = False
 
     def seal(self) -> None:
-        """The segment takes no more appends: writes the file and lets go of the memory."""
+        """Takes no more appends: writes the file and lets go of the memory."""
         self._load()
         self.flush()
         self._data = None
@@ -150,7 +150,7 @@ class AbstractIndex:
         assert self._written == self._count or isinstance(self._data, bytearray), f"{self.path}: entries are lost"
 
     def _last_raw(self) -> tuple[int, int] | None:
-        """The last entry, its offset still relative; None if there is none."""
+        """Gives the last entry, its offset still relative; None if there is none."""
         if self._last is None and len(self):
             self._last = self.entry(self._count - 1)
         return self._last
@@ -207,7 +207,7 @@ class AbstractIndex:
             file.close()
 
     def _read_entries(self, file: File, size_bytes: int) -> bytes:
-        """Those before the zeros of a file that was not trimmed; none of a file that no log has so many entries for."""
+        """Reads those before the zeros of a file that was not trimmed; none of a file that is too large for any log."""
         low, high = 0, size_bytes // self.ENTRY.size
         while low < high:
             middle = (low + high) // 2
@@ -218,7 +218,7 @@ class AbstractIndex:
         return file.read_at(low * self.ENTRY.size, 0) if low * self.ENTRY.size <= _MOST_READ_BYTES else b""
 
     def _valid_count(self, data: mmap.mmap | bytes) -> int:
-        """How many entries come before the zeros of a file that was not trimmed."""
+        """Counts the entries before the zeros of a file that was not trimmed."""
         low, high = 0, len(data) // self.ENTRY.size
         while low < high:
             middle = (low + high) // 2
@@ -233,7 +233,7 @@ class AbstractIndex:
         return not any(data[number * size : (number + 1) * size])
 
     def _find_last(self, field: int, target: int) -> int:
-        """Number of the last entry whose `field` (0 or 1) is at most `target`; -1 where none is."""
+        """Gives the number of the last entry whose `field` (0 or 1) is at most `target`; -1 if none is."""
         data = self._load()
         unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
         low, high = 0, self._count

@@ -1,4 +1,4 @@
-"""`.index`: where in the segment's file an offset is to be looked for.
+"""`.index`: where in the segment's file to look for an offset.
 
     0  int32  offset, relative to the segment's base offset
     4  int32  position of a batch in the .log, bytes
@@ -30,14 +30,14 @@ class OffsetIndex(AbstractIndex):
     OFFSET_FIELD = 0
 
     def append(self, offset: int, position: int) -> None:
-        """`offset` must be above the last entry's, and the index not full."""
+        """Appends; `offset` must be above the last entry's, and the index not full."""
         last = self._last or self._last_raw()
         relative = offset - self.base_offset
         assert last is None or relative > last[0], f"offset {offset} is not above the last in {self.path}"
         self._append(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or below `offset`; the segment's start if there is none."""
+        """Gives the last entry at or below `offset`; the segment's start if there is none."""
         number = self._find_last(0, offset - self.base_offset)
         if number < 0:
             return OffsetPosition(self.base_offset, 0)
@@ -45,7 +45,7 @@ class OffsetIndex(AbstractIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def find_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """The first entry whose position is at or beyond `position` + `size_bytes`; None if there is none.
+        """Gives the first entry whose position is at or beyond `position` + `size_bytes`; None if there is none.
 
         The end of a read of that many bytes lies at or before its offset.
         """

@@ -1,4 +1,4 @@
-"""`.timeindex`: from which offset on a timestamp may be found.
+"""`.timeindex`: the offset from which on a timestamp may be found.
 
     0  int64  timestamp, ms
     8  int32  offset, relative to the segment's base offset
@@ -40,7 +40,7 @@ class TimeIndex(AbstractIndex):
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry at or below `timestamp`; (-1, base offset) if there is none."""
+        """Gives the last entry at or below `timestamp`; (-1, base offset) if there is none."""
         number = self._find_last(0, timestamp)
         if number < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)

@@ -1,4 +1,4 @@
-"""`.txnindex`: the aborted transactions that ended in a segment. The file exists only where one did.
+"""`.txnindex`: the aborted transactions that ended in a segment. The file exists only if one did.
 
     0   int16  version               0
     2   int64  producer id
@@ -34,14 +34,14 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransaction]:
-    """All entries; raises CorruptRecordError for an unknown version, a torn entry, or offsets that make no sense."""
+    """Reads all entries; raises CorruptRecordError for an unknown version, a torn entry, or impossible offsets."""
     _ensure_whole(len(data), path)
     return list(_parse_entries(data, 0, -1, path))
 
 
 def read_transaction_index(path: Path) -> list[AbortedTransaction]:
-    """Those of a file, read in pieces, so that a large one that is none is not read whole. Raises FileNotFoundError if
-    there is none; CorruptRecordError as of `parse_transaction_index`, and where the file can't be read.
+    """Reads those of a file, in pieces, so that a large one that is none is not read whole. Raises FileNotFoundError if
+    there is none; CorruptRecordError if the file can't be read, and as `parse_transaction_index` does.
     """
     return list(iter_transaction_index(path))
 
@@ -72,7 +72,7 @@ def _ensure_whole(size_bytes: int, path: str) -> None:
 
 
 def _parse_entries(data: bytes, position: int, last_offset: int, path: str) -> Iterator[AbortedTransaction]:
-    """Of data that lies at `position` in its file, behind an entry that ends with `last_offset`."""
+    """Reads those of data that lies at `position` in its file, after an entry that ends with `last_offset`."""
     for start in range(0, len(data), ENTRY.size):
         version, *fields = ENTRY.unpack_from(data, start)
         at = position + start
@@ -109,8 +109,8 @@ class TransactionIndex:
         return self._entries
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Written at once, as aborts are rare. A disk that refuses is asked again by the next append or `sync`: the
-        marker is in the log already, and the entry is kept in memory.
+        """Appends and writes at once, as aborts are rare. A disk that refuses is asked again by the next append or
+        `sync`: the marker is in the log already, and the entry is kept in memory.
         """
         entries = self.entries()
         assert not entries or entries[-1].last_offset < aborted.last_offset
@@ -119,7 +119,7 @@ class TransactionIndex:
             self._write()
 
     def _write(self) -> None:
-        """Brings the entries that the file lacks there."""
+        """Writes the entries that the file lacks."""
         assert self._entries is not None
         if self._written == len(self._entries):
             return

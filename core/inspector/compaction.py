@@ -54,7 +54,7 @@ _INTERNAL = {
     "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     "__share_group_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
 }
-"""What Kafka gives its own topics, where no metadata says so."""
+"""The settings that Kafka gives its own topics, if no metadata says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class CompactionPlan:
 
     @property
     def fillings(self) -> float:
-        """How often the buffer for keys must be filled to clean all that can be cleaned, if the keys are spread evenly
-        over the offsets; 1 if it was enough.
+        """Says how often the buffer for keys must be filled to clean all that can be cleaned, if the keys are spread
+        evenly over the offsets; 1 if it was enough.
         """
         if self.part is None or self.end_offset <= self.part.first_dirty_offset:
             return 1.0
@@ -95,7 +95,7 @@ class CompactionPlan:
 
 
 class Compaction:
-    """Of the partitions of a data directory, or of one partition's folder; owned by one task.
+    """Compacts the partitions of a data directory, or one partition's folder; owned by one task.
 
     AccessError where it can't be read; raises UsageError for a setting that there is not.
     """
@@ -126,13 +126,13 @@ class Compaction:
 
     @property
     def settings_error(self) -> PlogError | None:
-        """Says that the metadata log is there and can't be read, so that nothing tells which topics are compacted, and
-        how: each is refused unless the options say it.
+        """Gives the error if the metadata log is there and can't be read, so that it is not known which topics are
+        compacted, and how: each is refused unless the options say it.
         """
         return None if "cleanup.policy" in self._options.overrides else self._surroundings.image_error
 
     def partitions(self) -> list[TopicPartition]:
-        """Those of topics that are compacted, or may be; of a partition's own folder, that one."""
+        """Gives those of topics that are compacted, or may be; of a partition's own folder, that one."""
         is_each = self._is_alone or self.settings_error is not None
         return [tp for tp in sorted(self._reader.partitions) if is_each or self.config_of(tp.topic).is_compacted]
 
@@ -145,7 +145,7 @@ class Compaction:
     # --- what would be done
 
     def plan(self, partition: TopicPartition) -> CompactionPlan:
-        """What can't be read is refused."""
+        """Plans it; what can't be read is refused."""
         try:
             self._ensure_there(partition)
             with self._opened(partition) as opened:
@@ -198,7 +198,7 @@ class Compaction:
         return None
 
     def _find_loss(self, directory: Path) -> Hole | None:
-        """The first records that the log lost: once it is compacted, nothing would tell them from superseded ones."""
+        """Finds the first records that the log lost: once compacted, they can't be told from superseded ones."""
         with contextlib.closing(
             PartitionReader(directory, filesystem=self._filesystem, is_locked=self._is_locked)
         ) as log:
@@ -218,7 +218,7 @@ class Compaction:
         )
 
     def _checkpoint(self, partition: TopicPartition) -> int | None:
-        """What was cleaned here comes first: what the disk says may be of another log of that name."""
+        """Gives where a cleaning ended, first one of this run: the disk's may be of another log of that name."""
         return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
@@ -231,7 +231,7 @@ class Compaction:
 
     @contextlib.contextmanager
     def opened(self, partition: TopicPartition) -> Iterator[OpenedLog]:
-        """The log as the engine finds it, to be read; and what can be cleaned of it."""
+        """Opens the log as the engine finds it, to be read; and gives what can be cleaned of it."""
         with self._opened(partition) as opened:
             with contextlib.suppress(CorruptRecordError):
                 opened.part = self._part(opened)
@@ -278,8 +278,8 @@ class Compaction:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes to the folders, and to the checkpoints beside them, meanwhile. Raises DirectoryLockedError
-        if somebody does.
+        """Keeps others from writing to the folders, and to the checkpoints beside them. Raises DirectoryLockedError if
+        somebody does.
         """
         is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
         lock = DirectoryLock(self._root) if is_directory else FolderLock(self._root)
@@ -294,7 +294,8 @@ class Compaction:
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:
         """Plans again, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
-        called with the directory locked. AccessError as the disk says: the log is the old one, or the new, then.
+        called with the directory locked. Raises AccessError if the disk refuses: the log is the old one, or the new,
+        then.
         """
         try:
             self._ensure_there(partition)
@@ -345,7 +346,7 @@ class Compaction:
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
-        """The checkpoint comes first: until it knows of the segments, their `.swap` tells who took the records."""
+        """Finishes them, after the checkpoint: until it knows the segments, their `.swap` shows who took the records."""
         clean_offset = swapped_below(directory, self._filesystem)
         if clean_offset > (self._checkpoint(partition) or 0):
             self._write_checkpoint(partition, clean_offset)
@@ -369,7 +370,7 @@ class Compaction:
             self._filesystem.unlink(path)
 
     def _write_active_segment(self, opened: OpenedLog) -> None:
-        """The empty one that the log goes on in."""
+        """Writes the empty one that the log goes on in."""
         end_offset = opened.log.log_end_offset
         for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.open_append(opened.directory / offset_file_name(end_offset, suffix)).close()
@@ -379,7 +380,7 @@ class Compaction:
             self._filesystem.write_atomic(opened.directory / snapshot, content)
 
     def _write_checkpoint(self, partition: TopicPartition, end_offset: int) -> None:
-        """Beside the folder, of a data directory or not: it tells a reader that what the log lacks was cleaned away."""
+        """Writes it beside the folder, of a data directory or not: it shows that a cleaning took what is missing."""
         self._cleaned_up_to[partition] = end_offset
         offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
         write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
@@ -387,7 +388,7 @@ class Compaction:
 
 @dataclass(slots=True)
 class OpenedLog:
-    """`directory` is the partition's own folder; the log's is the shadow."""
+    """A log to be read: `directory` is the partition's own folder; the log's is the shadow."""
 
     directory: Path
     log: PartitionLog
@@ -396,18 +397,18 @@ class OpenedLog:
     part: CleanablePart | None = None
 
     def refusal(self, error: CorruptRecordError) -> str:
-        """Why it can't be compacted as it is."""
+        """Says why it can't be compacted as it is."""
         return f"{self.paths.text(str(error))}; mend it first: plog recover {self.directory}"
 
 
 def _ensure_no_log(error: OSError, path: Path) -> None:
-    """A segment that can't be read must not be compacted away; what else can't be is made again."""
+    """Raises `error` for a segment: one that can't be read must not be compacted away; other files are made again."""
     if path.suffix == LOG_SUFFIX:
         raise unreadable_error(error, path)
 
 
 def waits_for(part: CleanablePart, config: LogConfig) -> str | None:
-    """Why a broker would not clean it now; None if it would."""
+    """Says why a broker would not clean it now; None if it would."""
     if part.is_worth_cleaning(config):
         return None
     if not part.cleanable_bytes:

@@ -1,4 +1,4 @@
-"""Why a record of a compacted log is still there, or what will take it.
+"""Explains why a record of a compacted log is still there, or what will take it.
 
 Two maps of keys are made, one of the part that can be cleaned, one of the whole log; then every record that is asked
 for is held against them, and against what the cleaner knows: aborted transactions, delete horizons, its bounds.
@@ -59,7 +59,7 @@ class Explained(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """Some batches' records, which are of aborted transactions, and the rows that are asked for."""
+    """Some batches' records, which are of aborted transactions, and the rows that are wanted."""
 
     columns: RecordColumns
     is_aborted: npt.NDArray[np.bool_]
@@ -67,7 +67,7 @@ class _Records(NamedTuple):
 
 
 class CompactionExplainer:
-    """Of one opened log; owned by one task. Raises CorruptRecordError if it can't be read."""
+    """Explains one opened log; owned by one task. Raises CorruptRecordError if it can't be read."""
 
     def __init__(self, opened: OpenedLog, now_ms: int) -> None:
         self._log = opened.log
@@ -79,7 +79,7 @@ class CompactionExplainer:
         self._newest_cleanable = OffsetMap(NO_LIMIT_BYTES)
 
     def explain(self, key: bytes | None = None) -> Iterator[Explained]:
-        """Every record from the log's start on, or those with that key."""
+        """Explains every record from the log's start on, or those with that key."""
         for records in self._records(key):
             self._note(records)
         for records in self._records(key):
@@ -169,7 +169,7 @@ class CompactionExplainer:
         return (False, *bound) if bound is not None else (False, reason, detail)
 
     def _unneeded_record(self, offset: int, why: Reason, newest: int, cleanable: int) -> tuple[bool, Reason, str]:
-        """One that goes as soon as cleaning comes to it, and, if another supersedes it, to that one."""
+        """Explains one that goes as soon as cleaning comes to it, and, if another supersedes it, to that one."""
         bound = self._bound_of(offset)
         if bound is not None:
             return False, *bound
@@ -182,7 +182,7 @@ class CompactionExplainer:
         return False, newer[0], f"superseded by offset {newest}, which can't be cleaned yet: {newer[1]}"
 
     def _if_due(self, reason: Reason, detail: str) -> tuple[bool, Reason, str]:
-        """It goes with the next cleaning: whether that is due."""
+        """Says that it goes with the next cleaning, and whether that is due."""
         assert self._part is not None
         waits = waits_for(self._part, self._log.config)
         if waits is None:
@@ -191,7 +191,7 @@ class CompactionExplainer:
         return False, Reason.BELOW_RATIO, f"{text}; {waits}"
 
     def _bound_of(self, offset: int) -> tuple[Reason, str] | None:
-        """Why cleaning can't come to that offset; None if it can."""
+        """Says why cleaning can't come to that offset; None if it can."""
         if not self._log.config.is_compacted:
             return Reason.NOT_COMPACTED, ""
         if self._part is None:

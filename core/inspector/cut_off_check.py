@@ -1,4 +1,4 @@
-"""What the files hold that starts cut off a log's end (core.log.cut_off): sound records that no reader is given.
+"""Reports what the files hold that starts cut off a log's end (core.log.cut_off): sound records that no reader gets.
 
 The bytes were not flushed when the machine or the process stopped, and stood after damage; but what was acknowledged
 may be among them. Also what was gone at the log's end, by the indexes and snapshots that starts set aside.
@@ -30,8 +30,8 @@ class _Extent(NamedTuple):
 
 
 def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
-    """One for each file that holds sound records which the log has not, or that can't be read; and for each segment,
-    or end of the log, that was gone when a start opened it.
+    """Gives one for each file that holds sound records which the log has not, or that can't be read; and for each
+    segment, or end of the log, that was gone when a start opened it.
     """
     yield from _lost_end_findings(reader)
     for cut in find_cut_offs(reader.directory):
@@ -70,7 +70,7 @@ def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start
 
 
 def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | None:
-    """From the first to after the last of offsets [start, end) that the log holds."""
+    """Gives the range from the first to after the last of offsets [start, end) that the log holds."""
     used = [(max(start, one.start), min(end, one.end)) for one in log if start < one.end and one.start < end]
     return (min(used)[0], max(used_end for _, used_end in used)) if used else None
 
@@ -103,7 +103,7 @@ def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
 
 
 def _batches_of(cut: CutOff) -> list[tuple[_Extent, int]]:
-    """The file's sound batches in order, as the one reader takes them, each with the number of its records. Those of
+    """Gives the file's sound batches in order, as the one reader takes them, each with its number of records. Those of
     other offsets than its name says are among them: the log may have been cut because its files had changed names.
     """
     with contextlib.closing(open_salvaging(cut.path)) as file:
@@ -114,7 +114,7 @@ def _batches_of(cut: CutOff) -> list[tuple[_Extent, int]]:
 
 
 def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:
-    """What the log holds of the offsets from the first of those to the last."""
+    """Gives what the log holds of the offsets from the first of those to the last."""
     if not wanted or wanted[0].start >= reader.reading.end_offset:
         return set()
     found, end = set[_Extent](), max(extent.end for extent in wanted)

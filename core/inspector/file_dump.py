@@ -1,4 +1,4 @@
-"""Dumps whatever it is given: finds out what a path is, and hands it to the dump of its kind."""
+"""Dumps any path: finds out what it is, and hands it to the dump of its kind."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class FileDump:
     options: DumpOptions
     findings: list[Finding] = field(default_factory=list)
     is_readable: bool = True
-    """Else it is here for its finding alone."""
+    """Whether it can be read; else it is here for its finding alone."""
 
     @property
     def is_log(self) -> bool:
         return self.kind in _LOGS
 
     def kafka_text(self) -> Iterator[bytes]:
-        """The text of Kafka's tool, headed by the file's name."""
+        """Gives the text of Kafka's tool, headed by the file's name."""
         yield f"Dumping {self.path}\n".encode()
         if self.is_log:
             yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.kafka_text)
@@ -60,7 +60,7 @@ class FileDump:
                 yield piece.encode("utf-8", "replace")
 
     def write_kafka_text(self, fd: int) -> None:
-        """The same to a descriptor; of a large log on several CPUs."""
+        """Writes the same to a descriptor; that of a large log on several CPUs."""
         if not self.is_log:
             for piece in self.kafka_text():
                 write_all(fd, [piece])
@@ -71,7 +71,7 @@ class FileDump:
         self.findings += dump.findings
 
     def hex_fields(self) -> Iterator[HexField]:
-        """Every byte, field by field."""
+        """Gives every byte, field by field."""
         from core.inspector.hex_dump import hex_fields
 
         try:
@@ -80,7 +80,7 @@ class FileDump:
             self.findings.append(unreadable_finding(error))
 
     def _has_secrets(self) -> Callable[[bytes], bool] | None:
-        """None if all is shown."""
+        """Gives what finds secrets; None if all is shown."""
         if not self.options.hides_secrets_of(self.path):
             return None
         from core.inspector.internal_records import has_secrets
@@ -94,7 +94,7 @@ class FileDump:
             yield from self._small_rows()
 
     def arrow(self) -> Iterator[Any]:  # pyarrow.RecordBatch
-        """Raises AccessError for a file that holds no records."""
+        """Gives Arrow batches; raises AccessError for a file that holds no records."""
         if not self.is_log:
             raise AccessError(
                 f"{self.path} holds no records, which is what --format arrow is for", where=str(self.path)
@@ -113,7 +113,7 @@ class FileDump:
 
 
 def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
-    """The file, or the files of a partition's folder or data directory, in order of their names.
+    """Gives the file, or the files of a partition's folder or data directory, in order of their names.
 
     AccessError if there is none, or where the file is none that Kafka or plog writes.
     """
@@ -150,7 +150,7 @@ def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> I
 
 
 def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
-    """Of a data directory; one that can't be read is told of, and ends nothing."""
+    """Gives those of a data directory; one that can't be read is reported, and ends nothing."""
     try:
         os.scandir(path).close()
     except OSError as error:
@@ -169,6 +169,6 @@ def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
 
 
 def _before(offset: int, names: list[str]) -> set[str]:
-    """The names of segments that end before the offset."""
+    """Gives the names of segments that end before the offset."""
     logs = [(parsed[0], name) for name in names if (parsed := parse_offset_file_name(name)) and parsed[1] == LOG_SUFFIX]
     return {name for (_, name), (following, _) in pairwise(logs) if following <= offset}

@@ -1,4 +1,4 @@
-"""What a file of a Kafka disk is, by its name."""
+"""Knows what a file of a Kafka disk is, by its name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _BY_NAME = {
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """None for a file that Kafka and plog don't write."""
+    """Gives it; None for a file that Kafka and plog don't write."""
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
 
 

@@ -92,7 +92,7 @@ class Finding:
 
 
 def unreadable_finding(error: UnreadableFileError, records: int | None = None) -> Finding:
-    """A file, or a part of it, that the system does not give; of a log nobody knows how many records that costs."""
+    """Reports a file, or part of it, that the system does not give; in a log, nobody knows what records that costs."""
     if records is None and Path(error.path).suffix != LOG_SUFFIX:
         records = 0
     return Finding(
@@ -101,13 +101,13 @@ def unreadable_finding(error: UnreadableFileError, records: int | None = None) -
 
 
 def whole_unreadable_findings(errors: Iterable[UnreadableFileError], known: Iterable[Finding]) -> list[Finding]:
-    """Of files that can't be opened, but for those that other findings name, with what they cost."""
+    """Reports files that can't be opened, but for those that other findings name, with what they cost."""
     paths = {finding.path for finding in known}
     return [unreadable_finding(error) for error in errors if error.path not in paths]
 
 
 def hole_finding(hole: Hole) -> Finding:
-    """Records that are lost, or may be."""
+    """Reports records that are lost, or may be."""
     if hole.damage is not None:
         code = Code(hole.damage.kind.value)
     elif hole.reason is HoleReason.DAMAGED:
@@ -132,7 +132,7 @@ def hole_finding(hole: Hole) -> Finding:
 
 
 def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
-    """Damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
+    """Reports damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
     return Finding(
         Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, offset,
         damage.end_position, -1, 0, damage.fix,
@@ -140,14 +140,14 @@ def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
 
 
 def claimed_finding(damage: Damage, path: Path) -> Finding:
-    """Damage in a file that is read without its log: the offsets and records are what the damaged header claims."""
+    """Reports damage in a file read without its log: offsets and records are what the damaged header claims."""
     last_offset = -1 if damage.end_offset is None else damage.end_offset - 1
     return replace(damage_finding(damage, path, damage.offset), last_offset=last_offset, records=damage.records)
 
 
 def wrong_start_finding(wrong: WrongLine) -> Finding:
-    """A log start that is not believed; nothing is lost with it, as long as nobody does believe it. `offset` is where
-    the log begins instead, if that is not its first segment.
+    """Reports a log start that is not believed; nothing is lost with it, as long as nobody does believe it. `offset` is
+    where the log begins instead, if that is not its first segment.
     """
     return Finding(
         Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right or -1,
@@ -156,7 +156,7 @@ def wrong_start_finding(wrong: WrongLine) -> Finding:
 
 
 def wrong_watermark_finding(wrong: WrongLine) -> Finding:
-    """A high watermark that is not believed; `offset` is the right one, which the next start of a broker takes."""
+    """Reports a high watermark that is not believed; `offset` is the right one, which a broker's next start takes."""
     return Finding(
         Severity.WARNING, Code.HIGH_WATERMARK_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right,
         wrong.end_position,
@@ -164,7 +164,7 @@ def wrong_watermark_finding(wrong: WrongLine) -> Finding:
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:
-    """Sound batches that stand where they should not; nothing is lost with them."""
+    """Reports sound batches that stand where they should not; nothing is lost with them."""
     from core.log.placement import Fate  # most logs have none
 
     piece = one.piece
@@ -184,14 +184,14 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
 
 
 def copy_finding(path: Path, size_bytes: int) -> Finding:
-    """A log without a batch that is a part of the partition's log."""
+    """Reports a log without a batch that is a part of the partition's log."""
     message = "none of its batches is a part of the log: other files hold their offsets"
     return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, 0, -1, size_bytes)
 
 
 def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
-    """A log of which nothing can be used under its name, and which holds what no other file does. Where its records are
-    missing from the log, other findings count them.
+    """Reports a log of which nothing can be used under its name, and which holds what no other file does. If its
+    records are missing from the log, other findings count them.
     """
     start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
     message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"
@@ -201,20 +201,20 @@ def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displa
 
 
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
-    """A log whose name can't be right; what it holds of the log belongs to the segment before."""
+    """Reports a log whose name can't be right; what it holds of the log belongs to the segment before."""
     message = f"no segment can begin at offset {base_offset}, which lies within a batch of the log"
     return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, 0, -1, size_bytes)
 
 
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
-    """A file that does not parse, or can't be read."""
+    """Reports a file that does not parse, or can't be read."""
     if isinstance(error, UnreadableFileError):
         return unreadable_finding(error)
     return Finding(Severity.ERROR, code, str(path), error.cause, error.position)
 
 
 def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> Finding:
-    """Of a batch whose checksum is right and whose records do not decode."""
+    """Reports a batch whose checksum is right and whose records do not decode."""
     is_current = isinstance(batch, RecordBatch)
     return Finding(
         Severity.ERROR,
@@ -240,5 +240,5 @@ _CORRUPT = {
 
 
 def corrupt_code(kind: FileKind) -> Code:
-    """The code of a file, no log, that does not parse."""
+    """Gives the code of a file, no log, that does not parse."""
     return _CORRUPT.get(kind, Code.CHECKPOINT_CORRUPT)

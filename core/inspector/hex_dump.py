@@ -28,7 +28,7 @@ from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
 _SHOWN = 4096
-"""So many bytes of a key or value are shown as text, too; all of them are shown in hex."""
+"""The most bytes of a key or value that are shown as text, too; all of them are shown in hex."""
 
 
 HasSecrets = Callable[[bytes], bool]
@@ -49,7 +49,7 @@ class HexField(NamedTuple):
 def hex_fields(
     path: Path, kind: FileKind, findings: list[Finding], has_secrets: HasSecrets | None = None
 ) -> Iterator[HexField]:
-    """Of the whole file, in order; damage goes to `findings`. Raises AccessError if it can't be read.
+    """Gives those of the whole file, in order; damage goes to `findings`. Raises AccessError if it can't be read.
 
     `has_secrets` says of the value of a record whether it is to be hidden; what can't be told apart is hidden with it.
     """
@@ -115,7 +115,7 @@ def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
 
 
 def _record_fields(section: bytes, batch: RecordBatch, position: int) -> Iterator[HexField]:
-    """Of each record; positions are -1 where `position` is: they are in no file then."""
+    """Gives those of each record; positions are -1 if `position` is: they are in no file then."""
     reader = _Reader(section, position)
     try:
         for _ in range(batch.count):
@@ -149,7 +149,7 @@ class _Reader:
         return -1 if self._position < 0 else self._position + self.at
 
     def number(self, name: str, base: int | None = None) -> HexField:
-        """A varint or varlong; with `base`, what it stands for too."""
+        """Reads a varint or varlong; with `base`, shows what it stands for too."""
         where, start = self.where(), self.at
         value, self.at = read_varlong(self._section, start)
         shown = value if base is None else f"{value} ({base + value})"
@@ -174,7 +174,7 @@ class _Reader:
 
 
 def _legacy_fields(batch: Batch) -> Iterator[HexField]:
-    """A message of magic 0 or 1."""
+    """Gives those of a message of magic 0 or 1."""
     data = bytes(batch.buffer[batch.start : batch.start + batch.size_bytes])
     layout = [("offset", ">q"), ("message size", ">i"), ("crc", ">I"), ("magic", ">b"), ("attributes", ">b")]
     if batch.magic == 1:
@@ -265,7 +265,7 @@ def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
 
 
 def _fields_of(fields: Sequence[tuple[str, str]], data: bytes, position: int) -> Iterator[HexField]:
-    """Those of one entry, as far as its bytes go."""
+    """Gives those of one entry, as far as its bytes go."""
     at = 0
     for name, format_ in fields:
         size = struct.calcsize(format_)

@@ -18,18 +18,18 @@ _GO_ON, _ALL_IS_WRITTEN = b".", b"!"
 
 
 class Turn(NamedTuple):
-    """`keeps_turn`: whose turn it is keeps it for what it still makes; of the others nothing more is written."""
+    """A worker's turn. `keeps_turn`: it keeps it for what it still makes, and nothing of the others is written."""
 
     text: Sequence[Buffer]
     keeps_turn: bool = False
 
 
 Turns = Callable[[int], Iterable[Turn]]
-"""Of worker 0, 1 .. the first turn, and every so many-th after it."""
+"""Gives the turns of worker 0, 1 .. : the first, and every so many-th after it."""
 
 
 def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[], Any]) -> list[Any]:
-    """Writes all texts in order; gives what `outcome` said in each worker after its last turn, this process first.
+    """Writes all texts in order; gives what `outcome` gave in each worker after its last turn, this process first.
 
     What a worker raises is raised here. Raises OSError if the descriptor takes no more.
     """
@@ -90,7 +90,7 @@ def _be_worker(
     outcome: Callable[[], Any],
     writing: int,
 ) -> None:
-    """The life of a forked process; does not return."""
+    """Lives the life of a forked process; does not return."""
     import pickle
 
     try:

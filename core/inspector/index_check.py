@@ -1,4 +1,4 @@
-"""Holds an index against its log: fed the batches where entries are due, it says in the end which entries are wrong.
+"""Checks an index against its log: it is fed the batches where entries are due, and says in the end which are wrong.
 
 Entries and batches come in the same order, so that one pass with a finger on each is enough. What an entry says of
 damaged bytes is not held against it.
@@ -24,18 +24,18 @@ from core.log.file_names import LOG_SUFFIX
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_FINDINGS = 5
-"""Of one index: when it is wrong, it is usually wrong from somewhere on."""
+"""The most of one index: when it is wrong, it is usually wrong from somewhere on."""
 
 _ENOUGH_ENTRIES = 3
 _MOST_STRETCH = 3
-"""A restart begins to count bytes again from 0, which stretches one gap to twice its width; three times is damage."""
+"""The widest gap: a restart counts bytes again from 0, which makes one twice as wide; three times is damage."""
 
 _NEVER = 1 << 63
 
 
 _PAGE_ENTRIES = 4096
 _MOST_HELD_ENTRIES = 1 << 18
-"""As many as a log of 1 GiB has at Kafka's distance between entries: 30 MB."""
+"""The most entries that are held: as many as a log of 1 GiB has at Kafka's distance between entries: 30 MB."""
 
 
 class _Entries(Sequence[tuple[int, int]]):
@@ -139,7 +139,7 @@ class _IndexCheck(ABC):
             self._file.close()
 
     def _maybe_give_up(self) -> bool:
-        """Gives a file up that no log has so many entries for, and whose first are wrong; whether it did."""
+        """Gives up a file that is too large for any log, and whose first entries are wrong; says whether it did."""
         is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, _Entries)
         if is_hopeless:
             self._not_looked_at += len(self._entries) - self._next
@@ -155,7 +155,7 @@ class _IndexCheck(ABC):
             self._left_out += 1
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
-        """After the last batch: everything wrong with the index. `may_lag`: the log is written to just now."""
+        """Gives, after the last batch, everything wrong with the index. `may_lag`: the log is written to just now."""
         if not self.is_there:
             is_deleted = not self._path.with_suffix(LOG_SUFFIX).exists()  # meanwhile: the .log goes first
             if has_batches and not may_lag and not is_deleted:
@@ -193,7 +193,7 @@ class _IndexCheck(ABC):
         return rises and len(self._problems) + self._left_out >= len(self._entries)
 
     def take_entries_after(self) -> int | None:
-        """The largest offset of the entries that no batch was due for, None if there are none; they are not
+        """Gives the largest offset of the entries that no batch was due for, None if there are none; they are not
         complained of then.
         """
         last: int | None = None
@@ -220,7 +220,7 @@ class _IndexCheck(ABC):
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Every entry: a batch begins at its position, and one there or after it ends with its offset. `due` is a
+    """Checks every entry: a batch begins at its position, and one there or after it ends with its offset. `due` is a
     position.
     """
 
@@ -267,7 +267,7 @@ class OffsetIndexCheck(_IndexCheck):
         self.due = self._due()
 
     def see_damage(self, damage: Damage) -> None:
-        """Entries of what is damaged can't be told right from wrong."""
+        """Passes over the entries of what is damaged, which can't be told right from wrong."""
         self._unseen_end = None
         while self._next < len(self._entries) and self._entries[self._next][1] < damage.end_position:
             if self._entries[self._next][1] < damage.position:
@@ -277,7 +277,7 @@ class OffsetIndexCheck(_IndexCheck):
         self.due = self._due()
 
     def check_reach(self, log_end: int) -> None:
-        """An end that comes much too early: zeros where entries were. `log_end`: where the last batch begins."""
+        """Finds an end that comes much too early: zeros where entries were. `log_end`: where the last batch begins."""
         count = len(self._entries)
         last = self._entries[-1][1] if count else 0
         if last < 0 or self._not_looked_at:
@@ -304,7 +304,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Every entry: no timestamp up to the batch that holds its offset is larger than its own, which occurs there.
+    """Checks every entry: no timestamp up to the batch with its offset is larger than its own, which occurs there.
     `due` is an offset.
     """
 
@@ -312,7 +312,7 @@ class TimeIndexCheck(_IndexCheck):
     MISSING, CORRUPT, MISMATCH = Code.TIME_INDEX_MISSING, Code.TIME_INDEX_CORRUPT, Code.TIME_INDEX_MISMATCH
 
     _is_certain = True
-    """Not while the largest timestamp may have been that of a damaged batch."""
+    """False while the largest timestamp may have been that of a damaged batch."""
 
     def __init__(self, path: Path, base_offset: int) -> None:
         super().__init__(path, base_offset)

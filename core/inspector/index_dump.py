@@ -1,4 +1,4 @@
-"""What is in the files beside a log: indexes, snapshots, checkpoints and the small text files, as rows."""
+"""Shows what is in the files beside a log: indexes, snapshots, checkpoints and the small text files, as rows."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _PIECE_ENTRIES = 4096
 
 
 def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
-    """The rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be read,
-    CorruptRecordError where it can't be parsed, after the rows before that.
+    """Gives the rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be
+    read, CorruptRecordError if it can't be parsed, after the rows before that.
     """
     try:
         yield from _ROWS[kind](path)
@@ -56,7 +56,7 @@ def _time_index_rows(path: Path) -> Iterator[Row]:
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
-    """Every entry, without the zeros that a file ends with which was not trimmed."""
+    """Gives every entry, without the zeros that an untrimmed file ends with."""
     file = open_salvaging(path)
     try:
         size = file.size()
@@ -174,7 +174,7 @@ _ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
 
 
 def kafka_text(path: Path, kind: FileKind, rows: Iterable[Row]) -> Iterator[str]:
-    """The lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
+    """Writes the lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
     match kind:
         case FileKind.OFFSET_INDEX if not path.stat().st_size:
             yield f"{path} is empty.\n"
@@ -200,8 +200,8 @@ def _transaction_line(row: Row) -> str:
 
 
 def _as_kafka_reads(rows: Iterable[Row], zeros: Row) -> Iterator[Row]:
-    """The entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka, which
-    takes the zeros of a file without entries for one.
+    """Gives the entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka,
+    which takes the zeros of a file without entries for one.
     """
     number = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""The records of Kafka's internal topics, as Kafka's own dump tool shows them when it is told to decode them.
+"""Shows the records of Kafka's internal topics as Kafka's own dump tool does when it decodes them.
 
 Source: org.apache.kafka.tools.DumpLogSegments and the record serdes of its coordinators.
 """
@@ -32,7 +32,7 @@ from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, C
 from core.records.record import Record
 
 Decoder = Callable[[Record], tuple[Any, Any]]
-"""What a record's key and value say, for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
+"""Gives what a record's key and value say, for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
 
 CorruptRecordError where they say nothing that is known.
 """
@@ -40,7 +40,7 @@ CorruptRecordError where they say nothing that is known.
 DELETED = "<DELETE>"
 
 IsSecretConfig = Callable[[int, str], bool]
-"""Whether the value of a setting may be a secret, by the type of the resource (`ConfigResourceType`) and its name."""
+"""Says whether the value of a setting may be a secret, by the resource's type (`ConfigResourceType`) and its name."""
 
 _SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
 
@@ -52,7 +52,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = {
 
 
 def find_decoder(topic: str) -> Decoder | None:
-    """None for a topic that is none of Kafka's own."""
+    """Finds it; None for a topic that is none of Kafka's own."""
     if topic == CLUSTER_METADATA_TOPIC:
         return _decode_metadata
     if topic not in _MODULES:
@@ -61,8 +61,8 @@ def find_decoder(topic: str) -> Decoder | None:
 
 
 def hidden_metadata(is_secret_config: IsSecretConfig) -> Decoder:
-    """The decoder of metadata that tells no secrets: `[hidden]` stands for the keys of SCRAM users, and for the values
-    of settings that may be secrets.
+    """Makes the decoder of metadata that shows no secrets: `[hidden]` stands for the keys of SCRAM users, and for the
+    values of settings that may be secrets.
     """
 
     def decode(record: Record) -> tuple[None, Any]:
@@ -94,7 +94,7 @@ def _secret_fields(type_: str, data: Mapping[str, Any], is_secret_config: IsSecr
 
 
 def decoded_text(record: Record, decoder: Decoder, *, is_metadata: bool) -> str:
-    """Key and payload as JSON, after a space; as they are if they can't be told."""
+    """Writes key and payload as JSON, after a space; as they are if they can't be decoded."""
     try:
         key, value = decoder(record)
     except CorruptRecordError as error:
@@ -148,7 +148,7 @@ def _decode_coordinator(record: Record, topic: str) -> tuple[Any, Any]:
 
 
 def _opened(class_: type, data: bytes, shown: object) -> object:
-    """What a consumer told the others, with all fields of the newest version; as it was shown where it is none."""
+    """Decodes what a consumer sent the others, with all fields of the newest version; gives `shown` if that fails."""
     try:
         message: object = read_consumer_protocol(class_, data)
     except MalformedMessageError:

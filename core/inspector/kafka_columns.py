@@ -1,4 +1,4 @@
-"""The record lines of Kafka's dump tool, made a column at a time: core.inspector.kafka_text says what they are."""
+"""Makes the record lines of Kafka's dump tool, a column at a time: core.inspector.kafka_text says what they are."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core.records.text_columns import Part, digits, join_parts
 
 
 def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryview]:
-    """The lines of each of the columns' batches, joined, a newline before each rather than after it. The batches are of
-    magic 2, and none is a control batch.
+    """Gives the lines of each of the columns' batches, joined, a newline before each rather than after it. The batches
+    are of magic 2, and none is a control batch.
     """
     text, line_ends = _joined(columns, with_data=with_data)
     ends = np.append(0, line_ends)[
@@ -42,7 +42,7 @@ def _joined(columns: RecordColumns, *, with_data: bool) -> tuple[memoryview, npt
 def _parts(
     columns: RecordColumns, header_keys: Part, keys: ByteStrings, values: ByteStrings, *, with_data: bool
 ) -> list[Part]:
-    """What each line is made of."""
+    """Gives what each line is made of."""
     parts: list[Part] = [
         b"\n| offset: ",
         digits(columns.offsets),
@@ -89,7 +89,7 @@ def _header_keys(columns: RecordColumns) -> Part:
 
 
 def _labelled(label: bytes, texts: ByteStrings) -> list[Part]:
-    """The label and the text; nothing if it is null."""
+    """Gives the label and the text; nothing if it is null."""
     if not texts.has_nulls:
         return [label, texts]
     is_null = texts.lengths < 0
@@ -112,7 +112,7 @@ def _is_utf8(text: memoryview) -> bool:
 
 
 def _utf8(texts: ByteStrings) -> ByteStrings:
-    """The same with U+FFFD where they are not UTF-8, as Java prints them."""
+    """Gives the same with U+FFFD if they are not UTF-8, as Java prints them."""
     return ByteStrings.of_list([None if text is None else _as_utf8(text) for text in texts.to_pylist()])
 
 

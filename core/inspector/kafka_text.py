@@ -1,4 +1,4 @@
-"""The text of Kafka's own dump tool (org.apache.kafka.tools.DumpLogSegments), line for line, one record at a time.
+"""Writes the text of Kafka's own dump tool (org.apache.kafka.tools.DumpLogSegments), line for line, record by record.
 
 Where plog's text differs from Kafka's is listed in docs/dump-log.md.
 """
@@ -26,14 +26,14 @@ from core.records.record_batch import (
 )
 
 RecordText = Callable[[Record], str]
-"""What comes after a record's sizes and headers: its key and value, or what they say."""
+"""Gives what comes after a record's sizes and headers: its key and value, or what they say."""
 
 
 _CODECS = tuple(codec.text for codec in CompressionType)
 
 
 def batch_line(batch: Batch, *, is_sound: bool) -> str:
-    """A batch's own line, newline included. `is_sound`: its checksum is that of its bytes."""
+    """Writes a batch's own line, newline included. `is_sound`: its checksum is that of its bytes."""
     attributes = batch.attributes
     codec_number = attributes & CODEC_MASK
     tail = (
@@ -56,7 +56,7 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
 
 
 def _last_sequence(batch: RecordBatch) -> int:
-    """As Kafka reckons it, in 32 bits, of damaged headers too."""
+    """Reckons it as Kafka does, in 32 bits, of damaged headers too."""
     base, delta = batch.base_sequence, batch.last_offset_delta
     if base == NO_SEQUENCE:
         return NO_SEQUENCE
@@ -66,13 +66,13 @@ def _last_sequence(batch: RecordBatch) -> int:
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """What is left of it in so many bits."""
+    """Gives what is left of it in so many bits."""
     half = 1 << bits - 1
     return (number + half) % (2 * half) - half
 
 
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
-    """The lines of a batch's wanted records; raises CorruptRecordError if its records don't decode."""
+    """Writes the lines of a batch's wanted records; raises CorruptRecordError if its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
         pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
@@ -81,7 +81,7 @@ def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record]
 
 
 def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
-    """As `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
+    """Does as `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
     if batch.is_control:
         return []
     texts = [text_of(record) for record in batch.records() if is_wanted(record)]
@@ -111,12 +111,12 @@ def _legacy_line(batch: Batch, record: Record, message: Batch, text_of: RecordTe
 
 
 def no_text(_record: Record) -> str:
-    """Where keys and values are not asked for."""
+    """Gives no text, if keys and values are not wanted."""
     return ""
 
 
 def plain_text(record: Record) -> str:
-    """Key and value as UTF-8."""
+    """Writes key and value as UTF-8."""
     key = "" if record.key is None else f" key: {utf8(record.key)}"
     return key if record.value is None else f"{key} payload: {utf8(record.value)}"
 
@@ -171,7 +171,7 @@ def _boolean(value: int) -> str:
 
 
 def optional_long(value: int | None) -> str:
-    """Java's OptionalLong.toString."""
+    """Writes it as Java's OptionalLong.toString."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
@@ -182,5 +182,5 @@ def timestamp_type(batch: Batch) -> str:
 
 
 def utf8(data: bytes) -> str:
-    """U+FFFD where the bytes are not UTF-8, as Java prints them."""
+    """Decodes it, with U+FFFD if the bytes are not UTF-8, as Java prints them."""
     return data.decode("utf-8", "replace")

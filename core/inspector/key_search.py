@@ -28,7 +28,7 @@ def find_last(
     on_doubt: OnHole | None = None,
     read_committed: bool = False,
 ) -> int | None:
-    """The offset of the last record in [start_offset, end_offset) that has the key; None if there is none.
+    """Gives the offset of the last record in [start_offset, end_offset) that has the key; None if there is none.
 
     It is looked for from the end backwards, one segment at a time, so that damage and what it may hide matter only
     where they come later. Raises CorruptRecordError for damage if `on_hole` is not given, and what `on_undecodable`
@@ -52,7 +52,7 @@ def find_last(
 def with_key(
     batches: Iterator[Batch], key: bytes, on_undecodable: OnUndecodable, *, is_whole: bool
 ) -> Iterator[RecordColumns]:
-    """The records of the batches whose key is that one or, if it is not the whole of it, ends with it."""
+    """Gives the records of the batches whose key is that one or, if it is not the whole of it, ends with it."""
     for group in group_batches(batches):
         for columns in decode_whole_batches(group, on_undecodable):
             rows = _rows_ending_with(columns, key, is_whole=is_whole)

@@ -1,4 +1,4 @@
-"""Two copies of a partition, compared: replicas, before and after compaction, before and after recovery. Reads only.
+"""Compares two copies of a partition: replicas, before and after compaction, before and after recovery. Reads only.
 
 Batches that are the same bytes are passed over whole; where they differ, records are compared one by one.
 """
@@ -55,15 +55,15 @@ class LogDiff:
     a: Path
     b: Path
     same_records: int = 0
-    """Of data: the markers of transactions are compared too, and are none."""
+    """Same records of data: the markers of transactions are compared too, and do not count."""
 
     first_divergent_offset: int | None = None
-    """Of the first offset that has not the same record in both."""
+    """The first offset that has not the same record in both."""
     findings: list[Finding] | None = None
     """Damage in either, which was passed over."""
 
     def __iter__(self) -> Iterator[Difference]:
-        """In order of offsets. Raises AccessError if a copy can't be read."""
+        """Gives them in order of offsets. Raises AccessError if a copy can't be read."""
         self.findings = []
         merged: Difference | None = None
         for difference in self._differences():
@@ -153,7 +153,7 @@ class _Copy:
                 self.findings.append(wrong_start_finding(log.evidence.wrong_start))
 
     def peek(self) -> Batch | Record | None:
-        """What comes next, records of an opened batch first; None at the end."""
+        """Gives what comes next, records of an opened batch first; None at the end."""
         return self.records[0][0] if self.records else self.next_batch()
 
     def next_batch(self) -> Batch | None:
@@ -181,11 +181,11 @@ class _Copy:
         return self.records[0][0]
 
     def take(self) -> Batch:
-        """Passes over the first record; the batch that it is in."""
+        """Passes over the first record; gives the batch that it is in."""
         return self.records.popleft()[1]
 
     def absence(self, offset: int) -> str:
-        """Why a copy has no record of that offset, as far as its own offsets tell."""
+        """Says why a copy has no record of that offset, as far as its own offsets show."""
         if self._start_offset is None or offset < self._start_offset:
             return "before the other's first record"
         if self.peek() is None:
@@ -194,7 +194,7 @@ class _Copy:
 
 
 def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
-    """(how many records, what differs beside them) of two batches with the same bytes, passed over; None if they
+    """Gives (how many records, what differs beside them) of two batches with the same bytes, passed over; None if they
     are not.
     """
     first, second = a.next_batch(), b.next_batch()

@@ -1,5 +1,5 @@
-"""What a partition's log is made of: its batches over time, sizes, codecs and what others would make of them, keys,
-producers. Reads only; headers of every batch, records of a spread sample.
+"""Shows what a partition's log is made of: its batches over time, sizes, codecs and what others would make of them,
+keys, producers. Reads only; headers of every batch, records of a spread sample.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _MOST_BUCKETS = 120
 _FIRST_WIDTH_MS = 1000
 _SAMPLES = 128
 _SAMPLE_BYTES = 32 * 1024 * 1024
-"""Uncompressed; no more is looked into."""
+"""The most uncompressed bytes that are looked into."""
 
 _FUTURE_MS = 3_600_000
-"""message.timestamp.after.max.ms: further ahead of the clock a broker takes no record."""
+"""Kafka's message.timestamp.after.max.ms: a broker takes no record that is further ahead of the clock."""
 
 _TOP_KEYS = 10
 
@@ -71,7 +71,7 @@ class TimeBuckets:
             self.records, self.bytes = _halved(self.records), _halved(self.bytes)
 
     def rows(self) -> list[tuple[int, int, int]]:
-        """(start in ms, records, bytes), empty buckets too."""
+        """Gives (start in ms, records, bytes), empty buckets too."""
         if not self.records:
             return []
         numbers = range(min(self.records), max(self.records) + 1)
@@ -87,7 +87,7 @@ def _halved(counts: Counter[int]) -> Counter[int]:
 
 @dataclass(slots=True)
 class Spread:
-    """How values of at least 0 are spread, to one part in sixteen."""
+    """Measures how values of at least 0 are spread, to one part in sixteen."""
 
     counts: Counter[int] = field(default_factory=Counter)
     most: int = 0
@@ -98,7 +98,7 @@ class Spread:
         self.most = max(self.most, value)
 
     def quantile(self, share: float) -> int:
-        """The value that a share of all is not above; 0 if there are none."""
+        """Gives the value that a share of all is not above; 0 if there are none."""
         awaited = share * sum(self.counts.values())
         for value, count in sorted(self.counts.items()):
             awaited -= count
@@ -149,7 +149,7 @@ class Sample:
     value_sizes: Spread = field(default_factory=Spread)
 
     def saving(self, codec: str) -> float:
-        """Share of the stored bytes that another codec would save; negative if it would cost."""
+        """Gives the share of the stored bytes that another codec would save; negative if it would cost."""
         return 1 - self.as_codec[codec] / self.stored_bytes if self.stored_bytes else 0.0
 
     def top_keys(self) -> list[tuple[bytes, int]]:
@@ -158,7 +158,7 @@ class Sample:
 
 @dataclass(slots=True)
 class LogStats:
-    """Of one partition. Times in ms; -1 if there are none.
+    """The statistics of one partition. Times in ms; -1 if there are none.
 
     `records` and `missing_offsets` are those of `GapLedger`, from the log's start on, `hidden_records` among the
     records; all that is counted by time, producer or segment is counted by the batches' headers.
@@ -192,7 +192,7 @@ class LogStats:
 
 class StoredLog(NamedTuple):
     """The `.log` files of a partition with their base offsets, from the first on, wherever the log begins in them; why
-    others can't be opened; what other files know of the log; which offsets [start, end) were given up.
+    others can't be opened; what other files know about the log; which offsets [start, end) were given up.
     """
 
     files: list[tuple[int, Path]]
@@ -202,7 +202,7 @@ class StoredLog(NamedTuple):
 
 
 def find_log(path: Path) -> StoredLog:
-    """Of a partition's folder, or of one `.log` that is looked at alone."""
+    """Finds that of a partition's folder, or of one `.log` that is looked at alone."""
     if path.is_file():
         parsed = parse_offset_file_name(path.name)
         return StoredLog([(parsed[0] if parsed else 0, path)])

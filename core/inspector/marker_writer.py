@@ -19,8 +19,8 @@ from core.records.record_batch import RecordBatch, set_base_offset_and_leader_ep
 
 
 def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
-    """The logs, which are sound, are replaced: files that have other names as well stay as they are. CorruptRecordError
-    if an offset is taken.
+    """Replaces the logs, which are sound: files that have other names as well stay as they are. Raises
+    CorruptRecordError if an offset is taken.
     """
     logs = find_offset_files(directory, LOG_SUFFIX)
     by_log: dict[int, list[Marker]] = {}
@@ -33,7 +33,7 @@ def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSy
 
 
 def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
-    """The last batch of some logs."""
+    """Gives the last batch of some logs."""
     for path in reversed(logs):
         with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
             last = deque(records.iter_headers(0), maxlen=1)
@@ -43,7 +43,7 @@ def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
 
 
 def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesystem: FileSystem) -> None:
-    """`before`: the last batch of the logs before."""
+    """Writes them; `before` is the last batch of the logs before."""
     records = FileRecords(path, filesystem.open_read)
     new = path.with_name(f"{path.name}.new")
     out = filesystem.open_append(new)
@@ -63,7 +63,7 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
 
 
 def _insertions(records: FileRecords, markers: Sequence[Marker], before: Batch | None) -> list[tuple[int, bytes]]:
-    """(position, bytes) of each marker, in order."""
+    """Gives (position, bytes) of each marker, in order."""
     found: list[tuple[int, bytes]] = []
     waiting = list(markers)
     for header in records.iter_headers(0):
@@ -76,7 +76,7 @@ def _insertions(records: FileRecords, markers: Sequence[Marker], before: Batch |
 
 
 def _encode(marker: Marker, beside: Batch | None) -> bytes:
-    """`beside`: the batch whose leader epoch and, where the marker's own time is not known, timestamp it takes."""
+    """Encodes it; `beside` is the batch whose leader epoch and, if its own is not known, timestamp it takes."""
     timestamp = marker.timestamp if marker.timestamp >= 0 or beside is None else beside.max_timestamp
     data = bytearray(
         end_transaction_batch(

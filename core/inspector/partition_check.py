@@ -106,7 +106,7 @@ class PartitionCheck:
 
 
 class _Pass:
-    """One reading of all segments."""
+    """Reads all segments once."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Pass:
             yield from self._snapshot_findings
 
     def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
-        """What the map says of all, and of those that can't be opened, comes first."""
+        """Gives logs that can be read; what the map says of all, and of those that can't be opened, comes first."""
         unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
         for error in unreadable.values():
             if self._map is None:
@@ -212,7 +212,7 @@ class _Pass:
         return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
 
     def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
-        """A segment of which nothing is known but that it is there. What it costs is a hole of the map."""
+        """Reports a segment of which nothing is known but that it is there. What it costs is a hole of the map."""
         self._has_damage = True
         self._producers.forget()
         assert self._map is not None
@@ -245,7 +245,7 @@ class _Pass:
             raise access_error(error, path, "read") from error
 
     def _epoch_findings(self) -> Iterator[Finding]:
-        """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
+        """Checks that epochs never fall: those of the fewest batches are wrong. The checkpoint must have the others."""
         runs, batches = self._epoch_runs, self._batches
         if self._map is not None and _has_placed(self._map):
             runs, batches = list(_runs_in_order(self._map)), sum(piece.batches for piece in self._map.log)
@@ -284,7 +284,7 @@ class _Pass:
         )
 
     def _check_epochs(self, runs: Sequence[EpochRun]) -> Iterator[Finding]:
-        """At both ends of each, which is enough, as epochs rise."""
+        """Checks both ends of each, which is enough, as epochs rise."""
         epochs = self._epochs
         if epochs is None or any(after.start_offset < before.start_offset for before, after in pairwise(epochs)):
             return  # the latter is a finding of its own
@@ -340,7 +340,7 @@ def _has_placed(log_map: LogMap) -> bool:
 
 
 def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
-    """The runs of one leader epoch as they will be when each batch stands where it belongs."""
+    """Gives the runs of one leader epoch as they will be when each batch stands where it belongs."""
     last_epoch, next_offset, batches = -1, log_map.start_offset, 0
     for piece in log_map.log:
         for batch in log_map.read(piece):
@@ -386,7 +386,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
 
 
 def _useless_finding(log_map: LogMap, number: int) -> Finding:
-    """Of a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
+    """Reports a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
     from core.log.placement import Fate
 
     file = log_map.files[number]

@@ -1,5 +1,5 @@
-"""Holds a log's idempotent and transactional batches against Kafka's rules, and snapshots and transaction indexes
-against the log: a small model of a partition's producers, apart from the broker's (core.log.producer_state_manager).
+"""Checks a log's idempotent and transactional batches by Kafka's rules, and snapshots and transaction indexes against
+the log: a small model of a partition's producers, apart from the broker's (core.log.producer_state_manager).
 
 Nothing is said of what can't be known: a producer's batches before the log's start, or after damage.
 """
@@ -23,7 +23,7 @@ _OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class _Producer:
-    """`next_sequence` is `_UNKNOWN` where anything may follow."""
+    """A producer; `next_sequence` is `_UNKNOWN` if anything may follow."""
 
     __slots__ = ("coordinator_epoch", "epoch", "first_offset", "holes", "last_offset", "last_sequence", "next_sequence")
 
@@ -40,7 +40,7 @@ class _Producer:
 
 
 class ProducerCheck:
-    """One partition's producers, fed batch after batch; owned by one task."""
+    """Checks one partition's producers, fed batch after batch; owned by one task."""
 
     def __init__(self) -> None:
         self.is_certain = True
@@ -57,13 +57,13 @@ class ProducerCheck:
         self._markers: dict[int, int] = {}  # last offset -> producer id; abort markers, seen data or not
 
     def forget(self) -> None:
-        """Damage: batches of any producer may have been in it."""
+        """Forgets all after damage: batches of any producer may have been in it."""
         self.is_certain = False
         self._producers.clear()
         self._open.clear()
 
     def meet_hole(self) -> None:
-        """Offsets without a batch, which a cleaner may have taken."""
+        """Takes in offsets without a batch, which a cleaner may have taken."""
         self._holes += 1
 
     def goes_on(
@@ -92,7 +92,7 @@ class ProducerCheck:
         return True
 
     def see(self, batch: RecordBatch, path: Path) -> list[Finding]:
-        """What is wrong with a batch that has a producer id."""
+        """Says what is wrong with a batch that has a producer id."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
@@ -186,7 +186,7 @@ class ProducerCheck:
         )
 
     def _close(self, producer: _Producer, producer_id: int) -> int | None:
-        """Ends its open transaction; where that began, None if there is none."""
+        """Ends its open transaction; gives where that began, None if there is none."""
         first_offset, producer.first_offset = producer.first_offset, None
         if first_offset is not None:
             del self._open[bisect_left(self._open, (first_offset, producer_id))]
@@ -196,7 +196,7 @@ class ProducerCheck:
         self._findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
 
     def _report_sequence(self, batch: RecordBatch, path: Path, message: str) -> None:
-        """What is lost with it, if anything, is a hole in the offsets, and counted there."""
+        """Reports it; what is lost with it, if anything, is a hole in the offsets, and counted there."""
         self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, message, Severity.WARNING))
 
     # --- the files beside the log
@@ -204,8 +204,8 @@ class ProducerCheck:
     def check_transaction_index(
         self, entries: Sequence[AbortedTransaction], path: Path, end_offset: int, *, is_complete: bool
     ) -> Iterator[Finding]:
-        """A segment's index once the segment was read; then the next one's begins. Entries from `end_offset` on, the
-        log's end, are no fault of the index. `is_complete`: the log was read from offset 0 without a hole, so that
+        """Checks a segment's index once the segment was read; then the next one's begins. Entries from `end_offset` on,
+        the log's end, are no fault of the index. `is_complete`: the log was read from offset 0 without a hole, so that
         every transaction's beginning and every open one is known.
         """
         seen, markers = self._aborted, self._markers
@@ -229,8 +229,8 @@ class ProducerCheck:
                 )
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
-        """Takes the index's word for it that a transaction was aborted which the log shows the beginning of, and no
-        end: its marker is lost.
+        """Believes the index that a transaction was aborted of which the log shows the beginning, and no end: its
+        marker is lost.
         """
         producer = self._producers.get(entry.producer_id)
         if producer is None or producer.first_offset != entry.first_offset or entry.last_offset in markers:
@@ -241,8 +241,8 @@ class ProducerCheck:
     def check_snapshot(
         self, entries: Iterable[ProducerSnapshotEntry], path: Path, start_offset: int
     ) -> Iterator[Finding]:
-        """A snapshot of where the log was read to. Of what the log does not show it is believed: other producers, and
-        where an open transaction began below the log's `start_offset`.
+        """Checks a snapshot of where the log was read to. It is believed in what the log does not show: other
+        producers, and where an open transaction began below the log's `start_offset`.
         """
         if not self.is_certain:
             return

@@ -1,4 +1,4 @@
-"""How `plog recover` puts back what a start cut off a log's end (core.log.cut_off).
+"""Plans how `plog recover` puts back what a start cut off a log's end (core.log.cut_off).
 
 The files go back if nothing was written in their place since: the log still ends where it was cut. The damage before
 and between their sound batches stays out, and its offsets are given up. Everything else is the user's: its records can
@@ -30,7 +30,7 @@ _MEND_FIRST = "what else is wrong with the log is mended first; then run this ag
 
 @dataclass(slots=True)
 class PuttingBack:
-    """`layout` is what each log will hold, as of `FolderPlan`; `contents` are of the transactions that come back, after
+    """`layout` is what each log will hold, as in `FolderPlan`; `contents` are of the transactions that come back, after
     `log_end`.
     """
 
@@ -43,7 +43,7 @@ class PuttingBack:
 def plan_putting_back(
     findings: Sequence[Finding], log_end: int, *, is_whole: bool, accepts_missing: bool = False
 ) -> PuttingBack:
-    """Of findings of one folder, whose log ends at `log_end`; it `is_whole` if nothing else has to be mended there."""
+    """Plans by a folder's findings; its log ends at `log_end`, and `is_whole` if nothing else has to be mended."""
     directory = Path(findings[0].path).parent
     by_path = {Path(finding.path): finding for finding in findings}
     lost = [(one, by_path.pop(one.paths[0])) for one in find_lost_ends(directory) if one.paths[0] in by_path]
@@ -62,7 +62,7 @@ def plan_putting_back(
 
 
 def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool) -> list[Step]:
-    """What a start set aside that proves it stays until the user gives the records up."""
+    """Leaves what a start set aside that proves it, until the user gives the records up."""
     why = f"{finding.code}: {finding.message}"
     if accepts_missing:
         return [Step(Action.SET_ASIDE, path, why) for path in end.paths]
@@ -71,9 +71,9 @@ def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool
 
 
 def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOff, Path]:
-    """The files that can go back, in order, and the log that each is a part of. None if one that holds offsets after
-    the log's end can't: records were appended since the cut, or two hold the same offsets, and which to keep is no
-    choice of ours.
+    """Gives the files that can go back, in order, and the log that each is a part of. None if one that holds offsets
+    after the log's end can't: records were appended since the cut, or two hold the same offsets, and which to keep is
+    no choice of ours.
     """
     targets: dict[CutOff, Path] = {}
     logs = find_offset_files(cuts[0].path.parent, LOG_SUFFIX) if cuts else []

@@ -1,4 +1,4 @@
-"""Checks the records of sound batches, at column speed: they decode as Kafka decodes them, counts, offset deltas and
+"""Checks records of sound batches, by columns: they decode as Kafka decodes them, counts, offset deltas and
 timestamps fit their headers (org.apache.kafka.storage.internals.log.LogValidator makes it so), and producers and
 markers are such as Kafka takes. docs/findings.md lists the rules, and who in Kafka refuses what breaks them.
 """
@@ -17,7 +17,7 @@ from core.records.record_batch import DELETE_HORIZON_FLAG, RecordBatch
 
 
 def check_records(batches: Sequence[Batch]) -> Iterator[tuple[Batch, str]]:
-    """The batches whose records are not as their headers say, and why."""
+    """Gives the batches whose records are not as their headers say, and why."""
     for group in group_batches(batches):
         yield from _check_group(group)
 
@@ -41,7 +41,7 @@ def _check_group(group: list[Batch]) -> Iterator[tuple[Batch, str]]:
 
 
 def _refused_by(batch: RecordBatch) -> str | None:
-    """What Kafka refuses in a batch whose records decode; None if it takes all of it."""
+    """Says what Kafka refuses in a batch whose records decode; None if it takes all of it."""
     if not batch.has_producer_id:
         if batch.is_transactional and not batch.is_control:
             return "it is of a transaction and has no producer id"
@@ -53,7 +53,7 @@ def _refused_by(batch: RecordBatch) -> str | None:
 
 
 def _control_refused_by(batch: RecordBatch) -> str | None:
-    """Likewise, of control records: markers of transactions, and what KRaft writes, which has no producer."""
+    """Does likewise for control records: markers of transactions, and what KRaft writes, which has no producer."""
     records = batch.records()
     try:
         markers = [read_end_transaction_marker(record) for record in records]

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from core.log.placement import Displaced
 
 OnBytes = Callable[[int], None]
-"""Told, now and then, how many bytes more were checked."""
+"""Called, now and then, with how many bytes more were checked."""
 
 Check = Callable[[OnBytes], Iterator[Finding]]
 
 _ENOUGH_ENTRIES = 3
-"""Of indexes that contradict their log: fewer may be wrong by chance."""
+"""Enough of indexes that contradict their log: fewer may be wrong by chance."""
 _REPORT_BYTES = 8 * 1024 * 1024
 _GROUP_BYTES = 4 * 1024 * 1024
 
@@ -70,8 +70,8 @@ def _as_damage(position: int, end_position: int) -> Damage:
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
-    """The findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not told of
-    once more.
+    """Gives the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
+    reported once more.
     """
     told = 0
 
@@ -95,7 +95,7 @@ def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterat
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """One segment; owned by one task. Run it, then look at what it saw."""
+    """Checks one segment; owned by one task. Run it, then look at what it saw."""
 
     path: Path
     base_offset: int
@@ -110,22 +110,22 @@ class SegmentCheck:
     limit_offset: int | None = None
     """Where the next segment begins."""
     known_ends: Container[int] = ()
-    """Where the log ended at some time, by other files: an index that knows of more after one of them is wrong."""
+    """Where the log ended at some time, by other files: an index with more after one of them is wrong."""
     last_epoch: int = -1
     batches: int = 0
-    """How many of the partition come before what is looked at; in the end, with this segment."""
+    """How many batches of the partition come before what is looked at; in the end, with this segment."""
     end_offset: int = 0
     log_map: LogMap | None = None
     """What all files of the partition say together. None as long as this one makes sense by itself: OddLogError is
     raised when it does not.
     """
     number: int = 0
-    """Of the segment in the map."""
+    """The number of the segment in the map."""
     has_damage: bool = False
     is_compacted: bool = False
-    """Batches lack records, as only compaction leaves them."""
+    """Whether batches lack records, as only compaction leaves them."""
     holes: list[tuple[int, int, int]] = field(default_factory=list)
-    """(start offset, end offset, position) where a batch begins beyond the end of the one before."""
+    """(start offset, end offset, position) if a batch begins beyond the end of the one before."""
     _group: list[Batch] = field(default_factory=list)
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
@@ -169,7 +169,7 @@ class SegmentCheck:
             yield from self._check_indexes(last_position, next_offset)
 
     def _find_out_of_place(self) -> Set[int]:
-        """The positions of the batches of this file that are not the log's where they stand."""
+        """Gives the positions of the batches of this file that are not the log's where they stand."""
         if self.log_map is None:
             return frozenset()
         found: set[int] = {one.damage.position for one in self.log_map.damage if one.number == self.number}
@@ -179,7 +179,7 @@ class SegmentCheck:
         return found
 
     def _placed(self) -> Iterator[list[Batch]]:
-        """The sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
+        """Gives the sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
         if self.log_map is None or not self.options.is_deep:
             return
         for one in _placed_batches(self.log_map):
@@ -189,7 +189,7 @@ class SegmentCheck:
     def _parts(
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
     ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """The same, with damage in the place of batches that are not the log's where they stand."""
+        """Gives the same, with damage in the place of batches that are not the log's where they stand."""
         if isinstance(item, LegacyRecordBatch):
             is_right = item.position not in out_of_place
             yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
@@ -210,8 +210,8 @@ class SegmentCheck:
             yield item._replace(starts=starts)
 
     def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
-        """The next offset after it. As this is done for each batch of a log, fields are read into locals, and only one
-        that is worth a second look becomes a `RecordBatch`.
+        """Checks it; gives the next offset after it. As this is done for each batch of a log, fields are read into
+        locals, and only one that is worth a second look becomes a `RecordBatch`.
         """
         producers, offset_index, time_index = self.producers, self._offset_index, self._time_index
         data, run_position, starts = run
@@ -248,7 +248,7 @@ class SegmentCheck:
         return self.is_active and damage.end_position >= walk.size_bytes
 
     def _see_damage(self, damage: Damage) -> None:
-        """Notes damage, which the map tells of: what stands beside it can't be held against the other files."""
+        """Notes damage, which the map reports: what stands beside it can't be held against the other files."""
         if self.log_map is None:
             raise OddLogError
         self.has_damage = True
@@ -280,8 +280,8 @@ class SegmentCheck:
                 yield finding
 
     def _stands_elsewhere(self) -> bool:
-        """Whether batches that belong here stand in another file, as when two `.log` changed names: the indexes are
-        theirs.
+        """Says whether batches that belong here stand in another file, as when two `.log` changed names: the indexes
+        are theirs.
         """
         return self.log_map is not None and any(
             one.piece.file != self.number
@@ -295,7 +295,7 @@ class SegmentCheck:
         return has_enough and all(index.is_of_another_log() for index in indexes)
 
     def _anothers_finding(self) -> Finding:
-        """In the place of what is wrong with the indexes: made again from the log, they would say nothing any more."""
+        """Replaces what is wrong with the indexes: made again from the log, they would say nothing any more."""
         count = self._offset_index.count + self._time_index.count
         message = (
             f"not one of the {count} entries of its .index and .timeindex, which are in order, fits it: "
@@ -309,8 +309,8 @@ class SegmentCheck:
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 
     def _is_cut_short(self) -> bool:
-        """Whether the indexes show that the offsets may be lost which are missing after the segment. They stay until
-        those are given up.
+        """Says whether the indexes show that the offsets may be lost which are missing after the segment. They stay
+        until those are given up.
         """
         if self.log_map is None or self.limit_offset is None:
             return False
@@ -333,7 +333,7 @@ class SegmentCheck:
         yield from self._look_into([batch])
 
     def _see_unlike(self, run: SoundRun, start: int, next_offset: int) -> Iterator[Finding]:
-        """A batch that does not simply go on from the one before."""
+        """Looks at a batch that does not simply go on from the one before."""
         batch = run.batch(start)
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
@@ -361,7 +361,7 @@ class SegmentCheck:
             raise OddLogError
 
     def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
-        """What is asked for beyond a first look, in groups."""
+        """Does what is wanted beyond a first look, in groups."""
         if self.options.is_deep or self.options.is_paranoid:
             self._group += batches
             if self._group[-1].position - self._group[0].position > _GROUP_BYTES:
@@ -400,7 +400,7 @@ class SegmentCheck:
 
 
 def _placed_batches(log_map: LogMap) -> list[Displaced]:
-    """Those that belong to the log elsewhere than where they stand."""
+    """Gives those that belong to the log elsewhere than where they stand."""
     from core.log.placement import Fate
 
     return [one for one in log_map.displaced if one.fate is Fate.PLACED]

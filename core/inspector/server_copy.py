@@ -46,14 +46,14 @@ class ServerCopy:
         self._settings: dict[str, Mapping[str, str]] = {}
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
-        """Gives the topic's settings; none if the server does not tell them."""
+        """Gives the topic's settings; none if the server does not list them."""
         if topic not in self._settings:
             configs = Admin(self._client).told_configs(ConfigResourceType.TOPIC, topic)
             self._settings[topic] = {config.name: config.value for config in configs if config.value is not None}
         return self._settings[topic]
 
     def is_compacted(self, topic: str) -> bool:
-        """Says whether the server's cleaner takes records out of the topic, as far as the server tells."""
+        """Says whether the server's cleaner takes records out of the topic, as far as the server says."""
         return "compact" in self.settings_of(topic).get("cleanup.policy", "")
 
     def add(

@@ -1,4 +1,4 @@
-"""What a data directory's root says of its partitions: checkpoints and the metadata log. Reads only."""
+"""Reads what a data directory's root says of its partitions: checkpoints and the metadata log. Reads only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DirectorySurroundings:
 
     @property
     def image(self) -> MetadataImage | None:
-        """What the metadata log adds up to; None if there is none, or none that can be read."""
+        """Gives what the metadata log adds up to; None if there is none, or none that can be read."""
         return None if isinstance(self._image_or_error, PlogError) else self._image_or_error
 
     @property
@@ -73,7 +73,7 @@ class DirectorySurroundings:
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
-        """Says whether compaction may have been at work; None if nothing tells."""
+        """Says whether compaction may have been at work; None if that is not known."""
         if partition in self._evidence.cleaned:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):

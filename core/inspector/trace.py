@@ -1,5 +1,5 @@
-"""One record's life, from the files of a data directory: its batch and producer, its transaction, who has read it, and
-what will take it. Reads only.
+"""Follows one record's life, by the files of a data directory: its batch and producer, its transaction, who has read
+it, and what will take it. Reads only.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Transaction:
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
     """How far a group has read. `passed_timestamp` is that of the first commit beyond the record that
-    __consumer_offsets still holds; None if the group's last commit is not beyond it. Times are in ms, and None if a
-    server was asked, which does not tell them.
+    __consumer_offsets still holds; None if the group's last commit is not beyond it. Times are in ms, and None from a
+    server, which does not have them.
     """
 
     group: str
@@ -77,7 +77,7 @@ class Trace:
     transaction: Transaction | None = None
     groups: list[GroupProgress] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    """Why what is said of the groups may be old: commits that can't be read."""
+    """Why what is reported of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will take it, each in words."""
     wrong_start: WrongLine | None = None
@@ -97,7 +97,7 @@ class Tracer:
         self._surroundings = DirectorySurroundings(reader.root)
 
     def trace(self, partition: TopicPartition, offset: int) -> Trace:
-        """Raises AccessError if there is no such partition, CorruptRecordError if the record's batch is damaged."""
+        """Traces it; raises AccessError without such a partition, CorruptRecordError if the batch is damaged."""
         log = self._reader.open(partition)
         trace = Trace(partition, offset, wrong_start=log.wrong_start)
         try:
@@ -114,8 +114,9 @@ class Tracer:
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes, tell_missing: Callable[[str], None]) -> int | None:
-        """The offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage may
-        hide a later one; calls `tell_missing` once if one may be among offsets that are missing for no known reason.
+        """Gives the offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage
+        may hide a later one; calls `tell_missing` once if one may be among offsets that are missing for no known
+        reason.
         """
         log = self._reader.open(partition)
         doubts: list[Hole] = []
@@ -239,7 +240,7 @@ class Tracer:
     # --- who has read it
 
     def _groups(self, partition: TopicPartition, offset: int, doubts: list[str]) -> list[GroupProgress]:
-        """What the directory's own __consumer_offsets says; other brokers may hold other groups."""
+        """Reads what the directory's own __consumer_offsets says; other brokers may hold other groups."""
         found: dict[str, GroupProgress] = {}
         for number in self._reader.topics.get(_OFFSETS_TOPIC, []):
             for group, committed, timestamp in _commits(self._reader, number, partition, doubts):
@@ -257,8 +258,8 @@ class Tracer:
 
 
 def is_settled_by(offset: int) -> Callable[[Batch], bool]:
-    """What says of a log's batches, in order, after which of them no later one tells more of the record: its own, or
-    the marker of its transaction. A later record with its key does, if the log is compacted.
+    """Makes what finds, of a log's batches in order, the one after which nothing more is learnt about the record: its
+    own, or the marker of its transaction. A later record with its key matters, if the log is compacted.
     """
     producer_id: int | None = None
 
@@ -277,7 +278,7 @@ def is_settled_by(offset: int) -> Callable[[Batch], bool]:
 def server_groups(
     client: KafkaClient, partition: TopicPartition, offset: int, doubts: list[str]
 ) -> list[GroupProgress]:
-    """How far every group of a cluster has read the partition; what can't be asked is added to `doubts`."""
+    """Asks how far every group of a cluster has read the partition; what can't be asked is added to `doubts`."""
     from core.client.group_admin import GroupAdmin
 
     admin = GroupAdmin(client)
@@ -296,8 +297,8 @@ def server_groups(
 def _commits(
     reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
 ) -> Iterator[tuple[str, int | None, int]]:
-    """(group, committed offset or None for a deletion, time of the commit), in order. What can't be read is added to
-    `doubts`.
+    """Gives (group, committed offset or None for a deletion, time of the commit), in order. What can't be read is added
+    to `doubts`.
     """
     from core.coordinator.group_records import read_record
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue

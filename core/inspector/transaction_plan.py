@@ -1,4 +1,4 @@
-"""What a recovery does about transactions whose end is lost: it writes their markers again.
+"""Decides what a recovery does about transactions whose end is lost: it writes their markers again.
 
 A marker is what every reader of committed records goes by, Kafka's clients too: they hide a producer's records from the
 first aborted one up to its next abort marker. A transaction whose marker is gone would be ended by the next marker of
@@ -32,9 +32,9 @@ class TransactionAction(Enum):
     WRITE_MARKER = auto()
     """It is proven how the transaction ended."""
     SHOW = auto()
-    """It is over, and nothing tells how: its records would be visible to read_committed."""
+    """It is over, and how is not known: its records would be visible to read_committed."""
     UNDECIDED = auto()
-    """It is over, and nothing tells how, as offsets are missing that are not given up: readers of the files go on
+    """It is over, and how is not known, as offsets are missing that are not given up: readers of the files go on
     leaving its records out, a broker goes by its producer's next marker.
     """
     LEAVE_OPEN = auto()
@@ -43,8 +43,8 @@ class TransactionAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """Of `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to; there is
-    none if the transaction's end is right without it.
+    """What to do with `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to;
+    there is none if the transaction's end is right without it.
     """
 
     action: TransactionAction
@@ -74,7 +74,8 @@ def plan_transactions(
     put_back: PuttingBack | None = None,
     is_locked: bool = False,
 ) -> TransactionPlan:
-    """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.
+    """Plans for the transactions of a partition that will have lost these offsets, [start, end) each; others may be
+    missing.
 
     `set_aside`: logs that will be gone; `put_back`: what will come back after the log's end. `is_like_kafka`: no marker
     is written, the transactions that the cut leaves open are named. `is_locked`: the caller holds the directory's lock.
@@ -165,7 +166,7 @@ class _TransactionPlanner:
                 )
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
-        """What only a transaction index tells, and will have to tell on."""
+        """Gives what only a transaction index shows, and must go on showing."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
@@ -174,7 +175,7 @@ class _TransactionPlanner:
         return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
 
     def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:
-        """The offsets of [start, end) of which one is kept if any is."""
+        """Gives the offsets of [start, end) of which one is kept if any is."""
         yield start
         yield from (last for _, last in self._lost if start < last < end)
 
@@ -186,13 +187,13 @@ class _TransactionPlanner:
         return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
-        """The one that will end the transaction if nothing is done."""
+        """Gives the one that will end the transaction if nothing is done."""
         markers = self._markers.get(fate.producer_id, [])
         later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
 
     def _is_followed_by_another(self, fate: TransactionFate, marker: Marker | None) -> bool:
-        """Whether its producer's next transaction comes before the marker: that one may get a marker of its own."""
+        """Says whether its producer's next transaction comes before the marker: that may get a marker of its own."""
         fates = self._fates[fate.producer_id]
         at = bisect_right(fates, fate.last_offset, key=_first_offset)
         if at == len(fates) or (marker is not None and fates[at].first_offset > marker.offset):
@@ -200,8 +201,8 @@ class _TransactionPlanner:
         return fate.marker_offset is None or fates[at].marker_offset != fate.marker_offset
 
     def _find_place(self, fate: TransactionFate) -> int | None:
-        """A lost offset for its marker: where it was, or where it may have been. What is missing, and not given up, may
-        come back.
+        """Finds a lost offset for its marker: where it was, or where it may have been. What is missing, and not given
+        up, may come back.
         """
         wanted = [] if fate.marker_offset is None else [(fate.marker_offset, fate.marker_offset + 1)]
         for start, end in [*wanted, *fate.missing]:
@@ -213,7 +214,7 @@ class _TransactionPlanner:
         return None
 
     def _make_marker(self, fate: TransactionFate, offset: int, *, is_commit: bool) -> Marker:
-        """Of the epoch that comes next, if that is one more: that is how transactions of version 2 end."""
+        """Makes one of the epoch that comes next, if that is one more: that is how transactions of version 2 end."""
         epoch = fate.producer_epoch
         if fate.next_epoch is not None and fate.next_epoch > epoch:
             epoch += 1
@@ -236,7 +237,7 @@ class _TransactionPlanner:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges [start, end) in order, those that overlap as one."""
+    """Joins the ranges [start, end) in order, those that overlap as one."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if result and start <= result[-1][1]:

@@ -1,4 +1,4 @@
-"""How keys and values are shown: `--key-format` and `--value-format`.
+"""Formats keys and values: `--key-format` and `--value-format`.
 
 utf8         text; bytes that are none as {"base64": ...} (the default)
 hex, base64  as said
@@ -21,8 +21,8 @@ from core.common.errors import UsageError
 from core.records.envelope import encode_bytes
 
 ValueFormat = Callable[[bytes | None], Any]
-"""What json can write of a key or value; None for a null one. Bytes that don't fit the format are shown as utf8 does,
-so that nothing is lost.
+"""Gives what json can write of a key or value; None for a null one. Bytes that don't fit the format are shown as utf8
+does, so that nothing is lost.
 """
 
 _LONGEST_TEXT = 8 * 1024 * 1024
@@ -40,7 +40,7 @@ _STRUCTS = {
 
 
 def parse_value_format(text: str, registry: SchemaRegistry | None = None) -> ValueFormat:
-    """With a `registry` bytes that name a schema of it are shown as JSON, where no other format is asked for.
+    """Makes it; with a `registry` bytes that name a schema of it are shown as JSON, unless another format is wanted.
 
     UsageError where the text names none.
     """
@@ -65,7 +65,7 @@ def parse_value_format(text: str, registry: SchemaRegistry | None = None) -> Val
 
 
 def schema_format(registry: SchemaRegistry) -> ValueFormat:
-    """What a Schema Registry makes of bytes that name a schema."""
+    """Shows what a Schema Registry makes of bytes that name a schema."""
 
     def read(data: bytes) -> Any:
         decoded = registry.decode(data)
@@ -77,7 +77,7 @@ def schema_format(registry: SchemaRegistry) -> ValueFormat:
 
 
 def as_utf8(data: bytes | None) -> Any:
-    """A string where the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too where they are very many,
+    """Gives a string if the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too if they are very many,
     which JSON would make six times as many.
     """
     if data is not None and len(data) > _LONGEST_TEXT:
@@ -86,7 +86,7 @@ def as_utf8(data: bytes | None) -> Any:
 
 
 def format_text(value: Any) -> str:
-    """A formatted value as text: a string as it is, all else as JSON."""
+    """Writes a formatted value as text: a string as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

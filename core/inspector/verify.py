@@ -75,7 +75,7 @@ _DEFAULT_OPTIONS = VerifyOptions()
 
 
 def _ignore(_size_bytes: int) -> None:
-    """Does nothing: nobody asked for the progress."""
+    """Does nothing: nobody wants the progress."""
 
 
 def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
@@ -263,7 +263,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
-    """What starts cut off the log's end; most logs have nothing of it."""
+    """Reports what starts cut off the log's end; most logs have nothing of it."""
     if not path.exists() or not (find_cut_offs(path) or find_lost_ends(path)):
         return
     from core.inspector.cut_off_check import cut_off_findings
@@ -321,8 +321,8 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
 def _verify_alone(
     path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
 ) -> Iterator[Finding]:
-    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends. As of
-    a partition, a map of it is made only if something is odd.
+    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends. As
+    with a partition, a map of it is made only if something is odd.
     """
     known_end = find_following(path) or 0
 
@@ -348,7 +348,7 @@ def _verify_alone(
 
 
 def _check_transactions(segment: SegmentCheck) -> Iterator[Finding]:
-    """Of a log that is checked alone, and was read."""
+    """Checks those of a log that is checked alone, and was read."""
     index = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
         entries = read_transaction_index(index) if os.path.lexists(index) else []
@@ -397,8 +397,8 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
 
 
 def _is_at_work(index: Path) -> bool:
-    """Whether the log's owner makes that segment just now, the newest, whose indexes come before its `.log`; or takes
-    it away, whose `.log` goes first.
+    """Says whether the log's owner makes that segment just now, the newest, whose indexes come before its `.log`; or
+    takes it away, whose `.log` goes first.
     """
     log = index.with_suffix(LOG_SUFFIX)
     newest = max((path for _, path in find_offset_files(index.parent, LOG_SUFFIX)), default=log)
@@ -406,7 +406,7 @@ def _is_at_work(index: Path) -> bool:
 
 
 def _verify_lone_index(path: Path, missing: Sequence[range] = ()) -> Iterator[Finding]:
-    """Tells of an index without a log, unless its segment is among the `missing`, which are findings already."""
+    """Reports an index without a log, unless its segment is among the `missing`, which are findings already."""
     parsed = parse_offset_file_name(path.name)
     if parsed is not None and any(parsed[0] in offsets for offsets in missing):
         return

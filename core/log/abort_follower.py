@@ -1,4 +1,4 @@
-"""Holds the transaction indexes of a log against its batches, by whoever goes through these in order.
+"""Checks the transaction indexes of a log against its batches, for whoever goes through these in order.
 
 An owner of a log sends `.txnindex` entries to its readers as they are, and no checksum covers them. The batches prove
 what is said here: nothing is said of a transaction whose first records lie before what was read, or that a cleaner was
@@ -34,7 +34,7 @@ class _End(NamedTuple):
 
 
 class AbortFollower:
-    """Of one log, segment after segment; owned by one task, in any thread."""
+    """Follows one log, segment after segment; owned by one task, in any thread."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}
@@ -51,7 +51,7 @@ class AbortFollower:
         return self._first_offsets
 
     def see(self, batch: Batch) -> None:
-        """The next one; of a batch of records, the header is enough."""
+        """Takes the next batch; of a batch of records, the header is enough."""
         if not isinstance(batch, RecordBatch) or not batch.is_transactional:
             return
         if not batch.is_control:
@@ -71,12 +71,12 @@ class AbortFollower:
             self._ends[marker.offset] = end
 
     def forget(self) -> None:
-        """Something is missing here: what was open may have ended."""
+        """Forgets what was open after a gap: it may have ended there."""
         self._first_offsets.clear()
         self._is_whole = False
 
     def end_segment(self, entries: Iterable[AbortedTransaction]) -> Iterator[str]:
-        """What is wrong with the transaction index of the segment that was read to its end, in words."""
+        """Says what is wrong with the transaction index of the segment that was read to its end, in words."""
         indexed = {entry.last_offset: entry for entry in entries}
         ends, self._ends = self._ends, {}
         is_whole, self._is_whole = self._is_whole, True

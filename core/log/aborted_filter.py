@@ -1,4 +1,4 @@
-"""What a consumer leaves out of the batches that it reads."""
+"""Leaves out, of the batches that are read, what a consumer does not get."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from core.records.batches import Batch
 
 
 class AbortedFilter:
-    """Tells, batch after batch in order of offsets, which ones a reader does not get: control batches, and those of
+    """Says, batch after batch in order of offsets, which ones a reader does not get: control batches, and those of
     aborted transactions (as org.apache.kafka.clients.consumer.internals.CompletedFetch does)."""
 
     def __init__(self, aborted: list[AbortedTransaction]) -> None:
-        """`aborted`: sorted by first offset; empty for read_uncommitted."""
+        """Takes `aborted` sorted by first offset; empty for read_uncommitted."""
         self._aborted = aborted
         self._next = 0
         self._open: set[int] = set()

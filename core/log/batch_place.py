@@ -1,4 +1,4 @@
-"""In which file a batch lies, for people to read: looked up only when something is wrong with it."""
+"""Finds the file that a batch lies in, for people to read: only when something is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.records.record_batch import RecordBatch
 
 
 def find_file(log: PartitionReader, batch: Batch) -> Path | None:
-    """The file of the log that has this batch at its position; None if there is none (any more)."""
+    """Gives the file of the log that has this batch at its position; None if there is none (any more)."""
     for segment in sorted(log.segments, key=lambda segment: abs(batch.last_offset - segment.base_offset)):
         try:
             header = segment.records.read_header(batch.position)
@@ -23,7 +23,7 @@ def find_file(log: PartitionReader, batch: Batch) -> Path | None:
 
 
 def offsets_text(batch: Batch) -> str:
-    """The offsets that a batch holds, by its header alone; of a message of magic 0 or 1 only the last is known."""
+    """Writes the offsets of a batch, by its header alone; of a message of magic 0 or 1 only the last is known."""
     if isinstance(batch, RecordBatch) and not batch.last_offset_delta:
         return f"offset {batch.base_offset}"
     if isinstance(batch, RecordBatch):
@@ -32,8 +32,8 @@ def offsets_text(batch: Batch) -> str:
 
 
 def undecodable(owner: object, batch: Batch, error: CorruptRecordError, path: Path | None) -> CorruptRecordError:
-    """The error of a batch whose checksum is right and whose records do not decode: of which partition, file and
-    offsets it is.
+    """Makes the error of a batch whose checksum is right and whose records do not decode: it names the partition, file
+    and offsets.
     """
     cause = f"{owner}: the records of {offsets_text(batch)} do not decode: {error.cause}"
     return CorruptRecordError(cause, position=batch.position if path else -1, path=str(path or ""))

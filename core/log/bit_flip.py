@@ -36,7 +36,7 @@ class ByteFix(NamedTuple):
 
 
 def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple[int, int] | None:
-    """(byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0; None if no
+    """Gives (byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0; None if no
     single one does.
     """
     baby_steps, unshift = _steps(polynomial)
@@ -53,7 +53,7 @@ def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple
 
 
 def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, int] | None:
-    """(byte, bit) in which two big-endian numbers differ; None if that is not exactly one."""
+    """Gives (byte, bit) in which two big-endian numbers differ; None if that is not exactly one."""
     changed = stored ^ expected
     if changed.bit_count() != 1:
         return None
@@ -63,7 +63,7 @@ def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, in
 
 @cache
 def _steps(polynomial: int) -> tuple[dict[int, int], list[int]]:
-    """(how many shifts lead from 1 to a register, what a giant step backwards makes of each bit)."""
+    """Gives (how many shifts lead from 1 to a register, what a giant step backwards makes of each bit)."""
     baby_steps: dict[int, int] = {}
     register = 1
     for number in range(_BABY_STEPS):
@@ -76,12 +76,12 @@ def _steps(polynomial: int) -> tuple[dict[int, int], list[int]]:
 
 
 def _unshift(register: int, polynomial: int) -> int:
-    """What was shifted once to become this; the polynomial's top bit is set, so that the shifted-out bit shows."""
+    """Undoes one shift; the polynomial's top bit is set, so that the shifted-out bit shows."""
     return ((register ^ polynomial) << 1 | 1) if register & 0x80000000 else register << 1
 
 
 def _apply(images: list[int], register: int) -> int:
-    """A linear map, given by its image of each bit."""
+    """Applies a linear map, given by its image of each bit."""
     result = 0
     while register:
         bit = register.bit_length() - 1

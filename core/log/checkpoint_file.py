@@ -16,15 +16,15 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 
 UNKNOWN_RECOVERY_POINT = (1 << 63) - 1
-"""In a recovery point checkpoint: nobody knows how far the log is safe. Kafka takes it for the log's end."""
+"""The recovery point in a checkpoint if nobody knows how far the log is safe. Kafka takes it for the log's end."""
 
 _VERSION = 0
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def parse_checkpoint(text: str, fields: int, path: str) -> list[list[str]]:
-    """The entries' words, of which the last two are numbers; CorruptRecordError, naming the line, where the text breaks
-    the format.
+    """Gives the entries' words, of which the last two are numbers; raises CorruptRecordError, naming the line, if the
+    text breaks the format.
     """
     lines = text.split("\n")
     if lines and not lines[-1]:
@@ -49,13 +49,13 @@ def format_checkpoint(entries: Sequence[Iterable[object]]) -> bytes:
 
 
 def parse_offset_checkpoint(text: str, path: str) -> dict[TopicPartition, int]:
-    """Offsets by partition; CorruptRecordError as of `parse_checkpoint`."""
+    """Gives offsets by partition; raises what `parse_checkpoint` raises."""
     entries = parse_checkpoint(text, 3, path)
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Empty if there is no such file."""
+    """Gives none if there is no such file."""
     try:
         text = read_small_text(path)
     except FileNotFoundError:

@@ -92,8 +92,8 @@ def _find_lost_segments(directory: Path) -> list[LostEnd]:
 
 
 def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path:
-    """Where to keep what is cut off a log, or an index of a log that is gone: a name that is free, or that of a file
-    which holds the same as `same_as`, as a start leaves it that was killed.
+    """Gives where to keep what is cut off a log, or an index of a log that is gone: a name that is free, or that of a
+    file which holds the same as `same_as`, as a start leaves it that was killed.
     """
     assert file.name.endswith(SEGMENT_SUFFIXES), file
     first = file.with_name(f"{file.name}{_CUT_AT}{position}")
@@ -105,12 +105,12 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
 
 
 def lost_end_path(snapshot: Path, log_end: int) -> Path:
-    """What proves that the log, which ends at `log_end`, reached up to the snapshot's offset."""
+    """Gives the path of what proves that the log, which ends at `log_end`, reached up to the snapshot's offset."""
     return snapshot.with_name(f"{snapshot.name}.cut-at-{log_end}")
 
 
 def is_proof_of_lost_end(name: str) -> bool:
-    """Says whether a start set it aside because the log did not reach up to where it says, or its segment was gone."""
+    """Says whether a start set it aside because the log did not reach that far, or its segment was gone."""
     return re.fullmatch(_INDEX_NAME, name) is not None or re.fullmatch(_END_NAME, name) is not None
 
 

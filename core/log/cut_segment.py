@@ -60,7 +60,7 @@ def find_cut_segment(directory: Path, base_offset: int, limit: int) -> CutSegmen
 
 
 def keep_proof(cut: CutSegment, filesystem: FileSystem) -> None:
-    """Keeps the indexes that say so beside themselves, before they are made again. OSError as the disk says."""
+    """Keeps the indexes that say so beside themselves, before they are made again. Raises the disk's OSError."""
     for suffix in SPARSE_INDEXES:
         path = cut.path.with_suffix(suffix)
         kept = _kept_path(path, cut.position)

@@ -80,13 +80,13 @@ class DamagedRange(NamedTuple):
     end_position: int
 
     def __str__(self) -> str:
-        """FIRST-LAST, offsets."""
+        """Writes FIRST-LAST, offsets."""
         return f"{self.start_offset}-{self.end_offset - 1}"
 
 
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
-    """Whether a cleaner was at some of these files: only it takes records from within a batch. That holds whatever the
-    topic's settings have become since. A hole between batches alone proves nothing.
+    """Says whether a cleaner was at some of these files: only it takes records from within a batch. That holds whatever
+    the topic's settings have become since. A hole between batches alone proves nothing.
     """
     for records in segments:
         with contextlib.suppress(CorruptRecordError):
@@ -181,6 +181,6 @@ def _find_sound_batch(
 
 
 def _crc_of(file: File, position: int, size: int) -> int:
-    """What the checksum of a batch there would be; not all of it is read at once."""
+    """Computes what the checksum of a batch there would be; not all of it is read at once."""
     starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
     return crc32c_of_parts(file.read_at(min(_READ_BYTES, position + size - start), start) for start in starts)

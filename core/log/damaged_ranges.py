@@ -1,4 +1,4 @@
-"""What is known to be damaged in a partition's log: `damaged-ranges`, in its folder.
+"""Keeps what is known to be damaged in a partition's log: `damaged-ranges`, in its folder.
 
 Damage below the recovery point was acknowledged and flushed: it is never cut away. It is noted here, so that reads end
 before it and say so, and other records stay readable. A line is
@@ -36,25 +36,25 @@ it, and every client shows these."""
 
 
 UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
-"""Likewise, of offsets that no batch holds for no known reason; a broker that only reads looks for them."""
+"""Likewise, offsets that no batch holds for no known reason; a broker that only reads looks for them."""
 
 UNDECIDED_OFFSETS = "plog.undecided.offsets"
-"""Likewise, of records of which nothing tells whether they were aborted: the marker is lost."""
+"""Likewise, records of which it is not known whether they were aborted: the marker is lost."""
 
 WRONG_TAIL = "plog.wrong.tail"
-"""Likewise, of partitions whose last segment goes on, after that offset, with bytes that are not the log's."""
+"""Likewise, partitions whose last segment goes on, after that offset, with bytes that are not the log's."""
 
 WRONG_START = "plog.wrong.start"
-"""Likewise, of partitions whose line in `log-start-offset-checkpoint` is not believed."""
+"""Likewise, partitions whose line in `log-start-offset-checkpoint` is not believed."""
 
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
-    """Says of offsets [start, end) what `damaged_offsets_text` says."""
+    """Writes of offsets [start, end) what `damaged_offsets_text` writes."""
     return ",".join(f"{number}:{start}-{end - 1}" for number, some in sorted(ranges.items()) for start, end in some)
 
 
 def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
-    """By partition: `PARTITION:FIRST-LAST,..`."""
+    """Writes by partition: `PARTITION:FIRST-LAST,..`."""
     return ",".join(
         f"{number}:{gap}"
         for number, of_partition in sorted(gaps.items())
@@ -64,7 +64,7 @@ def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
 
 
 def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
-    """(first, last) offset of each range, by partition."""
+    """Gives the (first, last) offset of each range, by partition."""
     found: dict[int, list[tuple[int, int]]] = {}
     for entry in text.split(","):
         number, _, offsets = entry.partition(":")
@@ -74,7 +74,7 @@ def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
-    """What the folder's ledger holds, in order; nothing if there is none. Raises CorruptRecordError if it is none."""
+    """Reads the folder's ledger, in order; empty if there is none. Raises CorruptRecordError if it is none."""
     path = directory / DAMAGED_RANGES
     try:
         text = read_small_text(path)
@@ -84,7 +84,7 @@ def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
 
 
 def parse_damaged_ranges(text: str, path: str) -> list[DamagedRange]:
-    """In order; raises CorruptRecordError if the text is no ledger."""
+    """Reads them in order; raises CorruptRecordError if the text is no ledger."""
     try:
         return sorted(
             DamagedRange(*map(int, words)) for words in parse_checkpoint(text, len(DamagedRange._fields), path)
@@ -121,7 +121,7 @@ class DamagedRanges:
         return [gap for gap in self._gaps if gap.segment_base_offset == base_offset]
 
     def add(self, gap: DamagedRange) -> None:
-        """In the place of those that it touches."""
+        """Adds one in the place of those that it touches."""
         kept = [
             g
             for g in self._gaps
@@ -132,18 +132,18 @@ class DamagedRanges:
         self._replace(sorted([*kept, gap]))
 
     def note(self, segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
-        """Adds the gap, and tells the segment and the operator."""
+        """Adds the gap, and notes it in the segment and the operator's log."""
         self.add(gap)
         segment.gaps = self.of_segment(segment.base_offset)
         log_damage(segment, gap, partition)
 
     def set_segments(self, gaps: Mapping[int, list[DamagedRange]]) -> None:
-        """These and no others of the segments, by base offset."""
+        """Sets these and no others of the segments, by base offset."""
         kept = [g for g in self._gaps if g.segment_base_offset not in gaps]
         self._replace(sorted([*kept, *(gap for of_segment in gaps.values() for gap in of_segment)]))
 
     def keep_segments(self, base_offsets: set[int], end_offset: int) -> None:
-        """Those of segments that are still there, below the log's end."""
+        """Keeps those of segments that are still there, below the log's end."""
         kept = [g for g in self._gaps if g.segment_base_offset in base_offsets and g.start_offset < end_offset]
         self._replace(kept)
 
@@ -168,7 +168,7 @@ class DamagedRanges:
 
 
 def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
-    """Tells the operator of the gap. One without bytes is a hole between batches."""
+    """Logs the gap for the operator. One without bytes is a hole between batches."""
     path = segment.records.path
     if gap.end_offset <= gap.start_offset:
         what = "damage without offsets"

@@ -286,7 +286,8 @@ def _sound_end(evidence: LogEvidence) -> int:
 
 
 def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
-    """Whether a snapshot of the metadata holds what the metadata log had below that offset: there it was deleted."""
+    """Says whether a snapshot of the metadata holds what the metadata log had below that offset: it was deleted
+    there."""
     snapshots = (name.partition("-")[0] for name in names if name.endswith(CHECKPOINT_SUFFIX))
     return any(end.isdecimal() and int(end) >= offset for end in snapshots)
 

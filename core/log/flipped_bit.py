@@ -11,5 +11,5 @@ def one_bit_apart(a: int, b: int) -> bool:
 
 
 def is_odd_end(end_offset: int, known_end: int, *, is_after_hole: bool) -> bool:
-    """Whether the last batch lies after a hole, and beyond the end that is known: a flipped bit may have moved it."""
+    """Says whether the last batch lies after a hole, and beyond the known end: a flipped bit may have moved it."""
     return is_after_hole and end_offset > known_end > 0

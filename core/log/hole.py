@@ -172,8 +172,8 @@ def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
 
 
 def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_offset: int) -> TailKind:
-    """Whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last segment
-    begins at `last_base_offset`.
+    """Says whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last
+    segment begins at `last_base_offset`.
     """
     is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
     was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset

@@ -117,8 +117,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     checked_from: int | None,
     follower: AbortFollower,
 ) -> bool:
-    """Whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole that
-    nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
+    """Says whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole
+    that nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
     """
     if evidence.lone_indexes:  # what is missing of a segment may lie in no hole between headers
         return False

@@ -279,9 +279,9 @@ class _Loader:
             self._cutter.note_lost_end(end_offset, known_end)
 
     def _is_end_sound(self, known_end: int) -> bool:
-        """Whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the way:
-        no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit has
-        moved the last batch beyond, nothing is believed beyond.
+        """Says whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the
+        way: no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit
+        has moved the last batch beyond, nothing is believed beyond.
         """
         try:
             if not len(self._segments):
@@ -314,7 +314,8 @@ class _Loader:
             self._open_transactions = found
 
     def _is_last_indexed(self, listing: FolderListing) -> bool:
-        """Whether the indexes of the last segment can be its own. If not it is read whole, also after a clean stop."""
+        """Says whether the indexes of the last segment can be its own. If not it is read whole, even after a clean
+        stop."""
         logs = listing.log_sizes()
         if not logs:
             return True
@@ -436,8 +437,8 @@ class _Loader:
                 self._filesystem.unlink(path)
 
     def _is_lost(self, base_offset: int, last_base_offset: int) -> bool:
-        """Whether the segment of a lone index was there: not a new one that a crash kept from being made, as its log
-        comes last.
+        """Says whether the segment of a lone index was there: not a new one that a crash kept from being made, as its
+        log comes last.
         """
         return base_offset < last_base_offset or indexed_end(self._directory, base_offset) > base_offset
 

@@ -43,8 +43,8 @@ def open_reading(
 
 
 def is_written_to(root: Path, last: Sequence[SegmentReader]) -> bool:
-    """Whether somebody writes to a log that ends with this segment, if it has one: the lock of its data directory is
-    held, or the file is not as large as it was when it was opened.
+    """Says whether somebody writes to a log that ends with this segment, if it has one: the lock of its data directory
+    is held, or the file is not as large as it was when it was opened.
     """
     if find_lock_holder(root) is not None:
         return True

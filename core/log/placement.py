@@ -318,8 +318,8 @@ class _Placer:
         return self._base_offsets[file] if before is None or before.file != file else before.end_offset
 
     def _is_flipped(self, number: int, due: int) -> bool:
-        """Whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if the bit
-        were right.
+        """Says whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if
+        the bit were right.
         """
         piece = self._pieces[number]
         if (
@@ -337,8 +337,8 @@ class _Placer:
         return following == due + piece.span
 
     def _is_flipped_upwards(self, number: int) -> bool:
-        """Whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the batch
-        before it may stand elsewhere, and does not tell.
+        """Says whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the
+        batch before it may stand elsewhere, and does not tell.
         """
         piece = self._pieces[number]
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None

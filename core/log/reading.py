@@ -286,8 +286,8 @@ class LogReading:
         return True, expected, next_offset
 
     def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
-        """Whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it. Offsets
-        may be missing if it is known why, and if they rise from there to the segment's end.
+        """Says whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it.
+        Offsets may be missing if it is known why, and if they rise from there to the segment's end.
         """
         if base_offset < max(expected, self._segments[number].base_offset):
             return False

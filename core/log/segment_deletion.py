@@ -48,6 +48,6 @@ def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesyste
 
 
 def was_replaced(names: Collection[str], base_offset: int) -> bool:
-    """Whether a compaction renamed that segment's files, and put others in their place: an index has both names."""
+    """Says whether a compaction renamed that segment's files, and put others there: an index has both names."""
     indexes = (offset_file_name(base_offset, suffix) for suffix in INDEX_SUFFIXES)
     return any(index in names and index + DELETED_SUFFIX in names for index in indexes)

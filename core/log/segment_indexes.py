@@ -159,8 +159,8 @@ class SegmentIndexes:
         return tuple(index.size_bytes for index in self._sparse)
 
     def sanity_check(self, *, is_empty: bool) -> bool:
-        """Whether the files are there that a log has, which may be an empty one. Raises CorruptRecordError if one can't
-        be an index of this segment, by its form.
+        """Says whether the files are there that a log has, which may be an empty one. Raises CorruptRecordError if one
+        can't be an index of this segment, by its form.
         """
         is_there = self.offset.sanity_check() and (self.time.sanity_check() or is_empty)
         self.transaction.sanity_check()

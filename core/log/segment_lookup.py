@@ -173,8 +173,8 @@ class SegmentLookup(ABC):
         return end
 
     def look_at_end(self, known_end: int) -> tuple[bool, bool]:
-        """Whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit has
-        moved the last one's beyond the end that is known, which is 0 if none is.
+        """Says whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit
+        has moved the last one's beyond the end that is known, which is 0 if none is.
         """
         next_offset, is_moved = self.base_offset, False
         for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):

@@ -97,8 +97,8 @@ class SegmentRecovery:
         return damaged
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
-        """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
-        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
+        """Says whether what looks like one transaction is two, of which only the second was aborted, as its entry in
+        the index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
         says, or a cleaner took what did.
         """
         first_offset = entry.first_offset
@@ -194,8 +194,8 @@ def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
 
 
 def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
-    """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
-    offset is in no checksum.
+    """Says whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its
+    base offset is in no checksum.
     """
     try:
         batch = segment.records.read_batch(gap.position)

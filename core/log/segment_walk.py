@@ -477,7 +477,7 @@ class SegmentWalk:
     # --- what follows
 
     def _is_sound_giant(self, head: memoryview, position: int, size: int) -> bool:
-        """Whether a batch larger than Kafka takes by default is one: not all of it is read before that is known."""
+        """Says whether a batch larger than Kafka takes by default is one: it is not read whole before that is known."""
         if head[MAGIC_POSITION] != CURRENT_MAGIC:
             return False
         return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)

@@ -276,7 +276,7 @@ class _Indexes:
         )  # fmt: skip
 
     def _is_seen(self, entry: AbortedTransaction) -> bool:
-        """Whether some of it can be read: the log knows nothing of an entry that has a wrong producer id by damage."""
+        """Says whether some of it can be read: the log knows no entry that has a wrong producer id by damage."""
         return bool(self._between(entry.producer_id, entry.first_offset, entry.last_offset + 1))
 
     def _between(self, producer_id: int, start: int, end: int) -> Sequence[TransactionalBatch | Marker]:

@@ -70,8 +70,8 @@ def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
 
 
 def claims_marker(header: RecordBatch) -> bool:
-    """Whether a batch's header, which may be damaged, says that it is a transaction's marker. It says so in several
-    fields: a batch of records would have to be damaged in all of them to look like one.
+    """Says whether a batch's header, which may be damaged, says that it is a transaction's marker. It says so in
+    several fields: a batch of records would have to be damaged in all of them to look like one.
     """
     return (
         header.is_control
@@ -111,8 +111,8 @@ _PLAIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD + _PLAIN_SIZE
 
 
 def is_plain_commit(batch: RecordBatch) -> bool:
-    """Whether a sound control batch of a transaction is a commit that is written as brokers write it, by its bytes. If
-    not, its records tell what it is.
+    """Says whether a sound control batch of a transaction is a commit that is written as brokers write it, by its
+    bytes. If not, its records tell what it is.
     """
     section, buffer = batch.start + HEADER_SIZE, batch.buffer
     return (

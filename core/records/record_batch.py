@@ -81,8 +81,8 @@ _INT16 = struct.Struct(">h")
 
 
 def is_thinned(count: int, last_offset_delta: int, attributes: int) -> bool:
-    """Whether a cleaner was at a batch with these fields: only it takes records from within one, or notes when those
-    that stay may go.
+    """Says whether a cleaner was at a batch with these fields: only it takes records from within one, or notes when
+    those that stay may go.
     """
     return 0 <= count <= last_offset_delta or bool(attributes & DELETE_HORIZON_FLAG)
 

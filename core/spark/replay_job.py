@@ -213,8 +213,8 @@ def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
 
 
 def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
-    """Whether records come from the plog source, and from nowhere else, without changing partitions on the way. What is
-    sent to all tasks whole (a broadcast) does not count.
+    """Says whether records come from the plog source, and from nowhere else, without changing partitions on the way.
+    What is sent to all tasks whole (a broadcast) does not count.
     """
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
