@@ -3,10 +3,10 @@
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
                members join          the leader assigns
 
-A member that joins again, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on when
-all members have asked to join again, or the longest of their rebalance timeouts is over. What members say to each other
-is opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62 (timeouts),
-KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader skips the assignment).
+A member that joins again, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on
+when all members have asked to join again, or the longest of their rebalance timeouts is over. What members say to each
+other is opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62
+(timeouts), KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader skips the assignment).
 """
 
 from __future__ import annotations

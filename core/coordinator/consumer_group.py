@@ -422,7 +422,8 @@ class ConsumerGroup:
             )
 
     def await_step(self, member: ConsumerMember, *, restarts: bool = False) -> None:
-        """Gives a classic member its rebalance timeout for what it must do next: from the first call on, or this one if it `restarts`."""
+        """Gives a classic member its rebalance timeout for its next step: from the first call on, or now if it
+        `restarts`."""
         session = self._sessions[member.member_id]
         if restarts:
             self.end_step(member)

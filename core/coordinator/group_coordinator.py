@@ -169,7 +169,7 @@ class GroupCoordinator:
         self._pending[number, producer_id][group_id, partition] = _PendingOffset(next(self._order), committed)
 
     def beside(self) -> GroupCoordinator:
-        """Makes an empty one, for what part of a log says, until `take_over`: what is known in part is known wrongly."""
+        """Makes an empty one, for part of a log, until `take_over`: what is known in part is known wrongly."""
         beside = GroupCoordinator(self._environment)
         beside._order = self._order
         return beside

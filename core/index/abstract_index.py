@@ -24,7 +24,7 @@ _MOST_READ_BYTES = 32 * 1024 * 1024
 not believed, which costs a search of the log."""
 
 _LEAST_MAPPED_BYTES = mmap.PAGESIZE
-"""The least that is mapped: a map takes a descriptor and a page, and costs several times the reading of a smaller file."""
+"""The least that is mapped: a map takes a descriptor and a page, and costs several times what a small read does."""
 
 
 class AbstractIndex:

@@ -294,8 +294,8 @@ class Compaction:
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:
         """Plans again, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
-        called with the directory locked. Raises AccessError if the disk refuses: the log is the old one, or the new,
-        then.
+        called with the directory locked. Raises AccessError if the disk refuses: the log is then the old one, or the
+        new.
         """
         try:
             self._ensure_there(partition)
@@ -346,7 +346,7 @@ class Compaction:
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
-        """Finishes them, after the checkpoint: until it knows the segments, their `.swap` shows who took the records."""
+        """Finishes them, after the checkpoint: until it has the segments, `.swap` shows who took the records."""
         clean_offset = swapped_below(directory, self._filesystem)
         if clean_offset > (self._checkpoint(partition) or 0):
             self._write_checkpoint(partition, clean_offset)

@@ -115,8 +115,7 @@ class Tracer:
 
     def find_key(self, partition: TopicPartition, key: bytes, tell_missing: Callable[[str], None]) -> int | None:
         """Gives the offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage
-        may hide a later one; calls `tell_missing` once if one may be among offsets that are missing for no known
-        reason.
+        may hide a later one; calls `tell_missing` once if one may be among unexplained missing offsets.
         """
         log = self._reader.open(partition)
         doubts: list[Hole] = []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from core.log.log_segment import LogSegment
 
 DAMAGED_OFFSETS = "plog.damaged.offsets"
-"""What a broker calls the damage of a topic where it describes the topic's settings: no API of Kafka's has a place for
+"""What a broker calls the damage of a topic when it describes the topic's settings: no API of Kafka's has a place for
 it, and every client shows these."""
 
 
@@ -49,7 +49,7 @@ WRONG_START = "plog.wrong.start"
 
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
-    """Writes of offsets [start, end) what `damaged_offsets_text` writes."""
+    """Writes for offsets [start, end) what `damaged_offsets_text` writes."""
     return ",".join(f"{number}:{start}-{end - 1}" for number, some in sorted(ranges.items()) for start, end in some)
 
 

@@ -100,7 +100,7 @@ class DirectoryEvidence:
 
     @cached_property
     def cleaned(self) -> dict[TopicPartition, int]:
-        """Offsets below which the cleaner worked."""
+        """Gives the offsets below which the cleaner worked."""
         return self.checkpoint(CLEANER_CHECKPOINT)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
@@ -245,7 +245,7 @@ class DirectoryEvidence:
     def _known_start(
         self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
     ) -> int | None:
-        """A log whose first segments were moved to another store keeps their epochs, and its start is listed."""
+        """Gives the start that is listed; a log whose first segments were moved to another store keeps their epochs."""
         first = min(logs, default=None)
         log_start = self.log_starts.get(partition) if partition is not None else None
         is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered
@@ -286,14 +286,13 @@ def _sound_end(evidence: LogEvidence) -> int:
 
 
 def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
-    """Says whether a snapshot of the metadata holds what the metadata log had below that offset: it was deleted
-    there."""
+    """Says whether a metadata snapshot holds what the metadata log had below that offset: it was deleted there."""
     snapshots = (name.partition("-")[0] for name in names if name.endswith(CHECKPOINT_SUFFIX))
     return any(end.isdecimal() and int(end) >= offset for end in snapshots)
 
 
 def _contains(path: Path, text: bytes) -> bool:
-    """Reads the file in pieces. Raises OSError as the system says."""
+    """Says whether the file has it; reads in pieces. Raises OSError as the system says."""
     with path.open("rb") as file:
         before = b""
         while data := file.read(_PIECE_BYTES):

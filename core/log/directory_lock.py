@@ -35,7 +35,7 @@ _held: dict[Path, LockHolder] = {}
 
 
 class LockHolder(NamedTuple):
-    """Who holds a directory; pid 0 where that is not known, address empty if it has none."""
+    """Who holds a directory; pid 0 if that is not known, address empty if it has none."""
 
     pid: int
     address: str
@@ -53,7 +53,7 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """DirectoryLockedError, naming the holder, where it is still taken after `timeout_s`."""
+        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not self._try():
             if time.monotonic() >= deadline:
@@ -92,11 +92,11 @@ class DirectoryLock:
 
     @property
     def descriptor(self) -> int:
-        """For processes that work in the directory: it is taken until those that have it have ended too."""
+        """Gives it to processes that work in the directory: it is taken until those that have it have ended too."""
         return self._fd
 
     def announce(self, address: str) -> None:
-        """Tells others, through the file, where the owner listens."""
+        """Shows others, in the file, where the owner listens."""
         holder = LockHolder(os.getpid(), address)
         _held[self._path] = holder
         os.ftruncate(self._fd, 0)
@@ -113,8 +113,8 @@ class DirectoryLock:
 
 
 class FolderLock:
-    """Of a folder that is no data directory, or of one partition's folder in it: nobody else who asks in this way works
-    there meanwhile. It leaves no file behind, and a crash releases it. Owned by one task.
+    """Locks a folder that is no data directory, or one partition's folder in it: nobody else who asks in this way works
+    there meanwhile. It leaves no file, and a crash releases it. Owned by one task.
     """
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
@@ -151,7 +151,7 @@ class FolderLock:
 
 
 def find_lock_holder(directory: Path) -> LockHolder | None:
-    """Who holds the directory's lock; None if nobody does. Takes no lock and writes nothing."""
+    """Finds who holds the directory's lock; None if nobody does. Takes no lock and writes nothing."""
     path = directory.resolve() / LOCK
     if path in _held:
         return _held[path]

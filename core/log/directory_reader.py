@@ -1,5 +1,5 @@
-"""A data directory read from outside: a log.dirs entry, a folder of partition folders copied from anywhere, or a single
-partition's folder."""
+"""Reads a data directory from outside: a log.dirs entry, a folder of partition folders copied from anywhere, or a
+single partition's folder."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DirectoryReader:
 
     @property
     def topics(self) -> dict[str, list[int]]:
-        """Partition numbers by topic, both in order."""
+        """Gives partition numbers by topic, both in order."""
         topics: dict[str, list[int]] = {}
         for partition in sorted(self.partitions):
             topics.setdefault(partition.topic, []).append(partition.partition)

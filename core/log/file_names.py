@@ -34,7 +34,7 @@ PARTITION_METADATA = "partition.metadata"
 DAMAGED_RANGES = "damaged-ranges"
 META_PROPERTIES = "meta.properties"
 SET_ASIDE = ".before-recovery-"
-"""In the name of what a recovery put aside; the recovery's number follows."""
+"""Stands in the name of what a recovery put aside; the recovery's number follows."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -62,13 +62,13 @@ def offset_file_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_file_name(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a segment's file, index or snapshot; None for any other name."""
+    """Gives (offset, suffix) of a segment's file, index or snapshot; None for any other name."""
     match = _OFFSET_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
-    """The files of a folder that are named by offset and end so, in order of their offsets.
+    """Gives the files of a folder that are named by offset and end so, in order of their offsets.
 
     Only regular files, or links to such: a folder, a pipe or a link that leads nowhere is none of the log's, whatever
     its name; `find_unreadable_files` gives those.
@@ -110,7 +110,7 @@ def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
 
 
 def find_following(path: Path) -> int | None:
-    """The base offset of the segment that follows a log in its folder, by the names; None if there is none."""
+    """Gives the base offset of the segment that follows a log in its folder, by the names; None if there is none."""
     parsed = parse_offset_file_name(path.name)
     if parsed is None:
         return None
@@ -128,8 +128,8 @@ class UnreadableFile(NamedTuple):
 def find_unreadable_files(
     directory: Path, suffix: str = LOG_SUFFIX, filesystem: FileSystem | None = None, *, opens_all: bool = True
 ) -> list[UnreadableFile]:
-    """Whatever is named by an offset and ends so, and can't be opened as a regular file, in order of the offsets. What
-    lies in such a segment is unknown; that it is there is known. Without `opens_all` only what is no regular file.
+    """Gives whatever is named by an offset and ends so, and can't be opened as a regular file, in order of the offsets.
+    What lies in such a segment is unknown; that it is there is known. Without `opens_all` only what is no regular file.
     """
     found = []
     for entry in os.scandir(directory):
@@ -143,7 +143,7 @@ def find_unreadable_files(
 
 
 def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> UnreadableFileError | None:
-    """Why something can't be opened as a regular file; None if it can, or is gone."""
+    """Says why something can't be opened as a regular file; None if it can, or is gone."""
     parsed = parse_offset_file_name(path.name)
     try:
         (filesystem or FileSystem()).open_read(path).close()
@@ -173,8 +173,9 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
-    """The partition folders of a data directory, in order of their names: links to folders are followed, and links that
-    lead nowhere are among them, so that whoever opens them says so. Raises OSError if the directory can't be read.
+    """Gives the partition folders of a data directory, in order of their names: links to folders are followed, and
+    links that lead nowhere are among them, so that whoever opens them says so. Raises OSError if the directory can't be
+    read.
     """
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
@@ -186,9 +187,9 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
 
 
 def find_foreign_folders(directory: Path) -> list[Path]:
-    """The folders of a data directory whose names are none that Kafka gives: it refuses to start while one is there
-    (UnifiedLog.parseTopicPartitionName). Those with segments are not among them (`is_misnamed_partition`), nor any of
-    a folder that is no data directory.
+    """Gives the folders of a data directory whose names are none that Kafka gives: it refuses to start while one is
+    there (UnifiedLog.parseTopicPartitionName). Those with segments are not among them (`is_misnamed_partition`), nor
+    any of a folder that is no data directory.
     """
     if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
         return []
@@ -198,8 +199,8 @@ def find_foreign_folders(directory: Path) -> list[Path]:
 
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:
-    """The partition that a folder is of, and its data directory, by the name that it was given under: for a link to a
-    folder that is the link's, and what it leads to may be called anything.
+    """Gives the partition that a folder is of, and its data directory, by the name that it was given under: for a link
+    to a folder that is the link's, and what it leads to may be called anything.
     """
     named = directory.absolute()
     if parse_partition_directory_name(named.name) is None:
@@ -212,7 +213,7 @@ def partition_directory_name(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """The partition that a folder is of; None for folders of another kind, those deleted or set aside among them."""
+    """Gives the partition that a folder is of; None for other folders, those deleted or set aside among them."""
     if _RENAMED_DIRECTORY.fullmatch(name):
         return None
     match = _PARTITION_DIRECTORY.fullmatch(name)
@@ -220,12 +221,12 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 
 def deleted_directory_name(partition: TopicPartition) -> str:
-    """What the folder is renamed to before its files go: at most 255 characters, unlike any other's."""
+    """Names what the folder is renamed to before its files go: at most 255 characters, unlike any other's."""
     return _renamed_directory_name(partition, "delete")
 
 
 def stray_directory_name(partition: TopicPartition) -> str:
-    """What a folder is renamed to that belongs to no topic; nobody deletes it."""
+    """Names what a folder is renamed to that belongs to no topic; nobody deletes it."""
     return _renamed_directory_name(partition, "stray")
 
 

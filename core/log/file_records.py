@@ -38,17 +38,17 @@ class FileRegion:
         return self.size_bytes
 
     def read(self) -> bytes:
-        """The bytes; fewer than `len` only where the file was cut since."""
+        """Gives the bytes; fewer than `len` only if the file was cut since."""
         return self.file.read_at(self.size_bytes, self.position)
 
     @property
     def piece(self) -> FileRegion:
-        """What an answer holds of it."""
+        """Gives what an answer holds of it."""
         return self
 
 
 class CopiedRegion:
-    """The same, read: where so many answers keep files open that this one must not; immutable."""
+    """A copy of it, if so many answers keep files open that this one must not; immutable."""
 
     __slots__ = ("piece", "position")
 
@@ -64,7 +64,7 @@ class CopiedRegion:
         return len(self.piece)
 
     def read(self) -> bytes:
-        """The bytes."""
+        """Gives the bytes."""
         return self.piece
 
 
@@ -72,7 +72,7 @@ LogRegion = FileRegion | CopiedRegion
 
 
 class _WrittenAhead:
-    """How much of what is there, after the file's end."""
+    """What was written ahead: how much of it is there, after the file's end."""
 
     __slots__ = ("owner", "size_bytes")
 
@@ -94,9 +94,9 @@ class FileRecords:
         is_opened_late: bool = False,
         size_bytes: int | None = None,
     ) -> None:
-        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time; its size
-        is asked for at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail:
-        there is no file after an error. OSError as the disk says.
+        """Opens the file at once, or when it is first needed, and calls `on_opened` with it each time; its size is read
+        at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail: there is no
+        file after an error. OSError as the disk says.
         """
         self.path = path
         self._open_file = open_file
@@ -121,7 +121,7 @@ class FileRecords:
         return self._open() if file is None else file
 
     def _open(self) -> File:
-        """If another thread opens it as well, both go on with the file of who was first."""
+        """Opens it; if another thread opens it as well, both go on with the file of who was first."""
         opened = self._find_released() or self._open_file(self.path)
         with _OPENING:
             file = self._file = self._file or opened
@@ -129,7 +129,7 @@ class FileRecords:
         return file
 
     def _find_released(self) -> File | None:
-        """The file that was let go of, if somebody has it open still."""
+        """Gives the file that was let go of, if somebody has it open still."""
         file = self._released() if self._released is not None else None
         return file if file is not None and file.fd >= 0 else None
 
@@ -138,7 +138,7 @@ class FileRecords:
         return self._file is not None
 
     def find_open(self) -> File | None:
-        """The file, if it is open."""
+        """Gives the file, if it is open."""
         return self._file
 
     def release(self) -> None:
@@ -173,7 +173,7 @@ class FileRecords:
         return position
 
     def _finish_or_trim(self, data: Buffer, owner: object) -> None:
-        """Writes `data` at the end, where something is left of a write that failed, or was done ahead."""
+        """Writes `data` at the end, if something is left there of a write that failed, or was done ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead.owner is not owner:
             self.trim()
@@ -225,8 +225,8 @@ class FileRecords:
         self.size_bytes = size_bytes
 
     def iter_headers(self, position: int, end: int | None = None, *, whole_bytes: int = 0) -> Iterator[Batch]:
-        """Batches from `position` on, with no more than their headers read: for finding, not for records. Those of at
-        most `whole_bytes` come whole.
+        """Gives batches from `position` on, with no more than their headers read: for finding, not for records. Those
+        of at most `whole_bytes` come whole.
 
         CorruptRecordError where bytes are no batch or the file ends within one.
         """
@@ -251,8 +251,8 @@ class FileRecords:
             position += size
 
     def read_header(self, position: int, end: int | None = None) -> Batch:
-        """The header of the batch at `position`, which lies whole below `end`; raises CorruptRecordError if none does,
-        also where the position, as of a damaged index, is none.
+        """Reads the header of the batch at `position`, which lies whole below `end`; raises CorruptRecordError if none
+        does, also if the position, as of a damaged index, is none.
         """
         if position < 0:
             raise CorruptRecordError(f"no batch begins at {position}", path=str(self.path))
@@ -262,7 +262,7 @@ class FileRecords:
         return read_header(head, position)
 
     def read_batch(self, position: int) -> Batch:
-        """The whole batch at `position`."""
+        """Reads the whole batch at `position`."""
         head = memoryview(self.file.read_at(ENTRY_HEADER_SIZE, position))
         size = self._size_at(head, 0, position, self.size_bytes)
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
@@ -274,7 +274,7 @@ class FileRecords:
         *,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[Batch]:
-        """Whole batches from `position` on, read in pieces of `read_bytes`.
+        """Gives whole batches from `position` on, read in pieces of `read_bytes`.
 
         CorruptRecordError where bytes are no batch or the file ends within one.
         """
@@ -292,8 +292,8 @@ class FileRecords:
         *,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[tuple[bytes, int, list[int]]]:
-        """As `iter_batches`, those together that were read together: the bytes, their position, where in them each
-        batch starts; the last may be followed by a part of the next.
+        """Gives what `iter_batches` gives, those together that were read together: the bytes, their position, where in
+        them each batch starts; the last may be followed by a part of the next.
         """
         stop = self.size_bytes if end is None else end
         while position < stop:
@@ -329,8 +329,8 @@ class FileRecords:
         return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
-        """Of the batch whose first bytes lie at `start` of `data`; raises CorruptRecordError if it is none or goes
-        beyond `stop`.
+        """Reads that of the batch whose first bytes lie at `start` of `data`; raises CorruptRecordError if it is none
+        or goes beyond `stop`.
         """
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:

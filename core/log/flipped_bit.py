@@ -1,4 +1,4 @@
-"""What one flipped bit does to an offset, or to an epoch."""
+"""Finds what one flipped bit does to an offset, or to an epoch."""
 
 from __future__ import annotations
 

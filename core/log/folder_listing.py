@@ -1,4 +1,4 @@
-"""What one look at a partition's folder shows: which files of segments there are, without opening any of them.
+"""Shows what is in a partition's folder, at one look: which files of segments, without opening any of them.
 
 A folder may hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
 """
@@ -59,21 +59,21 @@ class FolderListing:
         return not all(map(is_file, self._named(LOG_SUFFIX).values()))
 
     def log_sizes(self) -> dict[int, int]:
-        """Bytes of each log, by its base offset, in order. OSError as the disk says."""
+        """Gives the bytes of each log, by its base offset, in order. Raises the disk's OSError."""
         logs = self._named(LOG_SUFFIX)
         return {offset: logs[offset].stat().st_size for offset in sorted(logs) if is_file(logs[offset])}
 
     def without_indexes(self, sizes: Mapping[int, int]) -> set[int]:
-        """The segments of those that lack an index which they should have; `sizes` as of `log_sizes`."""
+        """Gives the segments that lack an index which they should have; `sizes` are `log_sizes`."""
         indexes, time_indexes = self._files(INDEX_SUFFIX), self._files(TIME_INDEX_SUFFIX)
         return {o for o, size in sizes.items() if o not in indexes or (size and o not in time_indexes)}
 
     def with_transaction_index(self) -> set[int]:
-        """The base offsets of transaction indexes, or of whatever has such a name."""
+        """Gives the base offsets of transaction indexes, or of whatever has such a name."""
         return set(self._named(TRANSACTION_INDEX_SUFFIX))
 
     def snapshots(self) -> list[tuple[int, Path]]:
-        """The snapshots of producers, in order of their offsets."""
+        """Gives the snapshots of producers, in order of their offsets."""
         named = self._named(SNAPSHOT_SUFFIX)
         return [(offset, Path(named[offset].path)) for offset in sorted(self._files(SNAPSHOT_SUFFIX))]
 

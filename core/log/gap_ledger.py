@@ -24,7 +24,7 @@ from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
 
 _GAP_WEIGHT = 100
-"""What a gap that waits for the batches before it counts of `GROUP_BYTES`."""
+"""What a gap that waits for the batches before it counts for `GROUP_BYTES`."""
 
 
 class GapReason(StrEnum):
@@ -56,7 +56,7 @@ class Gap(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A batch of which a reader is given the records with offsets [start, end)."""
+    """A batch, and the offsets [start, end) whose records a reader gets."""
 
     batch: Batch
     start: int
@@ -89,7 +89,7 @@ class GapLedger:
         self._read_committed = read_committed
 
     def __iter__(self) -> Iterator[Gap]:
-        """In order of offsets; neighbours with one reason and one evidence are one gap."""
+        """Gives them in order of offsets; neighbours with one reason and one evidence are one gap."""
         pending: Gap | None = None
         for gap in self._gaps():
             if pending is not None and gap.start == pending.end and gap[2:] == pending[2:]:
@@ -112,8 +112,8 @@ class GapLedger:
         self.records += self.end - offset
 
     def _raw_gaps(self) -> Iterator[Gap]:
-        """Every offset that is none of a record's, as far as the range goes; also outside it. Batches are decoded some
-        at a time.
+        """Gives every offset that is none of a record's, as far as the range goes; also outside it. Batches are decoded
+        some at a time.
         """
         waiting: list[Gap | _Given] = []
         weight = 0
@@ -126,7 +126,7 @@ class GapLedger:
         yield from self._decode(waiting)
 
     def _gaps_and_given(self) -> Iterator[Gap | _Given]:
-        """The gaps that need no look at records, and the batches between them."""
+        """Gives the gaps that need no look at records, and the batches between them."""
         reader = self._reader
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
@@ -173,7 +173,7 @@ class GapLedger:
         self.hidden_records += max(min(count, offsets), 0)
 
     def _decode(self, waiting: Sequence[Gap | _Given]) -> Iterator[Gap]:
-        """The gaps among them, and those that batches have inside."""
+        """Gives the gaps among them, and those that batches have inside."""
         import numpy as np
 
         from core.records.columns import decode_whole_batches  # a trace needs neither

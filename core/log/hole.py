@@ -1,4 +1,4 @@
-"""Offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
+"""Explains offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.records.record_batch import RecordBatch
 
 
 class HoleReason(StrEnum):
-    """Why no batch holds some offsets."""
+    """Reasons why no batch holds some offsets."""
 
     DAMAGED = "damaged"
     MISSING = "missing"
@@ -50,7 +50,7 @@ class Hole:
 
     @property
     def records(self) -> int:
-        """How many records are lost: as many as the damaged batch's header says, or else one for each offset. A
+        """Counts the records that are lost: as many as the damaged batch's header says, or else one for each offset. A
         transaction's marker is none.
         """
         damage = self.damage
@@ -75,7 +75,7 @@ class Hole:
 
 
 class TailKind(StrEnum):
-    """What follows the last batch of a log in its last file."""
+    """Kinds of what follows the last batch of a log in its last file."""
 
     TORN = "torn"
     """What a crash leaves: a batch that was being written, or zeros."""
@@ -113,8 +113,8 @@ def explain_hole(
     compacted_below: int,
     is_end: bool = False,
 ) -> Hole:
-    """Why no batch holds offsets [start, end), where no damage stands: `given_up` are those of the recovery journal,
-    holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+    """Explains why no batch holds offsets [start, end), if no damage stands there: `given_up` are those of the recovery
+    journal, holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
     """
 
     def hole(reason: HoleReason, why: str) -> Hole:
@@ -148,7 +148,7 @@ def explain_hole(
 
 
 def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], path: Path) -> Hole | None:
-    """The offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
+    """Finds the offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
     deletion nor a recovery took them.
     """
     end = evidence.first_base_offset
@@ -167,7 +167,7 @@ def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
 
 
 def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
-    """Offsets of a segment that can't be opened."""
+    """Makes one of the offsets of a segment that can't be opened."""
     return Hole(start, end, HoleReason.DAMAGED, f"{DamageKind.UNREADABLE}: {error.cause}", Path(error.path), 0, 0)
 
 
@@ -181,8 +181,8 @@ def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_o
 
 
 def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
-    """Where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after it: of
-    those that lie whole in the file, and whose offsets follow.
+    """Finds where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after
+    it: of those that lie whole in the file, and whose offsets follow.
     """
     for one in damage:
         batch = one.batch if one.kind is not DamageKind.OFFSETS_NOT_RISING else None
@@ -195,10 +195,10 @@ def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
 
 
 def offsets_text(start: int, end: int) -> str:
-    """`offset 7`, or `offsets 7 to 9`."""
+    """Writes `offset 7`, or `offsets 7 to 9`."""
     return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
 
 
 def offsets_are(start: int, end: int) -> str:
-    """`offset 7 is`, or `offsets 7 to 9 are`."""
+    """Writes `offset 7 is`, or `offsets 7 to 9 are`."""
     return f"{offsets_text(start, end)} {'is' if end == start + 1 else 'are'}"

@@ -1,4 +1,4 @@
-"""What a server gives to readers of committed records of a log in which markers of transactions are lost.
+"""Decides what a server gives to readers of committed records if a log has lost markers of transactions.
 
 A consumer is sent parts of files as they lie, and with them the aborted transactions in them: from the first offset of
 one on it leaves out its producer's records, up to that producer's next marker of an abort. If that marker is lost, it
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class JudgedTransactions:
-    """Of one log, by the fates of its transactions (`core.log.transaction_fates`); immutable. What is not proven to be
-    committed counts as aborted.
+    """Judges one log, by the fates of its transactions (`core.log.transaction_fates`); immutable. What is not proven to
+    be committed counts as aborted.
     """
 
     def __init__(self, fates: Iterable[TransactionFate], last_stable_offset: int) -> None:
-        """`last_stable_offset` is where the first transaction begins that is not proven to have ended."""
+        """Takes as `last_stable_offset` where the first transaction begins that is not proven to have ended."""
         self.last_stable_offset = last_stable_offset
         hidden = [fate for fate in fates if fate.fate is not FateKind.COMMITTED]
         self._aborted = sorted(map(_as_aborted, hidden), key=attrgetter("last_offset"))
@@ -38,12 +38,12 @@ class JudgedTransactions:
         self._ends = sorted({fate.last_offset + 1 for fate in hidden if not _has_abort_marker(fate)})
 
     def end_of_answer(self, offset: int, end_offset: int) -> int:
-        """Where an answer with records from `offset` on must end, at `end_offset` at the latest; batches end there."""
+        """Gives where an answer from `offset` on must end, at `end_offset` at the latest; batches end there."""
         number = bisect_left(self._ends, offset + 1)
         return min(end_offset, self._ends[number]) if number < len(self._ends) else end_offset
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that an answer with records of [start_offset, end_offset) must name."""
+        """Gives those that an answer with records of [start_offset, end_offset) must name."""
         found = []
         number = bisect_left(self._aborted, start_offset, key=attrgetter("last_offset"))
         while number < len(self._aborted) and self._first_after[number] < end_offset:

@@ -1,4 +1,4 @@
-"""Indexes that are held against their log when they are used, not when the log is opened.
+"""Checks indexes against their log when they are used, not when the log is opened.
 
 After a clean stop nothing of a sealed segment is opened by the start, of which there may be hundreds of thousands. The
 first use of an index does what the start would have done: an index that can't be its segment's is made again, before
@@ -47,7 +47,7 @@ class SegmentHole(NamedTuple):
 
 
 class LateCheck:
-    """Of one log; owned by the task that owns the log, but for `explain`.
+    """The check of one log; owned by the task that owns the log, but for `explain`.
 
     For a transaction index that is made again, producers are read on from a snapshot, or from where the segment before
     ended; the log's own are left alone.
@@ -100,7 +100,7 @@ class LateCheck:
         self._producers = producers
 
     def steps(self) -> Steps[None]:
-        """Checks what was not used yet, a segment a step. What can't be read is told of, and tried again at its use."""
+        """Checks what was not used yet, a segment a step. What can't be read is reported, and read again at its use."""
         for segment in self._segments:
             if segment.is_removed or not segment.is_unchecked:
                 continue
@@ -135,8 +135,8 @@ class LateCheck:
 
 
 def keep_proof_of_cut(segment: LogSegment, end_offset: int, filesystem: FileSystem) -> None:
-    """Keeps the indexes of a sealed segment that reach beyond its log, before they are made again. OSError as the disk
-    says.
+    """Keeps the indexes of a sealed segment that reach beyond its log, before they are made again. Raises the disk's
+    OSError.
     """
     cut = find_cut_segment(segment.records.path.parent, segment.base_offset, end_offset)
     if cut is not None:
@@ -151,8 +151,8 @@ def warn_of_holes(
     holes: Sequence[SegmentHole],
 ) -> list[tuple[int, int]]:
     """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
-    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches. It took
-    none that a batch of the segment after the hole claims, which stands under a wrong name.
+    needs no proof if one may be at work; else its traces are looked for, in the headers of all batches. It took none
+    that a batch of the segment after the hole claims, which stands under a wrong name.
     """
     unexplained = []
     given_up = read_lost_offsets(known.directory)
@@ -184,7 +184,7 @@ def _first_claimed(segments: LogSegments, base_offset: int) -> int:
 
 
 def compacted_below(known: LogEvidence, segments: LogSegments) -> int:
-    """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
+    """Gives the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
     is_thinned = shows_compaction(segment.records for segment in segments)
     return known.compacted_below(_sizes(segments), is_thinned=is_thinned)
 

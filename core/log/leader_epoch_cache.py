@@ -1,4 +1,4 @@
-"""Which leader epoch started at which offset, kept in a partition's `leader-epoch-checkpoint`.
+"""Keeps which leader epoch started at which offset, in a partition's `leader-epoch-checkpoint`.
 
 An epoch is a number that rises with every change of leader (here: with every start that had to cut the log), so that a
 pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache).
@@ -32,14 +32,14 @@ class EpochEntry(NamedTuple):
 
 
 def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
-    """Raises CorruptRecordError if the text is no checkpoint of epochs."""
+    """Parses them; raises CorruptRecordError if the text is no checkpoint of epochs."""
     return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
 
 
 def rising_epochs(runs: Sequence[tuple[int, int]], known: Container[int] = ()) -> list[int]:
-    """The numbers of those runs of batches of one epoch, given as (epoch, how many batches), whose epochs do not fall,
-    most batches together: each has an epoch of its own, which may be wrong, however many records are in it. A run of a
-    known epoch counts before any other.
+    """Gives the numbers of those runs of batches of one epoch, given as (epoch, how many batches), whose epochs do not
+    fall, most batches together: each has an epoch of its own, which may be wrong, however many records are in it. A run
+    of a known epoch counts before any other.
     """
     best: list[tuple[int, int, int]] = []  # (epoch, batches, last run), the first two rising
     before: list[int | None] = []  # each run, in the best chain that it ends
@@ -101,8 +101,8 @@ class LeaderEpochCache:
             assert is_above, f"{self._path}: {entry}, {following}"
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. OSError
-        as the disk says, nothing noted then.
+        """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. Raises
+        the disk's OSError, nothing noted then.
         """
         if epoch == self.latest_epoch or epoch < 0:
             return
@@ -115,7 +115,7 @@ class LeaderEpochCache:
             self.assign(batch.partition_leader_epoch, batch.base_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written; -1 where that is not known."""
+        """Gives the epoch in which the record at `offset` was written; -1 if that is not known."""
         found = UNDEFINED_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
@@ -124,7 +124,7 @@ class LeaderEpochCache:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) if there is none.
+        """Gives (epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) if there is none.
 
         What OffsetForLeaderEpoch answers: a follower in `epoch` must cut its log there.
         """
@@ -150,8 +150,8 @@ class LeaderEpochCache:
         self._replace(first + after, sync=True)
 
     def make_again(self, entries: list[EpochEntry]) -> None:
-        """From the log's batches, instead of what the file says or does not say. The entries do not fall; of several of
-        one epoch the first counts.
+        """Makes them by the log's batches, instead of what the file says or does not say. The entries do not fall; of
+        several of one epoch the first counts.
         """
         firsts: dict[int, EpochEntry] = {}
         for entry in entries:
@@ -159,7 +159,7 @@ class LeaderEpochCache:
         self._replace(list(firsts.values()))
 
     def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
-        """What a disk that refuses leaves too much in the file is dropped by `settle`, or by the next start."""
+        """Replaces them; what a disk that refuses leaves too much in the file, `settle` or the next start drops."""
         if entries != self._entries:
             try:
                 self._write(entries, sync=sync)
@@ -171,16 +171,16 @@ class LeaderEpochCache:
                 self._is_refused = True
 
     def settle(self) -> None:
-        """Writes the file if the disk refused it, before a clean stop says that all files agree. OSError as the disk
-        says.
+        """Writes the file if the disk refused it, before a clean stop says that all files agree. Raises the disk's
+        OSError.
         """
         if self._is_refused:
             self._write(self._entries, sync=True)
 
     def settle_before_deletion(self) -> None:
-        """Before segments go, because nothing could show afterwards that they were deleted: the file must not say that
-        the log begins with them. If the disk refuses to write it, as a full one does, it is taken away; it is made
-        again from the log. Raises OSError if that is refused too.
+        """Is called before segments go, because nothing could show afterwards that they were deleted: the file must not
+        say that the log begins with them. If the disk refuses to write it, as a full one does, it is taken away; it is
+        made again from the log. Raises OSError if that is refused too.
         """
         try:
             self.settle()

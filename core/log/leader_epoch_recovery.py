@@ -1,4 +1,4 @@
-"""Makes the leader epochs of a log that is being opened fit it: again, from its batches, if the file does not tell."""
+"""Makes the leader epochs of a log that is being opened fit it: again, by its batches, if the file lacks them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("plog.log")
 
 
 class LeaderEpochRecovery:
-    """Of one log; owned by the task that opens it."""
+    """Works on one log; owned by the task that opens it."""
 
     def __init__(
         self, partition: TopicPartition, segments: LogSegments, epochs: LeaderEpochCache, recovery: SegmentRecovery
@@ -61,7 +61,8 @@ class LeaderEpochRecovery:
 
     def _begin_at(self, log_start_offset: int) -> None:
         """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
-        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
+        batches know nothing. An entry below the first segment, if the log begins with that, shows that segments are
+        lost.
         """
         epochs = self._epochs.entries
         if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:

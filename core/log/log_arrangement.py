@@ -48,12 +48,12 @@ _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 _ARRANGED = ".arranged"
 
 OpenTransactions = dict[int, int]
-"""Their first offsets, by producer id."""
+"""First offsets of open transactions, by producer id."""
 
 
 @dataclass(slots=True)
 class Arrangement:
-    """How the files of a log are to be read: past `gaps`, by segment, and up to `end_position` in the last one.
+    """How to read the files of a log: past `gaps`, by segment, and up to `end_position` in the last one.
 
     Gaps may have no offsets (bytes that are not the log's) or no bytes (offsets that nothing holds). Segments in
     `rewritten` hold other bytes than before.
@@ -80,7 +80,7 @@ class _Place(NamedTuple):
 def arrange(
     directory: Path, evidence: LogEvidence, filesystem: FileSystem, checked_from: int | None
 ) -> Arrangement | OpenTransactions:
-    """Makes the log in the folder servable. Where it is as it should be, nothing is changed, and the transactions are
+    """Makes the log in the folder servable. If it is as it should be, nothing is changed, and the transactions are
     given that are open at its end. Batches of segments that hold offsets from `checked_from` on have their checksums
     looked at, of others the headers alone.
     """
@@ -168,7 +168,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
 
 
 def _listed_aborts(log: Path) -> list[AbortedTransaction]:
-    """What the segment's transaction index lists, which consumers are sent."""
+    """Reads what the segment's transaction index lists, which consumers are sent."""
     try:
         return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
     except FileNotFoundError:
@@ -221,7 +221,7 @@ class _Arranger:
         return self._plan
 
     def _add_lost_start(self) -> None:
-        """An empty segment for those that are missing before the first one, as the log began with them."""
+        """Adds an empty segment for those that are missing before the first one, as the log began with them."""
         start, first = self._map.start_offset, self._map.files[0]
         if start >= first.base_offset:
             return
@@ -231,7 +231,7 @@ class _Arranger:
         self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
 
     def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
-        """By the numbers of the files that stay: where the log's batches will stand in them, in order."""
+        """Gives by the numbers of the files that stay where the log's batches will stand in them, in order."""
         places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in self._map.unused}
         for piece in self._map.log:
             number = self._map.file_of(piece.base_offset)
@@ -262,7 +262,7 @@ class _Arranger:
             self._plan.gaps[base_offset] = gaps
 
     def _write(self, layout: dict[Path, list[Stretch]]) -> None:
-        """Each new file beside the old one first, from which others may still take."""
+        """Writes each new file beside the old one first, from which others may still take."""
         files = {file.path: file.file for file in self._map.files}
         for path, stretches in layout.items():
             with contextlib.closing(self._filesystem.open_append(path.with_name(path.name + _ARRANGED))) as out:
@@ -275,7 +275,7 @@ class _Arranger:
                 self._filesystem.unlink(path.with_suffix(suffix))
 
     def _drop(self, file: LogFile) -> None:
-        """A segment that no offsets belong into."""
+        """Removes a segment that no offsets belong into."""
         for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.unlink(file.path.with_suffix(suffix))
 

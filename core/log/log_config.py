@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def _key(type_: ConfigType, default: T, doc: str, validator: Validator | None = None) -> T:
-    """The field of a key that the log acts on: its name is the key's, `.` for `_`."""
+    """Makes the field of a key that the log acts on: its name is the key's, `.` for `_`."""
     parsed: Any = sorted(default) if isinstance(default, frozenset) else default
     return field(default=default, metadata={"key": ConfigKey("", type_, parsed, doc, validator)})
 
@@ -130,7 +130,7 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
-        """From parsed values by Kafka's names; what is absent takes its default."""
+        """Makes it of parsed values by Kafka's names; what is absent takes its default."""
         fields: dict[str, Any] = {}  # each value has its field's type, by TOPIC_CONFIG
         for name in cls.__dataclass_fields__:
             key = name.replace("_", ".")
@@ -306,12 +306,11 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""Per topic key the broker keys that give its default, first one set wins, with what turns its unit into ours."""
+"""The broker keys that give a topic key its default, first one set wins, with what turns its unit into ours."""
 
 
 def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-    """Parsed overrides; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that
-    contradict."""
+    """Parses them; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict."""
     values = {name: TOPIC_CONFIG[name].parse(text) for name, text in overrides.items()}
     if values.get("remote.storage.enable"):
         raise KafkaError(
@@ -329,7 +328,7 @@ def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]
 
 
 def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Parsed overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
+    """Parses overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
     would not accept, is left out."""
     values = {}
     for name, text in overrides.items():

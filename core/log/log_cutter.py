@@ -104,7 +104,7 @@ class LogCutter:
 
     def take_index_away(self, path: Path) -> None:
         """Takes an index away whose segment would come after the log's end. The segment's offsets are given again, and
-        the index is all that tells of them, so it is kept aside.
+        only the index shows that it was there, so it is kept aside.
         """
         if self._keeps_bytes:
             self._filesystem.rename(path, cut_off_path(path, 0))

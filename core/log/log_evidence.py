@@ -49,20 +49,20 @@ class LogEvidence:
     was_stopped_cleanly: bool = False
     directory: Path = Path()
     unreadable: tuple[UnreadableFileError, ...] = ()
-    """Of log files that can't be opened; `offset` is where such a segment begins."""
+    """Log files that can't be opened; `offset` is where such a segment begins."""
     wrong_start: WrongLine | None = None
-    """The log start that is not believed; `log_start_offset` is what the leader epochs say of it then, or 0."""
+    """The log start that is not believed; `log_start_offset` is what the leader epochs say instead, or 0."""
     wrong_watermark: WrongLine | None = None
     """The high watermark that is not believed; `known_end` is without it then."""
     contradicted_start: int | None = None
     """After a crash, which may leave it so: where the leader epochs let the log begin, below `log_start_offset`."""
     base_offsets: tuple[int, ...] = ()
-    """Of the logs that are there, in order; none while they are being cleaned."""
+    """Those of the logs that are there, in order; none while they are being cleaned."""
     origin: Path = Path()
     """The partition's folder as its owner left it, of which `directory` may be a shadow."""
 
     def start_of(self, first_base_offset: int | None) -> int:
-        """Where a log begins whose first segment that can be read begins at that offset; None if there is none."""
+        """Gives where a log begins whose first readable segment begins at that offset; None if there is none."""
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 
@@ -76,9 +76,9 @@ class LogEvidence:
         return None
 
     def compacted_below(self, sizes: Iterable[tuple[int, int]], *, is_thinned: bool) -> int:
-        """Gives the offset below which holes are the cleaner's: by its checkpoint, and where `is_thinned`, as batches
-        show that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base
-        offsets and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
+        """Gives the offset below which holes are the cleaner's: by its checkpoint, and if `is_thinned`, as batches show
+        that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base offsets
+        and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
         """
         if not is_thinned:
             return self.cleaned_below

@@ -56,7 +56,7 @@ _log = logging.getLogger("plog.log")
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What every log of a directory is opened with."""
+    """The settings that every log of a directory is opened with."""
 
     clock: Clock
     filesystem: FileSystem
@@ -69,11 +69,11 @@ class LogSettings:
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
     cuts_sound_records: bool = True
-    """Whether a log ends at damage with sound records after it. Where each append is synced before the next, no crash
-    leaves that, and opening it is a CorruptRecordError else.
+    """Whether a log ends at damage with sound records after it. If each append is synced before the next, no crash
+    leaves that, and opening it raises CorruptRecordError unless this is set.
     """
     checks_late: bool = False
-    """Whether the indexes of sealed segments are held against their logs when they are used, not at once."""
+    """Whether the indexes of sealed segments are checked against their logs when they are used, not at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class _Loader:
 
     def _tell_of_short_log(self, end_offset: int, known_end: int) -> None:
         """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
-        snapshot or the recovery point knows of was flushed before.
+        snapshot or the recovery point knows was flushed before.
         """
         offsets = offsets_text(end_offset, known_end)
         _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
@@ -294,14 +294,14 @@ class _Loader:
         return is_rising and not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> LogEvidence:
-        """What other files say of the log, before anything is changed."""
+        """Gives what other files say of the log, before anything is changed."""
         known = self._evidence or DirectoryEvidence(self._directory.parent)
         return replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
 
     # --- in a shadow
 
     def _arrange(self, listing: FolderListing, recovery_point: int, *, had_clean_shutdown: bool) -> None:
-        """Brings the files in order; notes how they are to be read where that is not plain."""
+        """Brings the files in order; notes how they are to be read if that is not plain."""
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
@@ -314,8 +314,8 @@ class _Loader:
             self._open_transactions = found
 
     def _is_last_indexed(self, listing: FolderListing) -> bool:
-        """Says whether the indexes of the last segment can be its own. If not it is read whole, even after a clean
-        stop."""
+        """Says whether the indexes of the last segment can be its own. If not, it is read whole, even if cleanly
+        stopped."""
         logs = listing.log_sizes()
         if not logs:
             return True
@@ -326,7 +326,7 @@ class _Loader:
             segment.close_until_used()
 
     def _forget_deleted(self) -> None:
-        """The shadow's links to what the writer has deleted since they were made."""
+        """Drops the shadow's links to what the writer has deleted since they were made."""
         for path in self._directory.iterdir():
             if path.is_symlink() and not path.exists():
                 self._filesystem.unlink(path)
@@ -343,14 +343,14 @@ class _Loader:
             self._segments.active.truncate_position(arrangement.end_position)
 
     def _reindex_arranged(self, log_start_offset: int) -> None:
-        """Everything that says where batches are is made again."""
+        """Makes everything again that says where batches are."""
         for segment in self._segments:
             self._recovery.recover(segment, 0, log_start_offset, is_judged=True)
 
     # --- segments and their indexes
 
     def _open_segments(self, listing: FolderListing, check_below: int | None, log_start_offset: int) -> None:
-        """Checks indexes where recovery will not make them again: of segments that end at or below `check_below`, or of
+        """Checks indexes if recovery will not make them again: of segments that end at or below `check_below`, or of
         all; late, if that will do.
         """
         for unreadable in (
@@ -463,8 +463,8 @@ class _Loader:
     def _find_hole(
         self, known: LogEvidence, segment: LogSegment, following: LogSegment, recovery_point: int
     ) -> DamagedBytes | None:
-        """What a power cut took between two segments, if nothing else explains it. Topics that were compacted once keep
-        their holes; messages of magic 0 and 1, which do not show that, come from before any stop of plog's.
+        """Finds what a power cut took between two segments, if nothing else explains it. Topics that were compacted
+        once keep their holes; messages of magic 0 and 1, which do not show that, come from before any stop of plog's.
         """
         start, end = segment.next_offset(), following.base_offset
         if self._config.is_compacted or not recovery_point <= start < end:
@@ -485,5 +485,5 @@ class _Loader:
 
 
 def _newest_snapshot(listing: FolderListing) -> int:
-    """Its offset: a clean stop took it at the log's end."""
+    """Gives its offset: a clean stop took it at the log's end."""
     return max((offset for offset, _ in listing.snapshots()), default=0)

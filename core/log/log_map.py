@@ -1,4 +1,4 @@
-"""All of a partition's log files read once: which batches are its log, what is damaged, and what is missing.
+"""Reads all of a partition's log files once: which batches are its log, what is damaged, and what is missing.
 
 The files are walked by bytes alone (core.log.segment_walk); all sound batches together tell which of them are the log
 (core.log.placement); what other files know tells where it ends, and why offsets are missing (core.log.hole).
@@ -58,8 +58,7 @@ class _Loss(NamedTuple):
 
 
 class LogMap:
-    """Says what all files of a partition hold together. Immutable; it reads the files again where batches are asked
-    for.
+    """Says what all files of a partition hold together. Immutable; it reads the files again if batches are wanted.
 
     I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
     """
@@ -73,7 +72,7 @@ class LogMap:
         own_end: int | None = None,
     ) -> None:
         """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
-        offsets [start, end) that recoveries gave up; `own_end` is as of `place`.
+        offsets [start, end) that recoveries gave up; `own_end` is that of `place`.
         """
         self.files = files
         self.evidence = evidence
@@ -186,7 +185,7 @@ class LogMap:
 
     @cached_property
     def sound_end(self) -> int:
-        """Is the offset after the last batch of the log, or where an empty last file begins."""
+        """Gives the offset after the last batch of the log, or where an empty last file begins."""
         first_base_offset = self.files[0].base_offset if self.files else 0
         end_offset = self.log[-1].end_offset if self.log else first_base_offset
         if self.files and self.files[-1].file.size() == 0:
@@ -195,25 +194,25 @@ class LogMap:
 
     @cached_property
     def end_offset(self) -> int:
-        """Is the offset after the last batch of the log, or further, if there is proof that more was there."""
+        """Gives the offset after the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
         return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(self.sound_end, after))
 
     @cached_property
     def _last_base_offset(self) -> int:
-        """Belongs to the last file that is not just a copy of others: the log reached to it."""
+        """Gives that of the last file that is not just a copy of others: the log reached to it."""
         return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
 
     @cached_property
     def copies(self) -> set[int]:
-        """The numbers of the files that hold nothing but batches that other files hold, or strays."""
+        """Gives the numbers of the files that hold nothing but batches that other files hold, or strays."""
         copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
         return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
 
     @cached_property
     def misnamed(self) -> set[int]:
-        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there, but
-        the first, as a log may.
+        """Gives the numbers of the files whose base offset lies within a batch of the log: no segment can begin there,
+        but the first, as a log may.
         """
         return {number for number, base_offset in enumerate(self._bases) if number and self._is_within(base_offset)}
 
@@ -229,11 +228,11 @@ class LogMap:
 
     @cached_property
     def unused(self) -> set[int]:
-        """The numbers of the files that no offsets belong into; not the first, whose name says where the log begins."""
+        """Gives the numbers of the files that no offsets belong into; not the first, as the log begins at its name."""
         return (self.copies | self.misnamed) - {0}
 
     def file_of(self, offset: int) -> int:
-        """The number of the file that offsets like that belong into, by the files' names."""
+        """Gives the number of the file that offsets like that belong into, by the files' names."""
         return self._used[max(bisect_right(self._used, offset, key=lambda number: self._bases[number]) - 1, 0)]
 
     @cached_property
@@ -242,7 +241,7 @@ class LogMap:
 
     @cached_property
     def tail(self) -> Tail | None:
-        """What follows the last sound batch of the last file; None if nothing does."""
+        """Gives what follows the last sound batch of the last file; None if nothing does."""
         if not self.damage:
             return None
         number, damage = self.damage[-1]
@@ -258,7 +257,7 @@ class LogMap:
 
     @cached_property
     def compacted_below(self) -> int:
-        """Holes below that offset are the cleaner's."""
+        """Gives the offset below which holes are the cleaner's."""
         sizes = [(file.base_offset, file.file.size()) for file in self.files]
         return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
 
@@ -266,12 +265,12 @@ class LogMap:
 
     @cached_property
     def holes(self) -> list[Hole]:
-        """All offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
+        """Gives all offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
-        """The batches of the log that hold offsets from there on, and the holes between them, in order. A hole that
-        begins before is explained whole, and given from there on.
+        """Gives the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
+        that begins before is explained whole, and given from there on.
         """
         start = max(start_offset, self.start_offset)
         first = bisect_right(self.log, start, key=_end_offset)
@@ -299,8 +298,8 @@ class LogMap:
             yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
 
     def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
-        """The holes that [start, end) is, which lies after the log's piece of that number. Damage answers for offsets
-        that its file may hold.
+        """Gives the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
+        offsets that its file may hold.
         """
         found = self._damage_after(number)
         known = {id(one.damage) for one in found}
@@ -329,7 +328,7 @@ class LogMap:
         return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
-        """Damaged batches whose headers say that they held some of these offsets, and no others."""
+        """Gives damaged batches whose headers say that they held some of these offsets, and no others."""
         first = bisect_left(self._named, start, key=_named_offset)
         for one in self._named[first : bisect_left(self._named, end, key=_named_offset)]:
             if one.damage.end_offset is not None and one.damage.offset < one.damage.end_offset <= end:
@@ -341,8 +340,8 @@ class LogMap:
         return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
-        """First what headers of damaged batches name; what is left between those is lost to the damage that stands
-        there, or beside.
+        """Explains first what headers of damaged batches name; what is left between those is lost to the damage that
+        stands there, or beside.
         """
         named: list[_Loss] = []
         for one in found:
@@ -416,8 +415,8 @@ class LogMap:
 
     @cached_property
     def _overwritten(self) -> set[int]:
-        """The numbers of the files that hold batches of the log, and none that begins with an offset of theirs; the
-        last file takes all.
+        """Gives the numbers of the files that hold batches of the log, and none that begins with an offset of theirs;
+        the last file takes all.
         """
         holding, own = set[int](), set[int]()
         for piece in self.log:
@@ -434,8 +433,8 @@ class LogMap:
         )  # fmt: skip
 
     def _damage_after(self, number: int) -> list[FileDamage]:
-        """The damage in the files between the log's piece of that number and the next; batches that stand elsewhere do
-        not count.
+        """Gives the damage in the files between the log's piece of that number and the next; batches that stand
+        elsewhere do not count.
         """
         at = bisect_right(self._standing, number)
         before = self.standing[at - 1] if at else None
@@ -467,8 +466,8 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
 
 
 def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
-    """A batch right after zeros, which may have taken its base offset too: what it holds is sound, but its offsets are
-    not known. The batch that follows tells, if there is one.
+    """Names a batch right after zeros, which may have taken its base offset too: what it holds is sound, but its
+    offsets are not known. The batch that follows shows them, if there is one.
     """
     first, end = 0, None
     if isinstance(batch, RecordBatch) and following is not None:
@@ -480,7 +479,7 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
-    """Where in a list in order of files and positions those from that place on begin."""
+    """Finds where in a list in order of files and positions those from that place on begin."""
     return bisect_left(found, (number, position), key=_place_of)
 
 

@@ -57,14 +57,14 @@ class LogSegment(SegmentFiles, SegmentLookup):
         listed.check(self, listed.end_offset)
 
     def aborted_entries(self) -> list[AbortedTransaction]:
-        """Of the transactions that were aborted in it. If it has no transaction index, the others are left alone."""
+        """Entries of the transactions aborted in it. Without a transaction index, the others are left alone."""
         if self._listed is not None and not self._listed.has_transaction_index:
             return []
         return self.transaction_index.entries()
 
     @property
     def max_timestamp(self) -> TimestampOffset:
-        """The largest timestamp so far and the last offset of its batch; (-1, base offset) if there is none."""
+        """Gives the largest timestamp so far and the last offset of its batch; (-1, base offset) if there is none."""
         newest = self.indexes.newest
         if newest is None:
             newest = self.indexes.newest = self.find_newest()
@@ -76,7 +76,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
 
     @property
     def largest_timestamp(self) -> int:
-        """Of its records, ms; where they have none, or can't be read, when the file was last written to."""
+        """Gives that of its records, ms; if they have none, or can't be read, when the file was last written to."""
         try:
             newest = self.max_timestamp.timestamp
         except CorruptRecordError:
@@ -86,7 +86,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
     # --- append
 
     def append(self, batch: RecordBatch) -> int:
-        """Writes the batch and returns its position. OSError as the disk says, and CorruptRecordError of what is read
+        """Writes the batch and returns its position. Raises the disk's OSError, and CorruptRecordError for what is read
         before; nothing written then.
         """
         indexes = self._indexes or self._use_indexes()
@@ -118,7 +118,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
             yield
 
     def _index(self, batch: Batch, position: int) -> int:
-        """Gives the batch's last offset."""
+        """Adds it, and gives the batch's last offset."""
         timestamp, last_offset = batch.max_timestamp, batch.last_offset
         if self._rolling_timestamp is None:
             self._rolling_timestamp = timestamp
@@ -164,7 +164,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         return FoundBatch(position, self.records.size_bytes - position, base_offset) if offset <= last_offset else None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
-        """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
+        """Gives batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
         Raises CorruptRecordError if it is known to be damaged, and if it is not there and damage follows the next one.
 
         `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
@@ -210,7 +210,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
                 return
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap the range, and whether later segments hold no more of them."""
+        """Gives those that overlap the range, and whether later segments hold no more of them."""
         entries = self.aborted_entries()
         found = []
         first = bisect_left(entries, start_offset, key=attrgetter("last_offset"))
@@ -267,7 +267,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         self._last_batch = _UNKNOWN_BATCH
 
     def truncate_position(self, position: int) -> int:
-        """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
+        """Cuts the file where a batch starts; `truncate_indexes` must cut the indexes. Gives the bytes cut."""
         cut = self.size_bytes - position
         self.note_change()
         if cut > 0:
@@ -294,13 +294,13 @@ class LogSegment(SegmentFiles, SegmentLookup):
     # --- lifecycle
 
     def on_become_inactive(self) -> None:
-        """No more appends; OSError as of `write_indexes`, and it takes appends still."""
+        """Takes no more appends; raises what `write_indexes` raises, and takes appends still then."""
         self.write_indexes()
         self.seal()
 
     def write_indexes(self) -> None:
-        """The last timestamp goes into the time index, the indexes into their files. May be done again, and appends may
-        follow; OSError as the disk says.
+        """Writes the last timestamp into the time index, and the indexes into their files. May be done again, and
+        appends may follow; raises the disk's OSError.
         """
         self.records.trim()
         if self.size_bytes and self.indexes.newest is None:
@@ -321,6 +321,6 @@ class LogSegment(SegmentFiles, SegmentLookup):
             self._records.close()
 
     def check_invariants(self) -> None:
-        """Reads all headers."""
+        """Asserts them; reads all headers."""
         assert all(self.base_offset <= stated_offset(batch) for batch in self.headers_from(self.base_offset))
         self.indexes.check_invariants(self.size_bytes)

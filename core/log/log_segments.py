@@ -22,7 +22,7 @@ class LogSegments:
         return len(self._offsets)
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """In order of offsets; over those that are there now."""
+        """Gives those that are there now, in order of offsets."""
         return iter([self._segments[offset] for offset in self._offsets])
 
     @property
@@ -45,16 +45,16 @@ class LogSegments:
             del self.active  # nothing may be appended to what is gone
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment that holds `offset`, if any does: the last that begins at or below it."""
+        """Finds the segment that holds `offset`, if any does: the last that begins at or below it."""
         position = bisect_right(self._offsets, offset) - 1
         return self._segments[self._offsets[position]] if position >= 0 else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
-        """The segment behind the one of that base offset; None if that is the last."""
+        """Finds the segment after the one of that base offset; None if that is the last."""
         position = bisect_right(self._offsets, base_offset)
         return self._segments[self._offsets[position]] if position < len(self._offsets) else None
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """Those that hold `offset` or what comes behind it."""
+        """Gives those that hold `offset` or what comes after it."""
         position = max(bisect_right(self._offsets, offset) - 1, 0)
         return [self._segments[o] for o in self._offsets[position:]]

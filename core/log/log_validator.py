@@ -1,4 +1,4 @@
-"""What a leader checks of batches before they are appended, and what it changes in them.
+"""Checks batches as a leader does before they are appended, and changes in them what must be changed.
 
 Checked by the header alone: magic, size, codec, crc, record count against last offset delta and against what the bytes
 can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only where the topic
@@ -37,11 +37,11 @@ from core.records.record_batch import (
 from core.records.record_walk import is_small, read_if_small
 
 _FEW_BYTES = 1024 * 1024
-"""What a batch may always say it expands to: to ask for the limit costs more than the rest of the header."""
+"""What a batch may always say it expands to: finding the limit costs more than the rest of the header."""
 
 
 def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
-    """KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP."""
+    """Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP."""
     if batch.size_bytes > config.max_message_bytes:
         ensure_size(batch.size_bytes, config)
     try:
@@ -72,8 +72,8 @@ def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: 
 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
-    """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
-    is where `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
+    """Gives a client's batch with its records checked, or another one if the topic's codec requires it, all at once; as
+    it is if `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
     """
     if is_checked(batch, config):
         return batch
@@ -89,7 +89,7 @@ def is_checked(batch: RecordBatch, config: LogConfig) -> bool:
 
 
 def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
-    """The same in steps that are short however much the batch holds."""
+    """Does the same in steps that are short however much the batch holds."""
     if batch.size_bytes > LARGE_BATCH_BYTES:
         yield from _validate_large(batch, config, now_ms)
     else:

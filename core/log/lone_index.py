@@ -1,4 +1,4 @@
-"""The indexes of segments whose `.log` is gone, and how far such a segment reached.
+"""Finds the indexes of segments whose `.log` is gone, and how far such a segment reached.
 
 An index has no entry before the log has its batch, and no crash takes a file away that has a name. So the offset of the
 last entry was in the log. A file in which anything is out of order proves nothing but its name.
@@ -25,8 +25,8 @@ def find_lone_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, 
 
 
 def find_traces(directory: Path, bases: Iterable[int], logs: Collection[int]) -> set[int]:
-    """Gives those of the base offsets of lone indexes that tell of a segment. Between segments that are there, indexes
-    without any entry may have been made for a segment whose `.log` the disk then refused.
+    """Gives those of the base offsets of lone indexes that are traces of a segment. Between segments that are there,
+    indexes without any entry may have been made for a segment whose `.log` the disk then refused.
     """
     between = range(min(logs, default=0) + 1, max(logs, default=0))
     return {base for base in bases if base not in between or _holds_anything(directory, base)}
@@ -46,14 +46,14 @@ def _holds_anything(directory: Path, base_offset: int) -> bool:
 
 
 def indexed_end(directory: Path, base_offset: int) -> int:
-    """The offset after the last one that the indexes of a segment name; its base offset if they name none."""
+    """Gives the offset after the last one that a segment's indexes name; its base offset if they name none."""
     return max(
         index_end(directory / offset_file_name(base_offset, suffix), suffix, base_offset) for suffix in INDEX_SUFFIXES
     )
 
 
 def index_end(path: Path, suffix: str, base_offset: int) -> int:
-    """The same by one file, whatever it is called; `suffix` says which index it is."""
+    """Gives the same by one file, whatever it is called; `suffix` says which index it is."""
     with contextlib.suppress(OSError, CorruptRecordError):
         return _end_of(read_small_file(path), suffix, base_offset)
     return base_offset
@@ -68,8 +68,8 @@ def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
 
 
 def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:
-    """All entries of an index before the zeros at the file's end; none if both numbers of an entry do not rise from one
-    to the next.
+    """Gives all entries of an index before the zeros at the file's end; none if both numbers of an entry do not rise
+    from one to the next.
     """
     if len(data) % entry.size:
         return []

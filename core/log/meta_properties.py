@@ -1,4 +1,4 @@
-"""`meta.properties`: whose log directory this is.
+"""`meta.properties`: says whose log directory this is.
 
     #
     #Sat Nov 21 08:23:53 UTC 2026
@@ -33,7 +33,7 @@ class MetaProperties:
 
 
 def parse_meta_properties(text: str, path: str) -> MetaProperties:
-    """Raises CorruptRecordError if the text breaks the format."""
+    """Parses them; raises CorruptRecordError if the text breaks the format."""
     fields = parse_properties(text)
     version = fields.get("version", "")
     if version not in ("0", "1"):
@@ -49,7 +49,7 @@ def parse_meta_properties(text: str, path: str) -> MetaProperties:
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """None if the folder has no such file."""
+    """Reads them; None if the folder has no such file."""
     path = directory / META_PROPERTIES
     try:
         text = read_small_text(path)

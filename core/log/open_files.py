@@ -1,4 +1,4 @@
-"""Which segments' files are open at once: no more than the process may afford, those that are used.
+"""Decides which segments' files are open at once: no more than the process may afford, those that are used.
 
 A segment is either closable, when all that is in its files is on the disk, or kept open. When there are too many, the
 closable ones that were not used for longest are closed first; what needs them opens them again. If that is not enough,
@@ -28,7 +28,7 @@ class HasFiles(Protocol):
 
     @property
     def descriptors(self) -> int:
-        """How many it takes at most while it is open."""
+        """Gives how many it takes at most while it is open."""
 
     def sync(self) -> None:
         """Returns when all that is in its files is on the disk. Raises OSError if the disk refuses."""
@@ -45,8 +45,8 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """At most `limit` descriptors, or as many as `core.common.descriptors` gives to files; and half as many again
-        for answers that still point into files that are closed here.
+        """Allows at most `limit` descriptors, or as many as `core.common.descriptors` gives to files; and half as many
+        again for answers that still point into files that are closed here.
         """
         self._limit = share().files * 2 // 3 if limit is None else limit
         self._lock = threading.RLock()  # a file may be closed by whoever lets go of it last
@@ -56,7 +56,7 @@ class OpenFiles:
         self._files = 0  # that are open, whoever has them
 
     def __len__(self) -> int:
-        """How many descriptors the open segments take at most."""
+        """Gives how many descriptors the open segments take at most."""
         return self._count
 
     @property
@@ -71,7 +71,7 @@ class OpenFiles:
         return self._files - len(self._closable) - len(self._kept) > self._limit // 2
 
     def count(self, file: File) -> None:
-        """The file is counted until it is closed."""
+        """Counts the file until it is closed."""
         with self._lock:
             if file.on_closed is None:
                 file.on_closed = self._on_closed
@@ -87,27 +87,27 @@ class OpenFiles:
             self._files -= 1
 
     def on_opened(self, segment: HasFiles) -> None:
-        """A file of the segment was opened; others may be closed for that."""
+        """Notes that a file of the segment was opened; others may be closed for that."""
         with self._lock:
             if segment not in self._kept:
                 self._put(segment, self._closable)
             self._close_others(segment)
 
     def keep_open(self, segment: HasFiles) -> None:
-        """The segment is going to be written to."""
+        """Keeps open a segment that is going to be written to."""
         with self._lock:
             self._move(segment, self._closable, self._kept)
         if self._count > self._limit:
             self._sync_others(segment)
 
     def may_close(self, segment: HasFiles) -> None:
-        """All that is in the segment's files is on the disk."""
+        """Lets it close: all that is in the segment's files is on the disk."""
         with self._lock:
             if segment in self._kept:
                 self._move(segment, self._kept, self._closable)
 
     def forget(self, segment: HasFiles) -> None:
-        """The segment is no more."""
+        """Forgets a segment that is no more."""
         with self._lock:
             self._take_out(segment)
 
@@ -117,7 +117,7 @@ class OpenFiles:
             assert self._count == sum(self._closable.values()) + sum(self._kept.values())
 
     def _move(self, segment: HasFiles, among: dict[HasFiles, int], into: dict[HasFiles, int]) -> None:
-        """A segment that is flushed for each append is moved to and fro."""
+        """Moves a segment; one that is flushed for each append is moved to and fro."""
         counted = among.pop(segment, 0) or into.pop(segment, 0)
         into[segment] = descriptors = segment.descriptors
         self._count += descriptors - counted
@@ -134,7 +134,7 @@ class OpenFiles:
             self._count -= among.pop(segment, 0)
 
     def _close_others(self, segment: HasFiles) -> None:
-        """Who was used since it was last looked at is passed over once."""
+        """Closes others, but passes over once who was used since it was last looked at."""
         passed_over = 0
         while self._count > self._limit and self._closable:
             other = next(iter(self._closable))
@@ -149,7 +149,7 @@ class OpenFiles:
             other.release_files()
 
     def _sync_others(self, segment: HasFiles) -> None:
-        """One whose sync fails stays open, and says so again when its log is flushed."""
+        """Syncs others. One whose sync fails stays open, and says so again when its log is flushed."""
         for other in list(self._kept):
             if self._count <= self._limit:
                 return

@@ -22,8 +22,8 @@ def open_reading(
     *,
     is_locked: bool = False,
 ) -> Iterator[LogReading]:
-    """The log that these `.log` files with their base offsets are, in whatever folder they lie. With `is_locked` nobody
-    writes to it. Raises AccessError if one can't be opened.
+    """Opens the log that these `.log` files with their base offsets are, in whatever folder they lie. With `is_locked`
+    nobody writes to it. Raises AccessError if one can't be opened.
     """
     with contextlib.ExitStack() as opened:
         segments = []

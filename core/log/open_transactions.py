@@ -1,4 +1,4 @@
-"""Which transactions are open at a log's end, by its newest snapshot and the batches after it.
+"""Finds which transactions are open at a log's end, by its newest snapshot and the batches after it.
 
 Nobody who reads a sound log wants to read all of it for that. What a snapshot says of open transactions is held against
 the log, as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no marker
@@ -33,8 +33,8 @@ def find_open_transactions(
     end_offset: int,
     find_tail: Callable[[], Tail | None],
 ) -> dict[int, int] | None:
-    """The first offsets of those below `end_offset`, by producer id. None if something is missing or contradicts
-    something, so that only the whole log can tell. `find_tail` is called for bytes that are no batch: those after the
+    """Gives the first offsets of those below `end_offset`, by producer id. None if something is missing or contradicts
+    something, so that the whole log must be read. `find_tail` is called for bytes that are no batch: those after the
     log's last batch are no damage to it.
     """
     snapshots = _sound_snapshots(directory, end_offset) if segments else iter(())
@@ -61,7 +61,7 @@ def find_open_transactions(
 
 
 def _sound_snapshots(directory: Path, end_offset: int) -> Iterator[_Snapshot]:
-    """The newest first; without those that know of offsets which were not there yet."""
+    """Gives the newest first; without those that know offsets which were not there yet."""
     for offset, path in reversed(find_offset_files(directory, SNAPSHOT_SUFFIX)):
         if offset > end_offset:
             continue
@@ -108,8 +108,8 @@ def _ensure_valid(segments: Sequence[SegmentReader], header: RecordBatch) -> Non
 
 
 def _batches(segments: Sequence[SegmentReader], start_offset: int) -> Iterator[RecordBatch]:
-    """Headers of the batches from the one that holds `start_offset` on, as of `checked_headers`; those of old formats
-    know no transactions.
+    """Gives headers of the batches from the one that holds `start_offset` on, as `checked_headers` does; those of old
+    formats know no transactions.
     """
     following = [segment.base_offset for segment in segments[1:]]
     for number, segment in enumerate(segments):

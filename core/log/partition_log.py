@@ -60,7 +60,7 @@ _log = logging.getLogger("plog.log")
 
 
 class AppendResult(NamedTuple):
-    """What a produce request is told: the offsets its batches have now, or had already (`is_duplicate`)."""
+    """The answer to a produce request: the offsets its batches have now, or had already (`is_duplicate`)."""
 
     base_offset: int
     last_offset: int
@@ -136,7 +136,7 @@ class PartitionLog:
             segment.config = config
 
     def move_to(self, open_files: OpenFiles) -> None:
-        """Its files are among those from now on: of a log that was opened in another thread."""
+        """Counts its files among those from now on, of a log that was opened in another thread."""
         self._open_files = open_files
         for segment in self.segments:
             segment.move_to(open_files)
@@ -162,8 +162,8 @@ class PartitionLog:
     # --- append
 
     def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
-        """A client's batch that is large, or for a log whose configuration has its records opened, checked in steps as
-        `append_as_leader` would check it at once; KafkaError as of `validate_batch`.
+        """Checks, in steps as `append_as_leader` would at once, a client's batch that is large, or for a log whose
+        configuration has its records opened. Raises what `validate_batch` raises.
         """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
 
@@ -228,7 +228,7 @@ class PartitionLog:
         return AppendResult(base_offset, self.log_end_offset - 1, log_append_time, self.log_start_offset)
 
     def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The batch that a retry repeats; raises KafkaError if this one does not follow its producer's last one."""
+        """Finds the batch that a retry repeats; raises KafkaError if this does not follow its producer's last one."""
         state = self.producers.state_of(batch.producer_id)
         known = state.find_duplicate(batch)
         if known is None:
@@ -292,8 +292,8 @@ class PartitionLog:
         self._unsettled = None  # an error leaves it as it is
 
     def roll(self) -> LogSegment:
-        """Starts a new active segment at the log's end; an empty one stays. OSError as the disk says, and
-        CorruptRecordError of what is read; the log is as it was then.
+        """Starts a new active segment at the log's end; an empty one stays. Raises the disk's OSError, and
+        CorruptRecordError for what is read; the log is as it was then.
         """
         active = self.segments.active
         if active.base_offset == self.log_end_offset:
@@ -321,7 +321,7 @@ class PartitionLog:
         )
 
     def update_high_watermark(self, offset: int) -> None:
-        """What consumers may read; never beyond the log's end, nor back."""
+        """Moves up to where consumers may read; never beyond the log's end, nor back."""
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         if offset > self.high_watermark:
@@ -334,7 +334,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool = True, with_aborted: bool = False
     ) -> ReadResult:
-        """Batches from `offset` on that lie below `end_offset`, out of one segment.
+        """Gives batches from `offset` on that lie below `end_offset`, out of one segment.
 
         KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
         `offset`, and is whole; it does not come if it is larger than `max_bytes`, unless `min_one_batch` wants it. The
@@ -364,7 +364,7 @@ class PartitionLog:
             )
 
     def _end_position(self, segment: LogSegment, end_offset: int) -> int:
-        """Position in the segment's file where the batches at and above `end_offset` begin."""
+        """Finds the position in the segment's file where the batches at and above `end_offset` begin."""
         if end_offset >= self.end_offset_of(segment):
             return segment.size_bytes
         unstable = self.producers.first_unstable_offset
@@ -390,8 +390,8 @@ class PartitionLog:
         return aborted
 
     def find_offset_by_timestamp(self, timestamp: int) -> Steps[FoundTimestamp | None]:
-        """The first record whose timestamp is at or above `timestamp`; None if there is none. Of a batch that does
-        not decode the first offset: whoever reads from there on meets it, and nothing is left out.
+        """Finds the first record whose timestamp is at or above `timestamp`; None if there is none. If a batch does not
+        decode, that is its first offset: whoever reads from there on meets it, and nothing is left out.
 
         The log may change between two steps: segments that go are looked at no more.
         """
@@ -407,15 +407,15 @@ class PartitionLog:
         return None
 
     def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
-        """The first that has a timestamp as high, of those that hold `offset` or what comes after it."""
+        """Finds the first that has a timestamp as high, of those that hold `offset` or what comes after it."""
         for segment in self.segments.from_offset(offset):
             if (yield from _max_timestamp(segment)) >= timestamp:
                 return segment
         return None
 
     def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
-        """The first record with the largest timestamp; None if the log is empty. Steps as of
-        `find_offset_by_timestamp`.
+        """Finds the first record with the largest timestamp; None if the log is empty. Takes steps as
+        `find_offset_by_timestamp` does.
         """
         newest = NO_TIMESTAMP
         for segment in self.segments:
@@ -430,7 +430,7 @@ class PartitionLog:
         return self._damage.gaps
 
     def note_damage(self, gap: DamagedRange) -> None:
-        """Reads end before it from now on, and after a restart too; the bytes stay as they are."""
+        """Ends reads before it from now on, and after a restart too; the bytes stay as they are."""
         segment = self.segments.floor(gap.segment_base_offset)
         if segment is None or segment.base_offset != gap.segment_base_offset or gap in segment.gaps:
             return
@@ -439,8 +439,8 @@ class PartitionLog:
     # --- cut and trim
 
     def truncate_to(self, offset: int) -> int:
-        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end. OSError
-        as the disk says; the log must be opened again then.
+        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end. Raises
+        the disk's OSError; the log must be opened again then.
         """
         if offset >= self.log_end_offset:
             return 0
@@ -479,8 +479,9 @@ class PartitionLog:
         self._ensure_in_order()
 
     def increment_log_start_offset(self, offset: int) -> None:
-        """The log begins at `offset` now: DeleteRecords and retention. KafkaError(OFFSET_OUT_OF_RANGE) above the high
-        watermark; a no-op below the present start. Segments that lie before it whole are deleted by retention."""
+        """Begins the log at `offset` now, for DeleteRecords and retention. Raises KafkaError(OFFSET_OUT_OF_RANGE) above
+        the high watermark; a no-op below the present start. Segments that lie before it whole are deleted by
+        retention."""
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -494,16 +495,16 @@ class PartitionLog:
             self._ensure_in_order()
 
     def end_offset_of(self, segment: LogSegment) -> int:
-        """The offset behind the segment's last."""
+        """Gives the offset after the segment's last."""
         following = self.segments.higher(segment.base_offset)
         return self.log_end_offset if following is None else following.base_offset
 
     def end_of(self, segment: LogSegment) -> OffsetPosition:
-        """Where the segment ends now."""
+        """Gives where the segment ends now."""
         return OffsetPosition(self.end_offset_of(segment), segment.size_bytes)
 
     def delete_oldest(self, segments: list[LogSegment]) -> list[Path]:
-        """Takes the first segments out; the log starts behind them. Their files are renamed to `.deleted` and given to
+        """Takes the first segments out; the log starts after them. Their files are renamed to `.deleted` and given to
         the caller, to be deleted later: a reader that knows only the name may still be opening them.
 
         OSError where the disk refuses the new segment that an empty log needs, nothing changed then; or where it
@@ -559,7 +560,7 @@ class PartitionLog:
         return deleted
 
     def _forget_damage(self) -> None:
-        """Of segments that went, and of what was cut off."""
+        """Forgets that of segments that went, and of what was cut off."""
         self._damage.keep_segments({segment.base_offset for segment in self.segments}, self.log_end_offset)
 
     def _rename_deleted(self, path: Path) -> Path:
@@ -586,13 +587,13 @@ class PartitionLog:
         return any(segment.is_kept_open for segment in self.unflushed_segments(self.log_end_offset))
 
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
-        """What `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that ends at
-        the recovery point: since its records were flushed it may have been sealed.
+        """Gives what `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that
+        ends at the recovery point: since its records were flushed it may have been sealed.
         """
         return [s for s in self.segments.from_offset(self.recovery_point - 1) if s.base_offset < offset]
 
     def mark_flushed(self, offset: int) -> None:
-        """Everything below `offset` is on the disk."""
+        """Notes that everything below `offset` is on the disk."""
         for segment in self.unflushed_segments(offset):
             segment.settle()
         self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
@@ -604,9 +605,9 @@ class PartitionLog:
         self.mark_flushed(offset)
 
     def close(self, *, syncs_parent: bool = True) -> bool:
-        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Nothing is done
+        """Stops cleanly: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Nothing is done
         to a log that nobody changed. Without `syncs_parent`, says whether the caller must sync the directory that the
-        log's folder is in. OSError as the disk says, and unless `is_settled`: the stop is not a clean one then.
+        log's folder is in. Raises the disk's OSError, and one unless `is_settled`: the stop is not a clean one then.
         """
         self._ensure_settled()
         self.leader_epochs.settle()
@@ -622,8 +623,8 @@ class PartitionLog:
         return has_new_folder
 
     def let_go(self) -> None:
-        """The log is served no more: its files close, but for those that an answer still points into, whoever holds the
-        log itself.
+        """Closes the files of a log that is served no more, but for those that an answer still points into, whoever
+        holds the log itself.
         """
         for segment in self.segments:
             segment.on_removed()
@@ -638,8 +639,8 @@ class PartitionLog:
         assert self.segments.first.base_offset <= self.log_start_offset
 
     def check_invariants(self) -> None:
-        """Its own and those of what it keeps in memory. Files may be damaged: `LogSegment.check_invariants` is for
-        logs that are sound.
+        """Asserts its own and those of what it keeps in memory. Files may be damaged: `LogSegment.check_invariants` is
+        for logs that are sound.
         """
         self._ensure_in_order()
         for part in (self.producers, self.leader_epochs, self._damage, self._open_files):
@@ -647,7 +648,7 @@ class PartitionLog:
 
 
 def _max_timestamp(segment: LogSegment) -> Steps[int]:
-    """A step for each that takes long, as nobody used its indexes before; NO_TIMESTAMP of one that goes meanwhile."""
+    """Takes a step if that takes long, as nobody used its indexes before; gives NO_TIMESTAMP if it goes meanwhile."""
     if segment.is_unchecked:
         segment.ensure_checked()
         yield

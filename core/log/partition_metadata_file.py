@@ -1,4 +1,4 @@
-"""`partition.metadata`: which topic, by id, a partition's folder belongs to.
+"""`partition.metadata`: says to which topic, by id, a partition's folder belongs.
 
     version: 0
     topic_id: G0fpkTIoSrm35pn5auABdQ
@@ -18,7 +18,7 @@ from core.log.file_names import PARTITION_METADATA
 
 
 def parse_partition_metadata(text: str, path: str) -> bytes:
-    """The topic id, 16 bytes; raises CorruptRecordError if the text breaks the format."""
+    """Gives the topic id, 16 bytes; raises CorruptRecordError if the text breaks the format."""
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if fields.get("version") != "0":
         raise CorruptRecordError(f"version {fields.get('version')!r}, expected 0", path=path)
@@ -29,7 +29,7 @@ def parse_partition_metadata(text: str, path: str) -> bytes:
 
 
 def read_partition_metadata(directory: Path) -> bytes | None:
-    """The topic id of a partition's folder; None if it has no such file (topics from before Kafka 2.8)."""
+    """Reads the topic id of a partition's folder; None if it has no such file (topics from before Kafka 2.8)."""
     path = directory / PARTITION_METADATA
     try:
         text = read_small_text(path)

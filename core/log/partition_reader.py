@@ -1,4 +1,4 @@
-"""A partition's folder read from outside: no lock, no write, beside a live writer too.
+"""Reads a partition's folder from outside: no lock, no write, beside a live writer too.
 
 What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
 read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
@@ -166,7 +166,7 @@ class PartitionReader:
     # --- finding offsets
 
     def find_offset_by_timestamp(self, timestamp: int) -> int | None:
-        """The first offset whose record is as new as `timestamp` or newer; None if there is none."""
+        """Finds the first offset whose record is as new as `timestamp` or newer; None if there is none."""
         for number, segment in enumerate(self.segments):
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
@@ -179,7 +179,7 @@ class PartitionReader:
         return None
 
     def headers(self, start_offset: int) -> Iterator[Batch]:
-        """The log's batches from there on, of sound ones the headers only: `whole` has the rest."""
+        """Gives the log's batches from there on, of sound ones the headers only: `whole` has the rest."""
         next_offset = start_offset
         first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
         try:
@@ -206,7 +206,7 @@ class PartitionReader:
             yield batch
 
     def whole(self, batch: Batch) -> Batch:
-        """A batch of which perhaps only the header was read."""
+        """Reads a batch of which perhaps only the header was read."""
         if len(batch.buffer) - batch.start >= batch.size_bytes:
             return batch
         segment = self.segment_of(batch.last_offset)
@@ -214,7 +214,7 @@ class PartitionReader:
         return segment.records.read_batch(batch.position)
 
     def segment_of(self, offset: int) -> SegmentReader | None:
-        """The segment that an offset is in, by the segments' names."""
+        """Finds the segment that an offset is in, by the segments' names."""
         number = bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
         return self.segments[max(number, 0)] if self.segments else None
 
@@ -231,8 +231,8 @@ class PartitionReader:
         on_doubt: Callable[[Hole], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
-        """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
-        asked for, and with `read_committed` none of aborted or open transactions.
+        """Gives whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they
+        are not wanted, and with `read_committed` none of aborted or open transactions.
 
         Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
         next. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after them.
@@ -265,7 +265,7 @@ class PartitionReader:
         on_hole: Callable[[Hole], None] | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
-        """Tells of what is wrong and lies at no offsets of the log; `told` are those of the holes that were met."""
+        """Reports what is wrong and lies at no offsets of the log; `told` are those of the holes that were met."""
         self._meet_start(start_offset, on_hole, on_note)
         self._meet_tail(on_hole, on_note)
         for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
@@ -292,7 +292,7 @@ class PartitionReader:
     def _meet_start(
         self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
     ) -> None:
-        """Of a log start that is not believed, or that is, though another file contradicts it."""
+        """Reports a log start that is not believed, or that is, though another file contradicts it."""
         believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
         if self.wrong_start is not None:
             self._meet(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
@@ -318,8 +318,8 @@ class PartitionReader:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """The offset where the first open transaction begins, or the end if none is open. One whose end is damaged
-        counts as open unless something proves that it ended.
+        """Gives the offset where the first open transaction begins, or the end if none is open. One whose end is
+        damaged counts as open unless something proves that it ended.
         """
         ongoing = find_open_transactions(
             self.directory, self.segments, self.start_offset, self.end_offset, lambda: self.reading.tail
@@ -330,7 +330,7 @@ class PartitionReader:
 
     @cached_property
     def transaction_evidence(self) -> TransactionEvidence:
-        """What the folder tells of the log's transactions. Reads all of the log."""
+        """Gathers what the folder shows of the log's transactions. Reads all of the log."""
         from core.log.transaction_evidence import read_evidence  # most logs need none
 
         indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
@@ -342,7 +342,7 @@ class PartitionReader:
         return self.transaction_evidence.fates()
 
     def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], TransactionOutcomes]:
-        """The log from there on, and what became of transactions, to be asked of each page while it is the last one."""
+        """Gives the log from there on, and what became of transactions, for each page while it is the last one."""
         ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
         return ahead, TransactionOutcomes(ahead, lambda: self.transaction_fates)
 
@@ -366,8 +366,8 @@ class PartitionReader:
     def _filter(
         self, outcomes: TransactionOutcomes | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool
     ) -> Callable[[Batch, Outcome | None], bool]:
-        """Tells of batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If it
-        is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
+        """Decides for batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If
+        it is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
         """
         told: set[int] = set()
 

@@ -1,4 +1,4 @@
-"""Which sound batches of a partition are its log, and in which order: offsets are in no checksum.
+"""Decides which sound batches of a partition are its log, and in which order: offsets are in no checksum.
 
 A base offset may have a flipped bit, a batch may stand twice or in another's place, a segment may have been copied
 under another's name. No single batch tells, but all of them together do, as nearly all are right:
@@ -93,7 +93,7 @@ class Placement:
 
 
 class PieceBuilder:
-    """Puts the batches of the files together to pieces, in order of files and positions; owned by one task.
+    """Puts the batches of the files together into pieces, in order of files and positions; owned by one task.
 
     Batches join a piece as long as their offsets rise. Where they do not, the batches between the contradiction and the
     nearest hole on either side become pieces of their own: among them is the one that is wrong.
@@ -164,7 +164,7 @@ def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:
 
 
 def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
-    """The same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
+    """Gives the same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
     cut = _cut_all(pieces, _edges_of(pieces) | set(base_offsets), find_batches)
     if len(cut) == len(pieces):
         return cut
@@ -200,7 +200,7 @@ def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches)
 
 
 def _edges_beside(edge: int, batches: Sequence[tuple[int, int]]) -> set[int]:
-    """Where batches are cut from one another because of an edge between two of them, or within one."""
+    """Finds where batches are cut from one another because of an edge between two of them, or within one."""
     after = bisect_left(batches, (edge,))
     found = {start for start, _ in batches[after : after + 1]}
     for start, end in batches[max(after - 1, 0) : after]:
@@ -220,7 +220,7 @@ def _cut_all(pieces: Iterable[Piece], edges: Iterable[int], find_batches: FindBa
 
 
 def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
-    """Batches put together again, but for those that an edge lies in, or between."""
+    """Puts batches together again, but for those that an edge lies in, or between."""
     result: list[Piece] = []
     is_open = False  # whether the next batch may join the last piece
     for batch in batches:
@@ -299,7 +299,7 @@ class _Placer:
 
     @property
     def last_end(self) -> int:
-        """Where a batch may end at most that is put after all others."""
+        """Gives where a batch may end at most that is put after all others."""
         return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
 
     @property
@@ -312,7 +312,7 @@ class _Placer:
     # --- flipped bits
 
     def _end_before(self, number: int) -> int:
-        """Where the batch before it in the file ends; the file's base offset if there is none."""
+        """Gives where the batch before it in the file ends; the file's base offset if there is none."""
         file = self._pieces[number].file
         before = self._pieces[number - 1] if number else None
         return self._base_offsets[file] if before is None or before.file != file else before.end_offset
@@ -338,7 +338,7 @@ class _Placer:
 
     def _is_flipped_upwards(self, number: int) -> bool:
         """Says whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the
-        batch before it may stand elsewhere, and does not tell.
+        batch before it may stand elsewhere, and proves nothing.
         """
         piece = self._pieces[number]
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
@@ -350,8 +350,8 @@ class _Placer:
     # --- the heaviest chain
 
     def _weigh(self) -> tuple[list[int], list[int | None]]:
-        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain. One
-        that may not be accepted follows no other in a chain; but where the log goes on with it, its own is needed.
+        """Gives for each piece the weight of the heaviest chain that begins with it, and the next piece of that chain.
+        One that may not be accepted follows no other in a chain; but if the log goes on with it, its own is needed.
         """
         count = len(self._pieces)
         weights = [0] * count
@@ -376,7 +376,7 @@ class _Placer:
         return weights, successors
 
     def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
-        """The heavier; of equals the one that ends first, then the one that stands first."""
+        """Gives the heavier; of equals the one that ends first, then the one that stands first."""
         if one is None or other is None:
             return other if one is None else one
         return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
@@ -491,8 +491,8 @@ class _Fitting:
         return other is not None and (other.end_offset, other.crc) == (batch.end_offset, batch.crc)
 
     def _find_one_bit(self, number: int, batch: Piece) -> int | None:
-        """The base offset with which the batch would fit where it stands, next to an accepted one of its file, if that
-        is one bit away from the one it has.
+        """Finds the base offset with which the batch would fit where it stands, next to an accepted one of its file, if
+        that is one bit away from the one it has.
         """
         at = bisect_left(self._accepted, number)
         neighbours = [self._pieces[n] for n in self._accepted[max(at - 1, 0) : at + 1]]
@@ -518,7 +518,7 @@ class _Fitting:
 
 
 def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
-    """Pieces that stand one after the other, and whose offsets follow one another."""
+    """Gives pieces that stand one after the other, and whose offsets follow one another."""
     run: list[tuple[int, Piece]] = []
     for number, piece in pieces:
         if run and _follows(run[-1][1], piece):
@@ -532,7 +532,7 @@ def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece
 
 
 def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
-    """Neighbours that share their fate are one."""
+    """Joins neighbours that share their fate."""
     result: list[Displaced] = []
     for one in displaced:
         last = result[-1] if result else None

@@ -46,7 +46,7 @@ class ProducerSnapshotEntry(NamedTuple):
 
 
 def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapshotEntry]:
-    """Raises CorruptRecordError for another version, a wrong checksum, or a size that does not fit the count."""
+    """Parses them; raises CorruptRecordError for another version, a wrong checksum, or a size unlike the count."""
     if len(data) < _HEADER.size:
         raise CorruptRecordError(f"producer snapshot of {len(data)} bytes, expected {_HEADER.size} or more", path=path)
     version, crc, count = _HEADER.unpack_from(data)
@@ -65,13 +65,13 @@ def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapsho
 
 
 def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
-    """Those of a file, as of `iter_producer_snapshot`."""
+    """Reads those of a file, as `iter_producer_snapshot` does."""
     return list(iter_producer_snapshot(path))
 
 
 def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
-    """Those of a file, read in pieces, checked before the first is given. Raises FileNotFoundError if there is none;
-    CorruptRecordError as of `parse_producer_snapshot`, and where the file can't be read.
+    """Gives those of a file, read in pieces, checked before the first is given. Raises FileNotFoundError if there is
+    none; CorruptRecordError if the file can't be read, and as `parse_producer_snapshot` does.
     """
     file = open_readable(path)
     try:

@@ -121,11 +121,11 @@ class ProducerState:
 
     @property
     def last_written(self) -> tuple[int, int]:
-        """Another one with each batch, and with each epoch."""
+        """Gives another one with each batch, and with each epoch."""
         return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def is_followed_by(self, batch: RecordBatch) -> bool:
-        """Says whether the batch is what comes as a rule: of the same epoch, behind the last one, and of the open
+        """Says whether the batch is what comes as a rule: of the same epoch, after the last one, and of the open
         transaction if there is one. Any other may be a repetition, or may not be appended.
         """
         batches = self.batches
@@ -137,7 +137,7 @@ class ProducerState:
         )
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The remembered batch that this one repeats; None if it is new."""
+        """Finds the remembered batch that this one repeats; None if it is new."""
         if batch.producer_epoch != self.producer_epoch or self._follows(batch.base_sequence):
             return None
         last_sequence = batch.last_sequence
@@ -201,7 +201,7 @@ class ProducerState:
         )
 
     def append(self, batch: RecordBatch) -> bool:
-        """Takes note of a data batch, its offsets set; True where it starts a transaction."""
+        """Takes note of a data batch, its offsets set; True if it starts a transaction."""
         if batch.producer_epoch != self.producer_epoch:
             self._start_epoch(batch.producer_epoch)
         delta, timestamp = batch.last_offset_delta, batch.max_timestamp

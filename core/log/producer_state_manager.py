@@ -60,7 +60,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the first transaction begins that is open, or whose end lies above the high watermark; None if
+        """Finds where the first transaction begins that is open, or whose end lies above the high watermark; None if
         none.
         """
         ongoing = next(iter(self._ongoing.values()), None)
@@ -69,7 +69,7 @@ class ProducerStateManager:
 
     @property
     def latest_producer_id(self) -> int:
-        """The largest id that is known here, -1 where none is."""
+        """Gives the largest id that is known here, -1 if none is."""
         return max(self._producers, default=-1)
 
     def check_invariants(self) -> None:
@@ -83,7 +83,7 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def state_of(self, producer_id: int) -> ProducerState:
-        """Known or new; a new one is remembered by `update` only."""
+        """Gives one, known or new; a new one is remembered by `update` only."""
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
@@ -138,7 +138,7 @@ class ProducerStateManager:
         return True
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """The last stable offset that holds once that transaction is over: what the transaction index notes."""
+        """Gives the last stable offset that holds once that transaction is over: what the transaction index notes."""
         others = (o.offset for p, o in self._ongoing.items() if p != completed.producer_id)
         return next(others, completed.last_offset + 1)
 
@@ -168,7 +168,7 @@ class ProducerStateManager:
     # --- snapshots
 
     def take_snapshot(self, *, sync: bool = True) -> bool:
-        """Writes `<map end offset>.snapshot`, unless that is the last one already; whether it did."""
+        """Writes `<map end offset>.snapshot`, unless that is the last one already; says whether it did."""
         if self.map_end_offset <= self._last_snapshot_offset:
             return False
         path = self._path(self.map_end_offset)
@@ -215,12 +215,12 @@ class ProducerStateManager:
         return log_start_offset
 
     def truncate_head(self, log_start_offset: int) -> None:
-        """The log begins later now: ended transactions below it are no longer of interest, nor their snapshots."""
+        """Moves its start: ended transactions below it are no longer of interest, nor their snapshots."""
         self.ended = [u for u in self.ended if u[1] >= log_start_offset]
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:
-        """Keeps those where a segment begins, and the newest: any other is of no use (Kafka's rule)."""
+        """Removes all but those where a segment begins, and the newest: any other is of no use (Kafka's rule)."""
         snapshots = self._find_snapshots()
         newest = max((offset for offset, _ in snapshots if offset <= log_end_offset), default=-1)
         for offset, path in snapshots:
@@ -228,19 +228,19 @@ class ProducerStateManager:
                 self._remove_snapshot(path)
 
     def remove_snapshots_from(self, offset: int) -> None:
-        """Those at `offset` and above: the log was cut there."""
+        """Removes those at `offset` and above: the log was cut there."""
         for snapshot_offset, path in self._find_snapshots():
             if snapshot_offset >= offset:
                 self._remove_snapshot(path)
         self._last_snapshot_offset = min(self._last_snapshot_offset, offset - 1)
 
     def snapshot_paths(self, offsets: Container[int]) -> list[Path]:
-        """The snapshots at those offsets, but for the newest, which the next start needs."""
+        """Gives the snapshots at those offsets, but for the newest, which the next start needs."""
         snapshots = self._find_snapshots()
         return [path for offset, path in snapshots[:-1] if offset in offsets]
 
     def _find_snapshots(self) -> list[tuple[int, Path]]:
-        """In order of their offsets."""
+        """Gives them in order of their offsets."""
         if self.listed_snapshots is not None:
             return list(self.listed_snapshots)
         return find_offset_files(self._directory, SNAPSHOT_SUFFIX)

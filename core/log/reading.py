@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 AFTER_ALL_OFFSETS = 1 << 62
 _CHECKED_BATCHES = 8
 _READ_BYTES = 256 * 1024
-"""What is read at a time: it and its batches stay in a core's cache until they were looked at."""
+"""The size of a read: it and its batches stay in a core's cache until they were looked at."""
 
 _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
 
 
 class ReadableSegment(Protocol):
-    """What `LogReading` needs of a segment whose files are open."""
+    """A segment with open files, as `LogReading` needs it."""
 
     base_offset: int
 
@@ -49,7 +49,7 @@ class ReadableSegment(Protocol):
     def records(self) -> FileRecords: ...
 
     def position_before(self, offset: int) -> int:
-        """A position that begins a batch at or before the one that holds `offset`."""
+        """Gives a position that begins a batch at or before the one that holds `offset`."""
 
 
 def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
@@ -58,7 +58,7 @@ def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
 
 
 class LogReading:
-    """One partition's segments as they were when they were opened; owned by one task.
+    """Reads one partition's segments as they were when they were opened; owned by one task.
 
     I1 batches and holes cover [start_offset, end_offset) without overlap
     """
@@ -98,7 +98,7 @@ class LogReading:
 
     @cached_property
     def map(self) -> LogMap:
-        """Reads everything at once, when it is first asked for. Where the last file alone told the log's end, it is the
+        """Reads everything at once, when it is first used. If the last file alone decided the log's end, it is the
         map's as well: no batch from elsewhere goes after it, unless something knows that the log reached so far.
         """
         from core.log.log_map import LogFile, LogMap  # most logs need none
@@ -108,12 +108,12 @@ class LogReading:
 
     @property
     def sizes(self) -> list[int]:
-        """Of the segments, in bytes, when they were opened."""
+        """Gives those of the segments, in bytes, when they were opened."""
         return [size for _, size in sizes_of(self._segments)]
 
     @property
     def lone_tail(self) -> Tail | None:
-        """The tail, to be told once all was read; None if a lost hole was given that goes up to the log's end."""
+        """Gives the tail, to be reported once all was read; None if a lost hole goes up to the log's end."""
         return None if self._is_end_lost else self.tail
 
     @property
@@ -124,7 +124,7 @@ class LogReading:
     # --- the end
 
     def _find_end(self) -> None:
-        """Goes by the headers from the last index entry on, and the checksums of the last few batches; by all there
+        """Finds it by the headers from the last index entry on, and the checksums of the last few batches; by all there
         is, if that is not a sound end.
         """
         last = self._segments[-1]
@@ -195,11 +195,11 @@ class LogReading:
     # --- batches and holes
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
-        """The batches of the log that hold offsets from there on, and the holes between them, up to the log's end."""
+        """Gives the batches of the log with offsets from there on, and the holes between them, up to the log's end."""
         return chain.from_iterable(self.pages(start_offset))
 
     def pages(self, start_offset: int) -> Iterator[list[Batch | Hole]]:
-        """The same, as many together as were read together; no page is empty."""
+        """Gives the same, as many together as were read together; no page is empty."""
         next_offset: int | None = max(start_offset, self.start_offset)
         if not self.is_mapped:
             next_offset = yield from self._read_along(max(start_offset, self.start_offset))
@@ -219,7 +219,7 @@ class LogReading:
             yield item
 
     def _read_along(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
-        """Gives the offset from which the map must tell; None if all was read."""
+        """Reads; gives the offset from which the map must decide; None if all was read."""
         first_base_offset = self._segments[0].base_offset if self._segments else next_offset
         if next_offset < first_base_offset:
             hole = self._explain(next_offset, first_base_offset, 0, 0)
@@ -230,7 +230,7 @@ class LogReading:
         return (yield from self._read_segments(next_offset))
 
     def _read_segments(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
-        """From an offset that is not before the first of them."""
+        """Reads from an offset that is not before the first of them."""
         first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
         tail: list[Damage] = []
         for number in range(first, len(self._segments)):
@@ -342,7 +342,7 @@ class LogReading:
 
 
 def _offsets_of(batch: Batch) -> tuple[int, int]:
-    """[first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
+    """Gives [first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
     if isinstance(batch, RecordBatch):
         return batch.base_offset, batch.base_offset + batch.last_offset_delta + 1
     return batch.last_offset, batch.next_offset

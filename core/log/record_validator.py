@@ -1,6 +1,5 @@
-"""What a leader checks of the records inside a batch, where the topic asks for it: a compacted topic (every record
-needs a key), `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or
-`plog.validate.records`.
+"""Checks as a leader does the records inside a batch, if the topic requires it: a compacted topic (every record needs a
+key), `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`.
 
 A few bytes can hold a million records, or one of a hundred megabytes: they are gone through in steps, and only what a
 step needs is held (core.records.record_walk); a small batch takes one. What is wrong with records is INVALID_RECORD, so
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 _COMPRESSED_AT_ONCE = 64 * 1024
 MOST_TOLD = 1000
-"""Of the records of one batch that are wrong."""
+"""The most wrong records of one batch that are named."""
 
 
 class CheckedBatch(RecordBatch):
@@ -43,8 +42,8 @@ class CheckedBatch(RecordBatch):
 
 
 def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
-    """The batch, or one that is compressed as the topic wants it. KafkaError: INVALID_RECORD, INVALID_TIMESTAMP,
-    MESSAGE_TOO_LARGE.
+    """Gives the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
+    INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
     """
     if is_small(batch):
         return CheckedBatch(check_small(batch, config, now_ms), config)
@@ -118,7 +117,7 @@ def _walk(
 
 
 class _NewSection:
-    """A records section that is compressed as its pieces come; KafkaError as soon as the batch is too large with it."""
+    """A records section, compressed as its pieces come; raises KafkaError as soon as it makes the batch too large."""
 
     def __init__(self, codec: CompressionType, config: LogConfig) -> None:
         self._config = config
@@ -142,7 +141,7 @@ class _NewSection:
 
 
 class _RecordCheck:
-    """What is asked of each record of a batch. InvalidRecordsError at the end, or as soon as enough are wrong."""
+    """Checks each record of a batch. Raises InvalidRecordsError at the end, or as soon as enough are wrong."""
 
     def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
         self._config = config
@@ -221,7 +220,7 @@ def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
 
 
 def invalid_records(code: ErrorCode, wrong: Sequence[tuple[int, str]]) -> InvalidRecordsError:
-    """The error of a batch that is refused for these records."""
+    """Makes the error of a batch that is refused for these records."""
     first = "; ".join(f"record {number}: {why}" for number, why in wrong[:3])
     return InvalidRecordsError(code, f"records of the batch are refused, and so all of it is: {first}", wrong)
 

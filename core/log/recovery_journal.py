@@ -1,4 +1,4 @@
-"""`recovery-journal`: what `plog recover --apply` did in a folder, so that it can be taken back.
+"""`recovery-journal`: keeps what `plog recover --apply` did in a folder, so that it can be taken back.
 
 A line is a JSON object. Of each run, in this order:
 
@@ -31,7 +31,7 @@ from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, SET_ASIDE, find_
 JOURNAL = "recovery-journal"
 STAGE = "recovering"
 RECOVERED_SUFFIX = ".recovered"
-"""Of a checkpoint that is about to take the place of the old one."""
+"""Ends the name of a checkpoint that is about to take the place of the old one."""
 _LINK_TEMPORARY = ".linking"
 
 OffsetRange = tuple[int, int | None]
@@ -43,7 +43,7 @@ class Run:
     number: int
     lost: list[OffsetRange] = field(default_factory=list)
     files: list[tuple[str, str | None]] = field(default_factory=list)
-    """(name, what the file of before is called now; None if there was none), in the order they were replaced."""
+    """(name, what the old file is called now; None if there was none), in the order they were replaced."""
     log_sizes: dict[str, int] | None = None
     """None if the run did not come to its end."""
     folders: list[str] = field(default_factory=list)
@@ -141,7 +141,7 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class RecoveryJournal:
-    """One run in one folder; owned by one task. OSError as the disk says."""
+    """One run in one folder; owned by one task. Raises the disk's OSError."""
 
     def __init__(
         self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem, *, folders: Sequence[str] = ()
@@ -175,7 +175,7 @@ class RecoveryJournal:
         self._filesystem.sync_directory(self._directory)
 
     def _link(self, path: Path, name: Path) -> None:
-        """Whoever finds `name` finds it whole: on disks without links it is a copy, which takes its time."""
+        """Links it; whoever finds `name` finds it whole: on disks without links it is a copy, which takes its time."""
         temporary = name.with_name(name.name + _LINK_TEMPORARY)
         self._filesystem.link(path, temporary)
         if not os.path.samestat(temporary.lstat(), path.lstat()):  # of the links themselves, where they are such
@@ -215,8 +215,8 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
-    """Takes back what a recovery, or its undoing, that was cut short left in a folder; whether there was anything. What
-    was there before it is there again, byte for byte.
+    """Takes back what a recovery, or its undoing, that was cut short left in a folder; says whether there was anything.
+    What was there before it is there again, byte for byte.
     """
     runs, is_torn = _read(directory)
     leftovers = list(filter(os.path.lexists, _leftovers(directory)))
@@ -231,7 +231,7 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
 
 
 def _leftovers(directory: Path) -> list[Path]:
-    """What only a recovery that was cut short leaves, but for what its journal names."""
+    """Gives what only a recovery that was cut short leaves, but for what its journal names."""
     names = [STAGE, f"{JOURNAL}.tmp"]
     names += [
         f"{name}{suffix}" for name in OFFSET_CHECKPOINTS for suffix in (RECOVERED_SUFFIX, f"{RECOVERED_SUFFIX}.tmp")
@@ -247,7 +247,7 @@ def was_left_as_recovered(directory: Path) -> bool:
 
 def ensure_can_undo(directory: Path) -> None:
     """Raises AccessError if the log was written to since the last run, so that what was written would be lost, or if
-    the files of before are gone.
+    the old files are gone.
     """
     runs = read_runs(directory)
     if not runs or not runs[-1].is_whole:
@@ -269,8 +269,8 @@ def ensure_can_undo(directory: Path) -> None:
 
 
 def undo(directory: Path, filesystem: FileSystem) -> int:
-    """Takes the last run in a folder back, one that a crash cut short as well; how many files that were. AccessError as
-    of `ensure_can_undo`.
+    """Takes the last run in a folder back, one that a crash cut short as well; says how many files that were. Raises
+    what `ensure_can_undo` raises.
     """
     ensure_can_undo(directory)
     if (directory / STAGE).is_dir():
@@ -300,7 +300,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """Gives a file of before its name again. If it has both names yet, a rename would leave both. A link is compared as
+    """Gives an old file its name again. If it has both names yet, a rename would leave both. A link is compared as
     itself: it may lead nowhere, or to its own name.
     """
     if not os.path.lexists(was):

@@ -1,4 +1,4 @@
-"""What a crash left of segments that were being deleted.
+"""Finishes what a crash left of segments that were being deleted.
 
 A deletion renames the files of a segment to `.deleted`, its `.log` first, and they go a minute later. So a
 `.log.deleted` without its `.log` is a deletion that nobody takes back: what else of the segment has its name goes too.
@@ -28,7 +28,7 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 
 def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesystem: FileSystem) -> None:
     """Leaves the `.deleted` files alone, which prove that the segments were deleted: everything else comes before they
-    go. The leader epochs of the log's first segments go with them. OSError as the disk says.
+    go. The leader epochs of the log's first segments go with them. Raises the disk's OSError.
     """
     logs: dict[str, set[int]] = {"": set(), SWAP_SUFFIX: set(), DELETED_SUFFIX: set()}
     names = {entry.name for entry in os.scandir(directory)}

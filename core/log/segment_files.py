@@ -1,4 +1,4 @@
-"""The files of a segment that its owner writes: how they are made, opened, synced and closed.
+"""Makes, opens, syncs and closes the files of a segment that its owner writes.
 
 A log may have hundreds of thousands of segments, so that a sealed one has nothing open, and nothing of it is read,
 before it is used. What a write changes is counted: a sync says how much of it is on the disk.
@@ -96,7 +96,7 @@ class SegmentFiles(ABC):
 
     @property
     def paths(self) -> list[Path]:
-        """Every file that the segment may have."""
+        """Gives every file that the segment may have."""
         return [self._path(suffix) for suffix in SEGMENT_SUFFIXES]
 
     @property
@@ -158,7 +158,7 @@ class SegmentFiles(ABC):
 
     @property
     def indexes(self) -> SegmentIndexes:
-        """Held against the log when they are first used. Raises what `ListedSegment.check` raises."""
+        """The indexes, checked against the log when they are first used. Raises what `ListedSegment.check` raises."""
         return self._indexes or self._use_indexes()
 
     @property
@@ -174,7 +174,7 @@ class SegmentFiles(ABC):
         return self.indexes.transaction
 
     def _use_indexes(self) -> SegmentIndexes:
-        """Another thread that uses them meanwhile waits until they are checked."""
+        """Gives them; another thread that uses them meanwhile waits until they are checked."""
         listed = self._listed
         if listed is not None:
             with listed.lock:
@@ -199,8 +199,7 @@ class SegmentFiles(ABC):
         """Calls `listed.check` for the segment."""
 
     def ensure_checked(self) -> None:
-        """Checks the indexes, and what of the log they lead to, unless that was done. Raises what `offset_index`
-        raises."""
+        """Checks the indexes, and what of the log they lead to, unless that was done; raises as `offset_index` does."""
         if self._indexes is None:
             self._use_indexes()
 
@@ -221,7 +220,7 @@ class SegmentFiles(ABC):
     # --- synced
 
     def seal(self) -> None:
-        """It takes no appends from now on; its indexes are written."""
+        """Takes no appends from now on; writes its indexes."""
         self._mark_sealed()
         self._keep_open()
 
@@ -280,7 +279,7 @@ class SegmentFiles(ABC):
     # --- open and closed
 
     def _note_opened(self) -> Callable[[File], None]:
-        """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
+        """Reports it to `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
         itself, first = weakref.ref(self), self._open_files
 
         def note_opened(file: File) -> None:
@@ -293,7 +292,7 @@ class SegmentFiles(ABC):
         return note_opened
 
     def move_to(self, open_files: OpenFiles) -> None:
-        """Its files are among those from now on, in place of the others that it was made with."""
+        """Counts its files among those from now on, in place of the others that it was made with."""
         self._open_files.forget(self)
         self._open_files = open_files
         file = None if self._records is None else self._records.find_open()
@@ -305,7 +304,7 @@ class SegmentFiles(ABC):
                 open_files.on_opened(self)
 
     def note_change(self) -> None:
-        """What is in its files is not what is on the disk."""
+        """Notes that what is in its files is not what is on the disk."""
         self._is_log_synced = False
         self._changes += 1
         self._keep_open()
@@ -316,7 +315,7 @@ class SegmentFiles(ABC):
             self._open_files.keep_open(self)
 
     def settle(self) -> None:
-        """Its files may be closed while nobody needs them, if all that is in them is on the disk."""
+        """Lets its files be closed while nobody needs them, if all that is in them is on the disk."""
         if self._is_kept_open and self._changes == self._synced_changes:
             self._is_kept_open = False
             self._open_files.may_close(self)
@@ -328,7 +327,7 @@ class SegmentFiles(ABC):
 
     @property
     def descriptors(self) -> int:
-        """How many its files take at most while they are open: the indexes are mapped once they don't grow."""
+        """Gives how many its files take at most while they are open: the indexes are mapped once they don't grow."""
         return 1 + len(SPARSE_INDEXES) * self.is_sealed
 
     @property
@@ -346,7 +345,7 @@ class SegmentFiles(ABC):
         return self._is_removed
 
     def on_removed(self) -> None:
-        """The log holds it no more; its files go."""
+        """Lets go of its files, as the log holds it no more."""
         self._is_removed = True
         if self._listed is not None:
             self._listed = self._listed._replace(check=_check_nothing)  # which holds the log
@@ -390,4 +389,4 @@ def _size_of(path: Path) -> int:
 
 
 def _check_nothing(_segment: object, _end_offset: int) -> None:
-    """Of a segment that was removed before it was checked."""
+    """Checks nothing in a segment that was removed before it was checked."""

@@ -1,4 +1,4 @@
-"""The indexes beside one segment's log. Whatever is done with a segment's indexes is done here, with all of them.
+"""The indexes beside one segment's log. Whatever is done with them is done here, with all of them.
 
 `.index` leads from an offset into the log, `.timeindex` from a timestamp to an offset: both get an entry for the first
 batch that follows `index.interval.bytes` of others. `.txnindex` lists the transactions that were aborted, and is there
@@ -118,7 +118,7 @@ class SegmentIndexes:
         self._since_entry = 0
 
     def truncate_to(self, offset: int) -> None:
-        """Drops what is said of `offset` and above; `newest` is not known then."""
+        """Drops what they have of `offset` and above; `newest` is not known then."""
         for index in self._all:
             index.truncate_to(offset)
         self.newest = None
@@ -155,7 +155,7 @@ class SegmentIndexes:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Of the sparse ones."""
+        """Gives those of the sparse ones."""
         return tuple(index.size_bytes for index in self._sparse)
 
     def sanity_check(self, *, is_empty: bool) -> bool:
@@ -167,7 +167,7 @@ class SegmentIndexes:
         return is_there
 
     def check_invariants(self, size_bytes: int) -> None:
-        """Holds the entries against the size of the log."""
+        """Checks the entries against the size of the log."""
         for number in range(len(self.offset)):
             assert 0 <= self.offset.entry(number)[1] < size_bytes, f"{self.offset.path}: entry {number}"
         assert self.newest is None or self.time.last_entry().timestamp <= self.newest.timestamp, str(self.time.path)

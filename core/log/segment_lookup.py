@@ -78,7 +78,7 @@ class SegmentLookup(ABC):
     # --- what the indexes say
 
     def position_before(self, offset: int) -> int:
-        """A position where a batch begins that lies before `offset`, or holds it."""
+        """Gives a position where a batch begins that lies before `offset`, or holds it."""
         entry = self.offset_index.lookup(offset)
         if not entry.position or self.is_right(entry):
             return entry.position
@@ -94,7 +94,7 @@ class SegmentLookup(ABC):
             return False
 
     def find_time_entry(self, timestamp: int) -> TimestampOffset:
-        """The last entry of the time index at or below `timestamp`; (-1, base offset) if there is none."""
+        """Gives the last entry of the time index at or below `timestamp`; (-1, base offset) if there is none."""
         entry = self.time_index.lookup(timestamp)
         if self._is_right_time(entry):
             return entry
@@ -110,7 +110,7 @@ class SegmentLookup(ABC):
         return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
 
     def find_offset_after(self, position: int, size_bytes: int) -> int | None:
-        """An offset above those of the batches that begin in these bytes, by the index; None if that tells none."""
+        """Gives an offset above those of the batches that begin in these bytes, by the index; None if it has none."""
         entry = self.offset_index.find_upper_bound(position, size_bytes)
         return entry.offset if entry is not None and self.is_right(entry) else None
 
@@ -121,7 +121,7 @@ class SegmentLookup(ABC):
         return self._past_gaps(self.records.iter_batches, position)
 
     def headers_from(self, offset: int) -> Iterator[Batch]:
-        """Headers, past known damage, from a batch on that lies before `offset`, or holds it."""
+        """Gives headers, past known damage, from a batch on that lies before `offset`, or holds it."""
         return self._past_gaps(self.records.iter_headers, self.position_before(offset))
 
     def _past_gaps(self, read: _Read, position: int) -> Iterator[Batch]:
@@ -135,7 +135,7 @@ class SegmentLookup(ABC):
         yield from read(position, None)
 
     def reading(self, end: OffsetPosition) -> SegmentReading:
-        """What is in the file up to `end`; safe from any thread."""
+        """Reads what is in the file up to `end`; safe from any thread."""
         return SegmentReading(self.records, self.base_offset, end)
 
     def translate_offset(self, offset: int) -> FoundBatch | None:
@@ -147,15 +147,15 @@ class SegmentLookup(ABC):
         return None
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that `translate_offset` finds; the file's end if there is none."""
+        """Gives the position of the batch that `translate_offset` finds; the file's end if there is none."""
         found = self.translate_offset(offset)
         return self.size_bytes if found is None else found.position
 
     # --- timestamps
 
     def find_newest(self) -> TimestampOffset:
-        """The largest timestamp and the last offset of its batch: of the last time index entry, or of a batch that came
-        after it.
+        """Gives the largest timestamp and the last offset of its batch: of the last time index entry, or of a batch
+        that came after it.
         """
         newest = self.find_time_entry(LONG_MAX)
         for batch in self.headers_from(newest.offset):
@@ -190,13 +190,13 @@ class SegmentLookup(ABC):
     # --- damage
 
     def find_gap_at(self, offset: int) -> DamagedRange | None:
-        """The known damage that the offset lies in."""
+        """Finds the known damage that the offset lies in."""
         return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
 
     def find_gap(self, position: int, reading: SegmentReading) -> DamagedRange:
-        """The damage that the position lies in, which is before the end of `reading`, the segment's when the damage was
-        met; the damage before it if a wrong length led into the midst of a sound batch; the batch there if its bytes
-        are sound and its records do not parse. Safe from any thread.
+        """Finds the damage that the position lies in, which is before the end of `reading`, the segment's when the
+        damage was met; the damage before it if a wrong length led into the midst of a sound batch; the batch there if
+        its bytes are sound and its records do not parse. Safe from any thread.
         """
         before = ((gap.end_position, gap.end_offset) for gap in self.gaps if gap.end_position <= position)
         start, next_offset = max(before, default=(0, self.base_offset))
@@ -214,7 +214,7 @@ class SegmentLookup(ABC):
         return DamagedRange(next_offset, end.offset, self.base_offset, position, end.position)  # it was cut since
 
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
-        """What a reader is told who asks for offsets in the gap."""
+        """Makes the error for a reader of offsets in the gap."""
         return CorruptRecordError(
             f"{offsets_are(gap.start_offset, gap.end_offset)} damaged",
             position=gap.position,
@@ -225,8 +225,9 @@ class SegmentLookup(ABC):
 def find_by_timestamp(
     headers: Iterable[Batch], timestamp: int, start_offset: int, whole: Callable[[Batch], Batch]
 ) -> Steps[FoundTimestamp | None]:
-    """The first record at or above `start_offset` whose timestamp is at or above `timestamp`; None if there is none. Of
-    a batch that does not decode the first offset: whoever reads from there on meets it, and nothing is left out.
+    """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`; None if there is
+    none. If a batch does not decode, that is its first offset: whoever reads from there on meets it, and nothing is
+    left out.
 
     `whole` reads a batch that it may be in. There is a step after each of those, and from time to time before.
     """

@@ -1,4 +1,4 @@
-"""One segment's files, read from outside: its log, which may have bad sectors, and the indexes that lead into it.
+"""Reads one segment's files from outside: its log, which may have bad sectors, and the indexes that lead into it.
 
 An index is used as far as it is right: an entry that does not point at a batch counts for nothing, and so does an index
 that can't be read, or is of another file by now.
@@ -41,7 +41,7 @@ class SegmentReader(SegmentLookup):
         return self._records
 
     def file(self, suffix: str) -> Path:
-        """Another file of the segment, as `.index`."""
+        """Names another file of the segment, as `.index`."""
         swap = SWAP_SUFFIX if self.is_swap else ""
         return self.path.with_name(offset_file_name(self.base_offset, suffix) + swap)
 
@@ -80,18 +80,18 @@ class SegmentReader(SegmentLookup):
         return index
 
     def index_entries(self) -> Iterator[tuple[int, int]]:
-        """(last offset of what begins there, position) of every entry of the offset index."""
+        """Gives (last offset of what begins there, position) of every entry of the offset index."""
         for number in range(len(self.offset_index)):
             relative, position = self.offset_index.entry(number)
             yield self.base_offset + relative, position
 
     def position_by_timestamp(self, timestamp: int) -> int:
-        """A position before which no record is as new as `timestamp`."""
+        """Gives a position before which no record is as new as `timestamp`."""
         return self.position_before(self.find_time_entry(timestamp).offset)
 
     @cached_property
     def max_timestamp(self) -> int:
-        """The largest one; -1 if it is not known. A live segment may get larger ones."""
+        """Gives the largest one; -1 if it is not known. A live segment may get larger ones."""
         try:
             return self.find_newest().timestamp
         except CorruptRecordError:

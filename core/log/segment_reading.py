@@ -1,4 +1,4 @@
-"""One segment of a log that somebody owns, read as every log is (core.log.reading): its batches, and what is damaged.
+"""Reads one segment of a log that somebody owns as every log is (core.log.reading): its batches, and what is damaged.
 
 Whoever owns a log goes through it segment after segment: recovery after a crash, the scrubber, a coordinator that loads
 its state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
@@ -40,7 +40,8 @@ class DamagedBytes(NamedTuple):
 
 
 class SegmentReading:
-    """A segment's file up to `end`, as it was then: what is appended lies after it. Owned by one task, in any thread.
+    """Reads a segment's file up to `end`, as it was then: what is appended lies after it. Owned by one task, in any
+    thread.
 
     I1 batches and damaged bytes cover the file up to `end` without overlap, in order
     """
@@ -56,8 +57,8 @@ class SegmentReading:
         """The position from which on the headers' offsets are known to rise."""
 
     def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
-        """From a position where a batch begins, before which the log ended at `next_offset`; both are the segment's
-        beginning if they are not given. OSError as the disk says.
+        """Reads from a position where a batch begins, before which the log ended at `next_offset`; both are the
+        segment's beginning if they are not given. Raises the disk's OSError.
         """
         try:
             yield from self._items(position, self._base_offset if next_offset is None else next_offset)
@@ -89,7 +90,7 @@ class SegmentReading:
         return first >= expected and self._do_offsets_rise(batch.position)
 
     def _do_offsets_rise(self, position: int) -> bool:
-        """By the headers of all batches from that position on; asked once."""
+        """Says so by the headers of all batches from that position on; looks once."""
         if self._rises_from <= position:
             return True
         next_offset = 0

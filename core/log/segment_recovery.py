@@ -1,4 +1,4 @@
-"""Reads one segment of a log again and makes what is known of it: its indexes, its damage, the producers up to its end.
+"""Reads one segment of a log again, and makes what belongs to it: its indexes, its damage, the producers up to its end.
 
 After an unclean stop, of each segment whose batches may be torn; of any other when its indexes can't be its own.
 """
@@ -60,7 +60,7 @@ class SegmentRecovery:
         known = _read_aborted(segment)
 
         def end_aborted_before(offset: int) -> None:
-            """Of transactions whose abort marker is damaged nothing tells but the entry that was there."""
+            """Ends those whose abort marker is damaged: only the entry that was there shows them."""
             while known and known[0].last_offset < offset:
                 entry = known.pop(0)
                 if producers.abort_damaged(entry):
@@ -120,14 +120,14 @@ class SegmentRecovery:
         return is_its_own and found.base_offset == first_offset and found.is_transactional
 
     def rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
-        """Of all that comes before `end_offset`, past damage."""
+        """Rebuilds it by all that comes before `end_offset`, past damage."""
         now_ms = self._now_ms()
         self.past_damage(
             lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
         )
 
     def past_damage(self, work: Callable[[], None]) -> None:
-        """Does the work, again and again where it meets damage that was not known, which is noted then."""
+        """Does the work, again and again if it meets damage that was not known, which is noted then."""
         reading: SegmentReading | None = None
         while True:
             try:
@@ -145,7 +145,7 @@ class SegmentRecovery:
                 return
 
     def take_up_known_damage(self) -> None:
-        """What the ledger holds, unless it is sound now: somebody mended it."""
+        """Takes up what the ledger holds, unless it is sound now: somebody mended it."""
         known = defaultdict[int, list[DamagedRange]](list)
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)
@@ -155,19 +155,19 @@ class SegmentRecovery:
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
-        """Where the segment's offsets end at the latest."""
+        """Gives where the segment's offsets end at the latest."""
         following = self._segments.higher(segment.base_offset)
         return log_end_offset if following is None else following.base_offset
 
     def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
-        """Where its offsets ended for certain: where the next one begins, unless the log is cut before."""
+        """Gives where its offsets ended for certain: where the next one begins, unless the log is cut before."""
         if damaged is None and self._segments.higher(segment.base_offset) is not None:
             return self.end_of(segment)
         return max((gap.end_offset for gap in segment.gaps), default=0)
 
 
 def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
-    """What the segment's transaction index says; nothing if it can't be read."""
+    """Reads the segment's transaction index; gives nothing if it can't be read."""
     try:
         return list(segment.transaction_index.entries())
     except (CorruptRecordError, OSError):
@@ -175,9 +175,9 @@ def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
 
 
 def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
-    """Where the segment's offsets end, if its index files are there and can be its own: by their form, by what the last
-    entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's. None if
-    not; `end_offset` if that is LONG_MAX.
+    """Finds where the segment's offsets end, if its index files are there and can be its own: by their form, by what
+    the last entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's.
+    None if not; `end_offset` if that is LONG_MAX.
     """
     try:
         if not segment.indexes.sanity_check(is_empty=not segment.size_bytes):
@@ -194,8 +194,8 @@ def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
 
 
 def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
-    """Says whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its
-    base offset is in no checksum.
+    """Says whether batches that may stand there fill the gap now. A sound one alone proves nothing: a flipped bit of
+    its base offset is in no checksum.
     """
     try:
         batch = segment.records.read_batch(gap.position)
