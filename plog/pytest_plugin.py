@@ -40,7 +40,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def plog_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A fresh broker in this process."""
+    """Gives a fresh broker in this process."""
     from plog.testing import running_broker
 
     yield from _run(request, running_broker)
@@ -48,7 +48,7 @@ def plog_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def plog_server(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A fresh `plog serve`, in a process of its own."""
+    """Gives a fresh `plog serve`, in a process of its own."""
     from plog.testing import running_server
 
     yield from _run(request, running_server)

@@ -40,7 +40,7 @@ _START_SECONDS = 30.0
 @dataclass(frozen=True)
 class RunningBroker:
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
-    Kafka's client.properties, say how it is reached where it is behind TLS or SASL; `${env:NAME}` is replaced in them.
+    Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.
     """
 
     bootstrap_servers: str
@@ -48,8 +48,8 @@ class RunningBroker:
     client_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """`configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are made as well,
-        with one partition. Raises KafkaError if the broker refuses.
+        """Makes a topic; `configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are
+        made as well, with one partition. Raises KafkaError if the broker refuses.
         """
         from core.client.admin import Admin
         from core.client.client_config import replace_references
@@ -69,8 +69,8 @@ class RunningBroker:
 
 @contextmanager
 def running_broker(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
-    """A broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it gets
-    one that is deleted at the end.
+    """Runs a broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it
+    gets one that is deleted at the end.
 
     AccessError where the directory can't be used, KafkaError for settings that are none.
     """
@@ -88,7 +88,7 @@ def running_broker(data_dir: Path | str | None = None, **settings: str) -> Itera
 
 @contextmanager
 def running_server(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
-    """The same as a process of its own, `plog serve`. RuntimeError, with what it said, where it does not start."""
+    """Runs `plog serve` as a process of its own. Raises RuntimeError, with what it said, if it does not start."""
     from core.broker.broker_config import EPHEMERAL_SETTINGS
 
     with _directory(data_dir) as directory, tempfile.TemporaryDirectory(prefix="plog-server-") as beside:
@@ -169,7 +169,7 @@ class _BrokerThread(threading.Thread):
         await server.run()
 
     def wait_until_ready(self) -> str:
-        """The address; what kept the broker from starting is raised here."""
+        """Gives the address; raises what kept the broker from starting."""
         self._is_decided.wait(_START_SECONDS)
         if self._failure is not None:
             raise self._failure

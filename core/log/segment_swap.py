@@ -1,4 +1,4 @@
-"""Segments that take the places of others: how cleaned ones come in, and what a start makes of half a swap.
+"""Swaps segments in for others: how cleaned ones come in, and what a start makes of half a swap.
 
 1. the new segments are written as `<offset>.log.cleaned`, indexes likewise, and brought to the disk
 2. they are renamed to `.swap`, the first one's log last: up to there a start throws them away, from there on it
@@ -34,7 +34,7 @@ _LOG_LAST = SEGMENT_SUFFIXES[::-1]
 
 def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSystem) -> None:
     """Step 2, for cleaned segments that are on the disk; between the first and the last of them no segment may be that
-    stays. OSError as the disk says: nothing came of it then.
+    stays. Raises the disk's OSError: nothing came of it then.
     """
     names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _LOG_LAST]
     paths = [directory / name for name in names]
@@ -48,14 +48,14 @@ def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSys
 
 
 def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
-    """A swapped-in segment's files, and the names that they get."""
+    """Gives a swapped-in segment's files, and the names that they get."""
     paths = [directory / offset_file_name(base_offset, suffix) for suffix in _LOG_LAST]
     return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
 
 
 def settle_swap(directory: Path, base_offset: int, filesystem: FileSystem) -> None:
-    """The end of step 3 where the files have their names already, and `.swap` besides: makes that last. OSError as the
-    disk says.
+    """Ends step 3 if the files have their names already, and `.swap` besides: makes that last. Raises the disk's
+    OSError.
     """
     filesystem.sync_directory(directory)
     for swap, _ in reversed(swap_files(directory, base_offset)):
@@ -64,8 +64,8 @@ def settle_swap(directory: Path, base_offset: int, filesystem: FileSystem) -> No
 
 
 def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
-    """What a cleaning left that ended between two steps: a segment that nobody swapped in must not come in at the next
-    start, over what was written since. OSError as the disk says.
+    """Removes what a cleaning left that ended between two steps: a segment that nobody swapped in must not come in at
+    the next start, over what was written since. Raises the disk's OSError.
     """
     swaps = [*directory.glob(f"*{SWAP_SUFFIX}"), *directory.glob(f"*{CLEANED_SUFFIX}")]
     if not swaps:
@@ -77,7 +77,7 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 
 def swapped_below(directory: Path, filesystem: FileSystem) -> int:
-    """The offset below which the segments lie that `finish_swaps` would put in their places; 0 if there are none."""
+    """Gives the offset below which `finish_swaps` would put segments in their places; 0 if there are none."""
     names = [entry.name for entry in os.scandir(directory)]
     if not any(name.endswith(SWAP_SUFFIX) for name in names):
         return 0
@@ -90,12 +90,12 @@ def swapped_below(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _first_uncleaned(names: Sequence[str]) -> int | None:
-    """While `.cleaned` files remain, the swap that they belong to had not begun in earnest."""
+    """Finds the first of the `.cleaned` files: while some remain, their swap had not begun in earnest."""
     return min((o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None), default=None)
 
 
 def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
-    """Step 3, for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files."""
+    """Does step 3 for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files."""
     names = [entry.name for entry in os.scandir(directory)]
     first_uncleaned = _first_uncleaned(names)
     for name in names:
@@ -114,7 +114,7 @@ def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 
 def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: FileSystem) -> None:
-    """The swapped-in segment replaces all segments of its offsets."""
+    """Replaces all segments of its offsets by the swapped-in segment."""
     for offset, path in find_offset_files(directory, LOG_SUFFIX):
         if base_offset <= offset < end_offset:
             for suffix in _LOG_LAST:
@@ -139,7 +139,7 @@ def _with(path: Path, suffix: str) -> Path:
 
 
 def _offset_with_suffix(name: str, suffix: str) -> int | None:
-    """The offset of `<offset>.<kind><suffix>`, as in 00000000000000000000.index.swap."""
+    """Reads the offset of `<offset>.<kind><suffix>`, as in 00000000000000000000.index.swap."""
     if not name.endswith(suffix):
         return None
     parsed = parse_offset_file_name(name.removesuffix(suffix))
@@ -147,7 +147,7 @@ def _offset_with_suffix(name: str, suffix: str) -> int | None:
 
 
 def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
-    """The `.log.swap` files, in order of their offsets."""
+    """Gives the `.log.swap` files, in order of their offsets."""
     found = []
     for entry in os.scandir(directory):
         offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)

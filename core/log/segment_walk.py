@@ -51,7 +51,7 @@ _FRAME = struct.Struct(">qi4xbI2xi")
 
 _FRAME_BYTES = _FRAME.size
 _SMALLEST_ZERO_RUN = 512
-"""A disk's sector: what a lost write leaves zeroed is no smaller."""
+"""The size of a disk's sector: what a lost write leaves zeroed is no smaller."""
 
 
 class SoundRun(NamedTuple):
@@ -62,14 +62,14 @@ class SoundRun(NamedTuple):
     data: memoryview
     position: int
     starts: list[int]
-    """Where they begin in `data`."""
+    """The positions in `data` where they begin."""
 
     def batch(self, start: int) -> RecordBatch:
         return RecordBatch(self.data, start, self.position + start)
 
 
 class SegmentWalk:
-    """One pass over one file; owned by one task. Batches stay valid; each was checked: its frame and its checksum.
+    """Goes once over one file; owned by one task. Batches stay valid; each was checked: its frame and its checksum.
 
     I1 batches and damage cover the file without overlap, in order
     """
@@ -134,7 +134,7 @@ class SegmentWalk:
                 yield item
 
     def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
-        """The same, with the batches together that were read together."""
+        """Gives the same, with the batches together that were read together."""
         self.position = position
         while self.position < self.size_bytes:
             page = self._sound_page()
@@ -145,7 +145,7 @@ class SegmentWalk:
                 yield page
 
     def _sound_page(self) -> list[RecordBatch]:
-        """What `_sound_run` gives, all at once: this is done for each batch of a log that somebody reads."""
+        """Gives what `_sound_run` gives, all at once: this is done for each batch of a log that somebody reads."""
         data, data_position = self._data, self._data_position
         start = self.position - data_position
         last_start = len(data) - HEADER_SIZE
@@ -170,7 +170,7 @@ class SegmentWalk:
         return page
 
     def _sound_run(self) -> Iterator[RecordBatch]:
-        """Sound batches of the current magic that lie whole in what was read."""
+        """Gives sound batches of the current magic that lie whole in what was read."""
         data, data_position = self._data, self._data_position
         for start in self._sound_starts():
             yield RecordBatch(data, start, data_position + start)
@@ -199,7 +199,7 @@ class SegmentWalk:
             start = end
 
     def _other(self) -> Batch | Damage | None:
-        """What lies at the position where a sound run ends; None if more is to be read first, or nothing is left."""
+        """Gives what lies where a sound run ends; None if more is to be read first, or nothing is left."""
         if self.position >= self.size_bytes:
             return None
         if self._is_more_needed():
@@ -218,9 +218,9 @@ class SegmentWalk:
     # --- a window at a time
 
     def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
-        """The batches from the position on that lie whole in a window of the file, or the first where it is larger, all
-        in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it. The
-        position is after them then.
+        """Gives the batches from the position on that lie whole in a window of the file, or the first if it is larger,
+        all in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it.
+        The position is after them then.
         """
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
@@ -243,8 +243,8 @@ class SegmentWalk:
         return max(self.position + size_bytes, frame[0] if frame is not None else 0)
 
     def _frame(self) -> tuple[int, int] | None:
-        """Where the batch of the current magic ends whose header seems to be at the position, and the offset after it;
-        None if there is none, or not all of it.
+        """Gives where the batch of the current magic ends whose header seems to be at the position, and the offset
+        after it; None if there is none, or not all of it.
         """
         try:
             header = self._file.read_at(_FRAME_BYTES, self.position)
@@ -275,7 +275,7 @@ class SegmentWalk:
         self._data, self._data_position = self._read(self._read_bytes, position), position
 
     def _read(self, size: int, position: int) -> memoryview:
-        """Gives fewer bytes where the file ends, which may have been cut meanwhile."""
+        """Reads; gives fewer bytes where the file ends, which may have been cut meanwhile."""
         wanted = min(size, self.size_bytes - position)
         try:
             data = memoryview(self._file.read_at(wanted, position))
@@ -292,11 +292,11 @@ class SegmentWalk:
         return self._read(size, position)
 
     def head(self, position: int, end: int) -> bytes:
-        """What lies there, as much as is worth looking at."""
+        """Gives what lies there, as much as is worth looking at."""
         return bytes(self._read(min(end - position, _HEAD_BYTES), position))
 
     def _named(self, damage: Damage) -> Damage:
-        """The damage, with its cause where that is bytes that the disk does not give: their zeros explain nothing."""
+        """Gives the damage, with its cause if the disk does not give the bytes: their zeros explain nothing."""
         if not isinstance(self._file, SalvagingFile):
             return damage
         bad = self._file.unreadable_in(damage.position, damage.end_position)
@@ -462,7 +462,7 @@ class SegmentWalk:
         )
 
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
-        """Names the damage of a batch whose size is known; its header may still tell its offsets."""
+        """Names the damage of a batch whose size is known; its header may still show its offsets."""
         end = batch.position + batch.size_bytes
         says = batch if fix is None else _fixed(batch, fix)
         first = says.base_offset if isinstance(says, RecordBatch) else says.last_offset
@@ -483,7 +483,7 @@ class SegmentWalk:
         return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
 
     def _crc_of(self, position: int, size: int) -> int:
-        """What the checksum of a batch of the current magic would be, never reading all of it at once: a frame may
+        """Computes the checksum of a batch of the current magic there, never reading all of it at once: a frame may
         claim 100 MiB and have nothing to do with a batch.
         """
         starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
@@ -520,8 +520,8 @@ class SegmentWalk:
         return bool(batch.computed_crc() == batch.crc)
 
     def _find_batch(self, position: int) -> Batch | None:
-        """Looks for the next one whose offsets the file may hold; or go on from the batch before the damage, where that
-        is another segment's, as after a swap of two files.
+        """Looks for the next one whose offsets the file may hold; or go on from the batch before the damage, if that is
+        another segment's, as after a swap of two files.
         """
         found = self._find_batch_of(position, self.size_bytes, self._base_offset, self._limit)
         if self._base_offset <= self.next_offset <= self._limit:
@@ -570,7 +570,7 @@ def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
 
 
 def _records_of(header: Batch, span: int) -> int:
-    """How many records a damaged batch of so many offsets held, by its header: none in a transaction's marker."""
+    """Counts the records of a damaged batch of so many offsets, by its header: none in a transaction's marker."""
     if not isinstance(header, RecordBatch):
         return span
     if claims_marker(header):
@@ -613,7 +613,7 @@ FIELDS = (
 
 
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
-    """Positions [start, end) in the file of the first zeros that are as long as a sector; None if there are none."""
+    """Gives positions [start, end) in the file of the first zeros as long as a sector; None if there are none."""
     start = _find_zeros(batch)
     if start < 0:
         return None
@@ -628,7 +628,7 @@ def _zero_run(batch: Batch) -> tuple[int, int] | None:
 
 
 def _find_zeros(batch: Batch) -> int:
-    """Where in a batch they begin; -1 if there are none. Reads a piece at a time, as a batch may be large."""
+    """Finds where in a batch they begin; -1 if there are none. Reads a piece at a time, as a batch may be large."""
     for start in range(0, batch.size_bytes, _READ_BYTES):
         end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
         found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))

@@ -1,4 +1,4 @@
-"""Reads what a partition's files tell of its transactions, for `find_fates`: the whole log, its transaction indexes and
+"""Reads what a partition's files show of its transactions, for `find_fates`: the whole log, its transaction indexes and
 its snapshots. Reads only.
 """
 
@@ -38,7 +38,7 @@ from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 @dataclass(slots=True)
 class LogContents:
-    """What a log, or a part of one, holds of transactions: to be given its batches and holes in order of offsets."""
+    """Collects what a log, or part of one, holds of transactions: it gets batches and holes in order of offsets."""
 
     events: list[TransactionalBatch | Marker] = field(default_factory=list)
     missing: list[MissingRange] = field(default_factory=list)
@@ -85,11 +85,11 @@ class TransactionEvidence(NamedTuple):
         return find_fates(*self)
 
     def proven_aborted(self) -> list[AbortedTransaction]:
-        """The entries of the transaction indexes that agree with the log."""
+        """Gives the entries of the transaction indexes that agree with the log."""
         return find_proven(self.events, self.missing, self.indexes)
 
     def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
-        """With batches that are damaged, and of which it is known what they were."""
+        """Adds batches that are damaged, and of which it is known what they were."""
         contents = LogContents()
         offsets = []
         for batch in batches:
@@ -104,7 +104,7 @@ class TransactionEvidence(NamedTuple):
         return self._replace(events=events, missing=missing)
 
     def with_appended(self, contents: LogContents, log_end: int) -> TransactionEvidence:
-        """With what will be appended to the log, which ends at `log_end`. The indexes know nothing of that."""
+        """Adds what will be appended to the log, which ends at `log_end`. The indexes know nothing of that."""
         evidence = self._replace(
             events=self.events + contents.events,
             missing=self.missing + contents.missing,
@@ -114,7 +114,7 @@ class TransactionEvidence(NamedTuple):
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
-    """What of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
+    """Gives what of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
     first = bisect_right(known, gap.start, key=itemgetter(1))
     for start, end in known[first : bisect_left(known, (gap.end,))]:
         if gap.start < start:
@@ -127,8 +127,8 @@ def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[Mi
 def read_evidence(
     directory: Path, reading: LogReading, index_paths: Mapping[int, Path], *, limit: int = AFTER_ALL_OFFSETS
 ) -> TransactionEvidence:
-    """Of a partition. Every batch is read and checked. `index_paths` are those of the transaction indexes of the log's
-    segments, by base offset; they need not be there. What begins at `limit` or above is not looked at.
+    """Reads that of a partition. Every batch is read and checked. `index_paths` are those of the transaction indexes of
+    the log's segments, by base offset; they need not be there. What begins at `limit` or above is not looked at.
     """
     if not index_paths:
         return TransactionEvidence([], [], [], [])
@@ -169,8 +169,8 @@ def _missing_range(hole: Hole) -> MissingRange:
 
 
 def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIndex]) -> Iterator[MissingRange]:
-    """What a recovery gave up holds no marker that matters but those that an index lists: the recovery wrote each other
-    one again, unless the producer's next marker stands for it.
+    """Leaves out what a recovery gave up: it holds no marker that matters but those that an index lists. The recovery
+    wrote each other one again, unless the producer's next marker stands for it.
     """
     ends = sorted(entry.last_offset for index in indexes for entry in index.entries or ())
     for gap in given_up:
@@ -223,15 +223,15 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
 
 
 def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]], log_end: int) -> int:
-    """Where it can be relied on no more: what is missing before the next segment or the log's end, without a damaged
-    byte, may be a whole segment with an index of its own.
+    """Gives the offset from which it can't be relied on: what is missing before the next segment or the log's end,
+    without a damaged byte, may be a whole segment with an index of its own.
     """
     ends = (index.end_offset, log_end if index.end_offset == AFTER_ALL_OFFSETS else index.end_offset)
     return min((start for start, end in holes if index.base_offset < end and end in ends), default=index.end_offset)
 
 
 def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:
-    """Those that are sound, and say nothing of offsets that were not there yet."""
+    """Reads those that are sound, and say nothing of offsets that were not there yet."""
     found = []
     for offset, path in find_offset_files(directory, SNAPSHOT_SUFFIX):
         with contextlib.suppress(CorruptRecordError, OSError):

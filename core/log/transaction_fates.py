@@ -1,4 +1,4 @@
-"""What became of the transactions of a damaged log: committed, aborted, open, or what can't be told.
+"""Decides what became of the transactions of a damaged log: committed, aborted, open, or unknown.
 
 A transaction's records are visible to read_committed if a commit marker ended it. Where that marker can't be read,
 something else must prove what it said. No file is read here: `find_fates` is given what others found.
@@ -65,8 +65,8 @@ class TransactionalBatch(NamedTuple):
 
 
 class MissingRange(NamedTuple):
-    """Offsets [start, end) of which nothing can be read. `may_hold_marker`: False if they are known to be of records
-    only: a single batch that is longer than any marker, or what a cleaner took.
+    """Offsets [start, end) that can't be read. `may_hold_marker`: False if they are known to be of records only: a
+    single batch that is longer than any marker, or what a cleaner took.
     """
 
     start: int
@@ -116,7 +116,7 @@ class TransactionFate:
     marker_offset: int | None = None
     missing: tuple[tuple[int, int], ...] = ()
     next_epoch: int | None = None
-    """Of whatever is known next of the producer."""
+    """The epoch of whatever is known next of the producer."""
 
     @property
     def first_offset(self) -> int:
@@ -128,7 +128,7 @@ class TransactionFate:
 
     @property
     def records_text(self) -> str:
-        """As `records 53, 55 to 57`."""
+        """Writes `records 53, 55 to 57`."""
         runs: list[list[int]] = []
         for base, last in self.batches:
             if runs and base == runs[-1][1] + 1:
@@ -146,7 +146,7 @@ def find_fates(
     indexes: Iterable[SegmentIndex],
     snapshots: Iterable[ProducerSnapshotAt],
 ) -> list[TransactionFate]:
-    """The fate of every transaction of which a record can be read, by first offsets.
+    """Gives the fate of every transaction of which a record can be read, by first offsets.
 
     `events`: everything transactional that can be read, in order of offsets. `missing`: what can't, up to the log's
     end. A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
@@ -167,8 +167,8 @@ def find_fates(
 def find_proven(
     events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
 ) -> list[AbortedTransaction]:
-    """The entries of transaction indexes that agree with the log, one for each marker, in order; arguments as of
-    `find_fates`.
+    """Gives the entries of transaction indexes that agree with the log, one for each marker, in order; takes what
+    `find_fates` takes.
     """
     found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
     entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
@@ -199,7 +199,7 @@ class _Gaps:
         self._starts = [gap.start for gap in self._ranges]
 
     def between(self, start: int, end: int) -> Iterator[MissingRange]:
-        """What of [start, end) is missing."""
+        """Gives what of [start, end) is missing."""
         for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
             gap = self._ranges[number]
             if gap.start >= end:
@@ -216,7 +216,7 @@ class _Gaps:
 
 
 class _Indexes:
-    """What the transaction indexes are worth."""
+    """Decides what the transaction indexes are worth."""
 
     def __init__(
         self,
@@ -284,14 +284,14 @@ class _Indexes:
         return self._events.get(producer_id, [])[bisect_left(offsets, start) : bisect_left(offsets, end)]
 
     def _lists_every_abort(self, index: SegmentIndex, listed: set[int]) -> bool:
-        """Says whether no abort is without its entry that surely ended a transaction with records."""
+        """Says whether every abort that surely ended a transaction with records has its entry."""
         aborts = self._certain_aborts
         within = aborts[bisect_left(aborts, index.base_offset) : bisect_left(aborts, index.end_offset)]
         return listed.issuperset(within)
 
     @cached_property
     def _certain_aborts(self) -> list[int]:
-        """The offsets of the abort markers that surely ended a transaction with records."""
+        """Gives the offsets of the abort markers that surely ended a transaction with records."""
         return sorted(
             event.offset
             for events in self._events.values()
@@ -306,13 +306,13 @@ class _Indexes:
         return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
 
     def add_certain_ends(self, ends: Mapping[int, int]) -> bool:
-        """Takes missing offsets that can only hold a marker of one producer: by offset, its id. Whether any is new."""
+        """Takes missing offsets that can only hold one producer's marker: by offset, its id. Says if any is new."""
         known = dict(self._certain)
         self._certain = sorted({**known, **ends}.items())
         return not ends.keys() <= known.keys()
 
     def ends_of_others(self, producer_id: int, start: int, end: int) -> list[int]:
-        """The offsets in [start, end) at which transactions of other producers ended."""
+        """Gives the offsets in [start, end) at which transactions of other producers ended."""
         return sorted(
             {
                 offset
@@ -329,19 +329,19 @@ class _Indexes:
         return sorted((entry.last_offset, entry.producer_id) for entry in entries if self._is_seen(entry))
 
     def find_cover(self, producer_id: int, first: int, last: int) -> tuple[AbortedTransaction, str] | None:
-        """The entry of the aborted transaction that these offsets are in."""
+        """Finds the entry of the aborted transaction that these offsets are in."""
         for entry, name in self.entries.get(producer_id, ()):
             if entry.first_offset <= first and last < entry.last_offset:
                 return entry, name
         return None
 
     def find_next(self, producer_id: int, after: int) -> tuple[AbortedTransaction, str] | None:
-        """The first of that producer's that began after that offset."""
+        """Finds the first of that producer's that began after that offset."""
         later = [(e, name) for e, name in self.entries.get(producer_id, ()) if e.first_offset > after]
         return min(later, default=None)
 
     def doubtful(self, start: int, end: int) -> list[str]:
-        """Why an abort in [start, end) may be without an entry; nothing if none can be."""
+        """Says why an abort in [start, end) may be without an entry; gives nothing if none can be."""
         position, doubts = start, []
         for index in self._complete:
             if index.end_offset <= position or index.base_offset >= end:
@@ -468,7 +468,7 @@ class _Producer:
         later: TransactionFate | None,
         later_outcomes: frozenset[FateKind],
     ) -> tuple[TransactionFate, frozenset[FateKind]]:
-        """Of a part whose marker may be missing, and that no index has as aborted."""
+        """Judges a part whose marker may be missing, and that no index has as aborted."""
         following = part.following
         end, proof = self._find_end(part)
         within = [gap._replace(end=min(gap.end, end or _END)) for gap in missing if gap.start < (end or _END)]
@@ -500,7 +500,7 @@ class _Producer:
     def _describe(
         self, part: _Part, fate: FateKind, evidence: str, within: Sequence[MissingRange] = ()
     ) -> TransactionFate:
-        """`within`: where its marker is missing."""
+        """Describes its fate; `within`: where its marker is missing."""
         return TransactionFate(
             self.producer_id,
             part.batches[0].producer_epoch,
@@ -513,7 +513,7 @@ class _Producer:
         )
 
     def _without_others(self, missing: Iterable[MissingRange]) -> Iterator[MissingRange]:
-        """Where a marker of this producer may have been: what an index says was another's marker is none."""
+        """Gives where a marker of this producer may have been: what an index says was another's marker is none."""
         for gap in missing:
             start = gap.start
             for offset in self._indexes.ends_of_others(self.producer_id, gap.start, gap.end):
@@ -524,8 +524,8 @@ class _Producer:
                 yield gap._replace(start=start)
 
     def _find_end(self, part: _Part) -> tuple[int | None, str]:
-        """An offset below which the transaction has ended for certain, though its marker can't be read; with the proof.
-        None if its producer's next event may be of the same transaction.
+        """Finds an offset below which the transaction has ended for certain, though its marker can't be read; with the
+        proof. None if its producer's next event may be of the same transaction.
         """
         last, epoch = part.batches[-1].last_offset, part.batches[-1].producer_epoch
         following = part.following

@@ -1,4 +1,4 @@
-"""How a transaction ended, and the marker that says so: what every reader of committed records needs. What becomes of
+"""Reads how a transaction ended, from its marker: what every reader of committed records needs. What becomes of
 transactions whose marker is damaged is in `transaction_fates.py`, which few need.
 """
 
@@ -32,7 +32,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(batch: RecordBatch) -> Marker | None:
-    """What a control batch says, None if it ends no transaction. Raises CorruptRecordError if it can't be decoded."""
+    """Reads a control batch; None if it ends no transaction. Raises CorruptRecordError if it can't be decoded."""
     marker = None
     if batch.count == 1 and batch.size_bytes <= LARGEST_MARKER and not batch.attributes & CODEC_MASK:
         marker = find_plain_marker(bytes(batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes]))

@@ -1,4 +1,4 @@
-"""What a reader of committed records gets of a log's transactions, batch after batch.
+"""Decides, batch after batch, what a reader of committed records gets of a log's transactions.
 
 A transaction's marker follows its records. It is looked for ahead of the reader, once for all: what is read on the way
 waits to be given (`ReadAhead`), and after some megabytes the files are gone through in headers alone. If the marker is
@@ -30,11 +30,11 @@ _HEADER = struct.Struct(">qi4xB4xHi16xqh4xi")
 
 
 Page = Sequence[Batch | Hole]
-"""Of a log, in order, without a gap between; never empty."""
+"""Part of a log, in order, without a gap between; never empty."""
 
 
 class Outcome(NamedTuple):
-    """`whole` is what was found out where the log alone does not tell; `marker_offset` is that of an aborted one, None
+    """`whole` is what was found out if the log alone does not show it; `marker_offset` is that of an aborted one, None
     if it is not known.
     """
 
@@ -49,8 +49,8 @@ _OF_TRANSACTION = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class _OpenEpochs:
-    """Tells of markers that are missing from what a cleaner seems to have taken. It takes none of a transaction that
-    still has records; but where the next batch of the producer has a higher epoch, the transaction had ended.
+    """Finds markers that are missing from what a cleaner seems to have taken. It takes none of a transaction that still
+    has records; but if the next batch of the producer has a higher epoch, the transaction had ended.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _OpenEpochs:
         self._holes += 1
 
     def goes_on(self, producer_id: int, epoch: int, attributes: int) -> bool:
-        """Takes the next batch of a transaction, or the marker of one: whether no marker is missing before it."""
+        """Takes the next batch of a transaction, or the marker of one; says whether no marker is missing before it."""
         if attributes & CONTROL_FLAG:
             self._open.pop(producer_id, None)
             return True
@@ -90,7 +90,7 @@ class ReadAhead:
     """
 
     def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
-        """`markers_from` gives the markers from an offset on without reading what is between, as of `markers_in`."""
+        """`markers_from` gives the markers from an offset on without reading what is between, as `markers_in` does."""
         self._pages = pages
         self._markers_from = markers_from
         self._waiting: deque[tuple[Page, list[Outcome | None]]] = deque()
@@ -117,8 +117,8 @@ class ReadAhead:
             yield page
 
     def markers(self) -> Iterator[Marker]:
-        """In order, from the page on that follows the one that was given last; asked for once. Ends before anything
-        that is damaged or missing, but for what a cleaner took, and where that must have been a marker.
+        """Gives them in order, from the page on that follows the one that was given last; may be called once. Ends
+        before anything that is damaged or missing, but for what a cleaner took, and where that must have been a marker.
         """
         for page in self._pages:
             told, end = self._tell(page)
@@ -146,7 +146,7 @@ class ReadAhead:
         return (marker for marker in self._markers_from(offset) if marker.offset > offset)
 
     def _tell(self, page: Page) -> tuple[list[Outcome | None], int | None]:
-        """Gives what `told` is of the page, and the number of the first batch before which a marker must be missing."""
+        """Gives the page's outcomes, and the number of the first batch before which a marker must be missing."""
         has_holes = self._has_holes or Hole in map(type, page)
         end = None
         if has_holes:
@@ -205,10 +205,10 @@ def _size_of(page: Page) -> int:
 
 
 class TransactionOutcomes:
-    """Owned by one task; asked for batches in order of offsets."""
+    """Gives outcomes for batches in order of offsets; owned by one task."""
 
     def __init__(self, ahead: ReadAhead, find_fates: Callable[[], list[TransactionFate]]) -> None:
-        """`find_fates` is called when the markers do not tell."""
+        """`find_fates` is called when the markers do not decide."""
         self._ahead = ahead
         self._following = ahead.markers()
         self._find_fates = find_fates
@@ -219,8 +219,8 @@ class TransactionOutcomes:
         self._fates: dict[int, TransactionFate] | None = None
 
     def in_page(self, page: Page) -> list[Outcome | None]:
-        """Gives what the page that was given last tells of each batch of records of a transaction in it; None if it
-        does not, and `of` tells then, by the markers after the page.
+        """Gives what the page that was given last shows of each batch of records of a transaction in it; None if it
+        shows nothing, and `of` decides then, by the markers after the page.
         """
         told = self._ahead.told
         if _UNCERTAIN not in told:
@@ -231,19 +231,19 @@ class TransactionOutcomes:
         ]
 
     def of(self, batch: Batch) -> Outcome:
-        """Of a batch of records of a transaction."""
+        """Gives that of a batch of records of a transaction."""
         marker = self._find_marker(batch)
         return self._weighed(batch) if marker is None else _outcome_by(marker)
 
     def _weighed(self, batch: Batch) -> Outcome:
-        """The same by all that is known of the log."""
+        """Gives the same by all that is known of the log."""
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
         return Outcome(FateKind.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
 
     def _find_marker(self, batch: Batch) -> Marker | None:
-        """The marker that follows after the page, if nothing is missing up to there."""
+        """Finds the marker that follows after the page, if nothing is missing up to there."""
         producer_id, base_offset = batch.producer_id, batch.base_offset
         while self._found and self._found[0].offset < base_offset:
             passed = self._found.popleft().producer_id
@@ -265,9 +265,10 @@ def _outcome_by(marker: Marker) -> Outcome:
 
 
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
-    """The markers in (records, position, end position) of segments. Ends before anything that is damaged or missing,
-    but for what a cleaner took, and where that must have been a marker; at once, if the first batch there neither holds
-    `start_offset` nor begins right after it or before it. Looks at what `checked_headers` looks at, faster.
+    """Gives the markers in (records, position, end position) of segments. Ends before anything that is damaged or
+    missing, but for what a cleaner took, and where that must have been a marker; at once, if the first batch there
+    neither holds `start_offset` nor begins right after it or before it. Looks at what `checked_headers` looks at,
+    faster.
     """
     unpack = _HEADER.unpack_from
     epochs = _OpenEpochs()
@@ -300,7 +301,7 @@ def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int)
 
 
 def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
-    """The marker that the batch is, if it is one."""
+    """Gives the marker that the batch is, if it is one."""
     batch.ensure_valid()
     marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
     if marker is not None:
@@ -308,8 +309,8 @@ def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
 
 
 def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:
-    """Headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a damaged
-    marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
+    """Gives headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a
+    damaged marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
     """
     for header in records.iter_headers(position, end, whole_bytes=LARGEST_MARKER):
         if isinstance(header, RecordBatch):

@@ -1,4 +1,4 @@
-"""Offsets that no batch of a log holds for no known reason: a look for them, and one line that sums them up.
+"""Looks for offsets that no batch of a log holds for no known reason, and sums them up in a line.
 
 A folder that was copied without the `cleaner-offset-checkpoint` beside it has such a hole wherever the cleaner took
 records. A hole alone proves nothing, so each may be a loss, and all of them together are one thing to say.
@@ -20,10 +20,10 @@ from core.records.batches import first_offset_of
 from core.records.record_batch import RecordBatch
 
 MOST_BATCHES = 1000
-"""That a look takes of each segment: where a cleaner was, it has left holes among those."""
+"""The most that a look takes of each segment: if a cleaner was there, it has left holes among those."""
 
 MOST_RANGES = 1000
-"""That are kept of a partition; the last one goes on to the end of what follows it."""
+"""The most that are kept of a partition; the last one goes on to the end of what follows it."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class UnexplainedHoles:
     start: int = 0
     end: int = 0
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    """[start, end) of each, up to a thousand."""
+    """Ranges [start, end), up to a thousand."""
 
     def add(self, start: int, end: int) -> None:
         """Counts the next hole, in order of offsets; one that goes on where the last ended is the same."""
@@ -51,7 +51,7 @@ class UnexplainedHoles:
         self.offsets += end - start
 
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
-        """Says what is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`:
+        """Says what is missing, and what would show why; `root` is where the checkpoints are, if that is here. `more`:
         some were told of before.
         """
         other = "more " * more
@@ -72,9 +72,9 @@ def find_unexplained(
     end: int,
     most_batches: int | None = MOST_BATCHES,
 ) -> UnexplainedHoles:
-    """The holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each segment,
-    and of its last ones. Says nothing of segments that are damaged: whoever reads them will. A compressed message of
-    magic 0 or 1 has its first offset inside, and is opened.
+    """Finds the holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each
+    segment, and of its last ones. Says nothing of segments that are damaged: whoever reads them will. A compressed
+    message of magic 0 or 1 has its first offset inside, and is opened.
     """
     found = UnexplainedHoles()
     if not segments or (end <= evidence.cleaned_below and evidence.known_start is None):
@@ -120,8 +120,8 @@ def _holes(
 def _look(
     segment: ReadableSegment, position: int, limit: int | None, most_batches: int | None
 ) -> tuple[list[tuple[int, int]], int | None]:
-    """Of a segment from that position on: the holes between batches, and the offset after the last; None if that is not
-    known.
+    """Looks at a segment from that position on: gives the holes between batches, and the offset after the last; None if
+    that is not known.
     """
     holes: list[tuple[int, int]] = []
     next_offset = segment.base_offset if position == 0 else None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from core.pipeline.large_values import Joiner
 
 _MOST_NAMED = 10
-"""Partitions of which one line tells."""
+"""The most partitions that one line names."""
 
 
 def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[], Stdout]) -> bool:

@@ -89,7 +89,7 @@ def _open_group(
 
 
 def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
-    """Leaves; says if the coordinator can't be told, or does not answer: who stops a command does not wait for it."""
+    """Leaves; says if the coordinator can't be reached, or is silent: who stops a command does not wait for it."""
     problem: object = f"no answer in {_LEAVE_SECONDS:g} s"
     try:
         with suppress(KeyboardInterrupt), frontend.undivided(_LEAVE_SECONDS):
@@ -102,8 +102,7 @@ def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:
-    """Makes the only one; raises KafkaError(NON_EMPTY_GROUP) if a directory that has no server says that there are
-    others."""
+    """Makes the only one; raises KafkaError(NON_EMPTY_GROUP) if the group in the directory says that it has others."""
     left_over = [g for g in GroupAdmin(client).list_groups() if g.group_id == group and g.state.lower() != "empty"]
     if left_over:
         raise KafkaError(

@@ -12,8 +12,7 @@ from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition
 
 _FIRST_TIME = 100_000_000_000
-"""Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a
-time.
+"""Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a time.
 """
 
 _LAST_N = re.compile(r"-(\d+)")

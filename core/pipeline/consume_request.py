@@ -1,4 +1,4 @@
-"""Holds what `plog consume` is asked: where from, which records, until when, and how written."""
+"""Holds the options of `plog consume`: where from, which records, until when, and how written."""
 
 from __future__ import annotations
 

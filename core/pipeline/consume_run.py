@@ -1,4 +1,4 @@
-"""Holds what one run of a consume request goes by, and what was said of its records."""
+"""Holds what one run of a consume request goes by, and what was reported of its records."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
-"""The text of each row with its end, as a pyarrow.BinaryArray; the numbers are those of the rows in what is printed."""
+"""Gives each row's text with its end, as a pyarrow.BinaryArray; the numbers are the rows' in what is printed."""
 
 _Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
 _Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
@@ -287,7 +287,7 @@ def _digits(piece: PatternPiece) -> _Digits:
 
 
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
+"""The bounds of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
 
 
 def _strftime(piece: PatternPiece) -> _Token:

@@ -1,4 +1,4 @@
-"""Names what the pipeline asks of the program that runs it: a command line, a terminal interface, a notebook."""
+"""Names what the pipeline needs of the program that runs it: a command line, a terminal interface, a notebook."""
 
 from __future__ import annotations
 

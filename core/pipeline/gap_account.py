@@ -34,7 +34,7 @@ def account_for(
     texts: Sequence[str], session: Session, *, start: int, end: int | None, read_committed: bool
 ) -> GapAccount:
     """Accounts for the offsets from `start` (below 0: so many before the end) to `end` (None: all), or for the one that
-    a place names. Raises UsageError for a text that is none, AccessError and KafkaError as `LogPlaces`.
+    a place names. Raises UsageError for a text that is none, AccessError and KafkaError as `LogPlaces` does.
     """
     found = GapAccount()
     with LogPlaces(session, _copy_from(start)).opened() as find:

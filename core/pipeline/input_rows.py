@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.pipeline.input_template import TemplateRecord
 
 OPEN = -(1 << 62)
-"""In a column of timestamps or partitions: the line does not say."""
+"""Stands in a column of timestamps or partitions if the line does not have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

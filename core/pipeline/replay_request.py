@@ -1,4 +1,4 @@
-"""Makes the plan of a replay of what `plog spark-replay` is asked for."""
+"""Makes the plan of a replay from the options of `plog spark-replay`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
 _FOR_EVER = 1 << 62
 _END_SECONDS = 10.0
-"""For which the end of a transaction is waited for after a signal."""
+"""How long the end of a transaction is waited for after a signal."""
 
 Int64s = npt.NDArray[np.int64]
 FindPartitioner = Callable[[str, int, int], Partitioner]
@@ -185,8 +185,8 @@ class RowWriter:
             raise UsageError(f"topic {self._topic} has partitions 0 to {self._partitions - 1}, not {partition}")
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
-        """Writes all of it. BadLineError at the first line that is no record, KafkaError naming the lines that the
-        broker did not take: what came before is written then, and said. `tee` gets the input, as it was, once it is
+        """Writes all of it. Raises BadLineError at the first line that is no record, KafkaError naming the lines that
+        the broker did not take: what came before is written then, and said. `tee` gets the input, as it was, once it is
         acknowledged.
         """
         with self._ending():

@@ -27,7 +27,7 @@ class Schemas:
         self._registry = SchemaRegistry(url, settings.registry if settings is not None else None)
 
     def decoded(self, chunk: Chunk) -> Chunk:
-        """Writes JSON for keys and values that name a schema. SchemaError, which names the record."""
+        """Writes JSON for keys and values that name a schema. Raises SchemaError, which names the record."""
         columns = chunk.columns
         keys = self._decode(chunk, "key", columns.keys().to_pylist())
         values = self._decode(chunk, "value", columns.values().to_pylist())

@@ -1,4 +1,4 @@
-"""Tells what the logs of some places are made of, in figures."""
+"""Measures what the logs of some places are made of."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class StatsAccount:
 
 
 def account_for(texts: Sequence[str], session: Session, progress: Progress) -> StatsAccount:
-    """Reads the logs of these places. Raises UsageError for a text that is none, AccessError and KafkaError as
-    `LogPlaces`."""
+    """Reads the logs of these places. Raises UsageError for a text that is none, and what `LogPlaces` raises."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
     with LogPlaces(session, _copy).opened() as find:

@@ -16,9 +16,9 @@ _NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?", re.ASCII)
 _EXACT = Context(prec=100, rounding=ROUND_FLOOR)
 _END_OF_RANGE = 1 << 63
 _END_OF_JANUARY_1970 = 31 * 24 * 3_600_000
-"""Of numbers below it: seconds of today look so, taken for milliseconds (1,700,000,000 is the 20th)."""
+"""Seconds of today look like milliseconds below it (1,700,000,000 is the 20th)."""
 _YEAR_5138 = 10**14
-"""Microseconds since 1973 look so, or later, taken for milliseconds."""
+"""Microseconds since 1973 look like milliseconds from here on."""
 _NANOSECONDS = 10**17
 
 _POWERS = {TimestampUnit.s: 3, TimestampUnit.ms: 0, TimestampUnit.us: -3, TimestampUnit.ns: -6}

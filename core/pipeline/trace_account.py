@@ -1,4 +1,4 @@
-"""Tells the lives of the records that some places name."""
+"""Traces the lives of the records that some places name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TraceAccount:
 
 def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
     """Traces the record at each place's offset, or the newest with the key. Raises UsageError for a text that is no
-    place, AccessError and KafkaError as `LogPlaces`.
+    place, AccessError and KafkaError as `LogPlaces` does.
     """
     found = TraceAccount()
     with LogPlaces(session, _copy).opened() as find:

@@ -25,14 +25,14 @@ class Api(Generic[Req, Res]):
 
     @property
     def versions(self) -> VersionRange:
-        """What is served; both ends in."""
+        """Gives the versions that are served; both ends are in."""
         return schema_of(self.request).valid
 
     def request_header_version(self, version: int) -> int:
         return 2 if version in schema_of(self.request).flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """ApiVersions answers with header 0 in every version: a client can't know yet what the broker speaks."""
+        """Gives it: 0 for every version of ApiVersions, as a client can't know yet what the broker speaks."""
         if self.key == API_VERSIONS_KEY:
             return 0
         return 1 if version in schema_of(self.response).flexible else 0

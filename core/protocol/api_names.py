@@ -1,4 +1,4 @@
-"""The names of Kafka's APIs by their keys, those too that plog does not speak: what a broker serves is told by keys.
+"""The names of Kafka's APIs by their keys, those too that plog does not speak: brokers list theirs by keys.
 
 Source: the message definitions of Apache Kafka 3.9 and 4.3.
 """

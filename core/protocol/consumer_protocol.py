@@ -1,4 +1,4 @@
-"""What consumers tell each other through a classic group: an int16 version, then a message of
+"""What consumers send each other through a classic group: an int16 version, then a message of
 `schema.consumer_protocol` (org.apache.kafka.clients.consumer.internals.ConsumerProtocol).
 """
 
@@ -20,7 +20,7 @@ _VERSION = struct.Struct(">h")
 
 
 def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
-    """The message, of a newer version as of the newest that is known. Raises MalformedMessageError if it is none."""
+    """Reads the message, a newer version as the newest known. Raises MalformedMessageError if it is none."""
     if len(data) < _VERSION.size:
         raise MalformedMessageError(f"{len(data)} bytes are too few for a {message_type.__name__}")
     (version,) = _VERSION.unpack_from(data)
@@ -32,11 +32,11 @@ def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
 
 
 def write_consumer_protocol(message: object, version: int) -> bytes:
-    """What `read_consumer_protocol` reads; of a newer version than is known as of the newest that is."""
+    """Writes what `read_consumer_protocol` reads; for a newer version than is known, the newest that is."""
     version = min(version, schema_of(type(message)).valid.last)
     return _VERSION.pack(version) + codec(type(message), version).encode(message)
 
 
 def consumer_protocol_version(data: bytes) -> int:
-    """In which the data was written; 0 of what is none."""
+    """Gives the version in which the data was written; 0 for what is none."""
     return max(_VERSION.unpack_from(data)[0], 0) if len(data) >= _VERSION.size else 0

@@ -21,7 +21,7 @@ _BYTES_LIKE = (bytes, bytearray, memoryview)
 
 
 def read_request_start(frame: memoryview) -> tuple[int, int, int]:
-    """API key, version and correlation id: what every request starts with, whatever its header's version.
+    """Reads API key, version and correlation id: what every request starts with, whatever its header's version.
 
     From a frame without its size; raises MalformedMessageError if it is shorter than that.
     """
@@ -33,7 +33,7 @@ def read_request_start(frame: memoryview) -> tuple[int, int, int]:
 def encode_request(
     api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req
 ) -> bytearray:
-    """A whole frame, size included; each byte is copied once."""
+    """Writes a whole frame, size included; each byte is copied once."""
     pieces: list[Any] = []  # bytes-like, or Spans
     header = RequestHeader(api.key, version, correlation_id, client_id)
     codec(RequestHeader, api.request_header_version(version)).encode_into(header, pieces.append)
@@ -45,7 +45,7 @@ def encode_request(
 
 
 def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tuple[int, Res]:
-    """Correlation id and response of a frame without its size."""
+    """Reads the correlation id and response of a frame without its size."""
     header, position = codec(ResponseHeader, api.response_header_version(version)).decode(frame)
     response, _ = codec(api.response, version).decode(frame, position)
     return header.correlation_id, response
@@ -61,7 +61,7 @@ class Endpoint(Generic[Req, Res]):
         self._flexible_header = b"\0" if api.response_header_version(version) == 1 else b""
 
     def decode_request(self, frame: memoryview) -> tuple[RequestHeader, Req]:
-        """Header and request of a frame without its size; raises MalformedMessageError if they do not decode.
+        """Reads the header and request of a frame without its size; raises MalformedMessageError if they do not decode.
 
         What follows the request is passed over, as Kafka does: librdkafka's Metadata request for all topics has three
         bytes too many.
@@ -71,7 +71,7 @@ class Endpoint(Generic[Req, Res]):
         return header, request
 
     def encode_response(self, correlation_id: int, response: Res) -> list[Piece]:
-        """A whole frame, size included, as bytes with file regions between them where the response holds some."""
+        """Writes a whole frame, size included, as bytes with file regions between them if the response holds some."""
         pieces: list[Piece] = [b"", self._flexible_header]  # the header's tagged fields: none
         self._response.encode_into(response, pieces.append)
         size = sum(map(len, pieces))

@@ -1,4 +1,4 @@
-"""How a protocol message is declared: a class whose fields say their wire type and their versions.
+"""Declares protocol messages: classes whose fields say their wire type and their versions.
 
     @message(api_key=18, valid="0-4", flexible="3+")
     class ApiVersionsRequest:
@@ -99,7 +99,7 @@ def _field(
 
 
 class _Number(Protocol):
-    """How a number is declared: `int32("3+", -1)` exists from version 3 on and defaults to -1."""
+    """Declares a number: `int32("3+", -1)` exists from version 3 on and defaults to -1."""
 
     def __call__(
         self,
@@ -131,7 +131,7 @@ float64 = _number("float64", 0.0)
 
 
 def uuid(versions: str = "0+", *, tagged: str = "none", tag: int = -1, ignorable: bool = False) -> Any:
-    """16 bytes; all zero if there is none."""
+    """Declares 16 bytes; all zero if there is none."""
     return _field("uuid", versions, bytes(16), tagged=tagged, tag=tag, ignorable=ignorable)
 
 
@@ -170,7 +170,7 @@ def binary(
 
 
 def record_bytes(versions: str = "0+", *, nullable: str = "none") -> Any:
-    """Record batches: decoded as a memoryview of the frame, encoded from anything with a length in bytes."""
+    """Declares record batches: decoded as a memoryview of the frame, encoded from anything with a length in bytes."""
     return _field("records", versions, None, nullable=nullable)
 
 
@@ -207,7 +207,7 @@ def array(
     tag: int = -1,
     ignorable: bool = False,
 ) -> Any:
-    """Of structs (a class) or primitives (its name); an empty list unless `null_default`."""
+    """Declares a list of structs (a class) or primitives (its name); an empty list unless `null_default`."""
     default: list[object] | None = None if null_default else []
     return _field(
         "array",
@@ -223,13 +223,13 @@ def array(
 
 @dataclass_transform()
 def struct(cls: type[T]) -> type[T]:
-    """A struct inside messages; mutable, owned by one task."""
+    """Declares a struct inside messages; mutable, owned by one task."""
     return _declare(cls, api_key=-1, valid=VersionRange(0, MAX_VERSION), flexible=VersionRange(0, -1))
 
 
 @dataclass_transform()
 def message(*, valid: str, flexible: str, api_key: int = -1) -> Callable[[type[T]], type[T]]:
-    """A whole request, response, header or metadata record; `api_key` is a metadata record's type where it is one."""
+    """Declares a whole request, response, header or metadata record; `api_key` is the type of a metadata record."""
 
     def declare(cls: type[T]) -> type[T]:
         return _declare(cls, api_key=api_key, valid=VersionRange.parse(valid), flexible=VersionRange.parse(flexible))
@@ -239,7 +239,7 @@ def message(*, valid: str, flexible: str, api_key: int = -1) -> Callable[[type[T
 
 @cache
 def default_instance(cls: type) -> Any:
-    """The struct with every default. Messages that don't say otherwise share it: assign another, don't change it."""
+    """Gives the struct with all defaults. Messages that don't say otherwise share it: replace it, don't change it."""
     return cls()
 
 
@@ -272,5 +272,5 @@ _schemas: dict[type, Schema] = {}
 
 
 def schema_of(cls: type) -> Schema:
-    """The declared schema of a message or struct class; raises KeyError for any other class."""
+    """Gives the declared schema of a message or struct class; raises KeyError for any other class."""
     return _schemas[cls]

@@ -72,7 +72,8 @@ class MessageCodec(Generic[M]):
         return self._source.encoder_of(self.message_type)
 
     def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
-        """The message that starts at `position` and the position behind it; raises MalformedMessageError if it is none.
+        """Gives the message that starts at `position` and the position after it; raises MalformedMessageError if it is
+        none.
 
         `records` and `bytes` fields: records are views of `buffer`, bytes are copies.
         """
@@ -89,7 +90,7 @@ class MessageCodec(Generic[M]):
         self._encode(message, append)
 
     def encode(self, message: M) -> bytes:
-        """The whole message as bytes; its `records` must be bytes-like."""
+        """Gives the whole message as bytes; its `records` must be bytes-like."""
         pieces: list[Any] = []  # bytes-like, where no records are a Region
         self._encode(message, pieces.append)
         return b"".join(pieces)
@@ -101,8 +102,8 @@ def _codec(message_type: type, version: int) -> MessageCodec[Any]:
 
 
 def codec(message_type: type[M], version: int) -> MessageCodec[M]:
-    """The codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) if there is
-    none.
+    """Gives the codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) if there
+    is none.
     """
     compiled: MessageCodec[M] = _codec(message_type, version)  # type: ignore[arg-type]  # classes are hashable
     return compiled
@@ -144,7 +145,7 @@ class _Source:
         return self._function("encode", cls, self._encoder)
 
     def _function(self, name: str, cls: type, make_lines: Callable[[Schema], list[str]]) -> Callable[..., Any]:
-        """That of the struct, compiled behind those of the structs in it, which it calls by name."""
+        """Gives that of the struct, compiled after those of the structs in it, which it calls by name."""
         schema = schema_of(cls)
         if (name, cls) not in self._compiled:
             for field in self._present(schema):
@@ -164,7 +165,7 @@ class _Source:
         return self.flexible and self.version in field.tagged
 
     def _constant(self, value: object) -> str:
-        """Source text of a default."""
+        """Writes the source text of a default."""
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return repr(value)
         return "[]"
@@ -453,7 +454,7 @@ class _Source:
         return [*lines, "    a(uvarint(len(tags)))", "    a(b''.join(tags))"]
 
     def _is_set(self, field: Field) -> str:
-        """Source text that says whether a field has another value than its default."""
+        """Writes source text that says whether a field has another value than its default."""
         value, default = f"m.{field.name}", self._absent_default(field)
         if field.kind == "struct":
             return f"({value} is not {default} and {value} != {default})"

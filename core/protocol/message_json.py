@@ -1,4 +1,4 @@
-"""Messages as JSON, with Kafka's own field names: what Kafka's tools print of them (the generated ...JsonConverter)."""
+"""Writes messages as JSON, with Kafka's own field names, as Kafka's tools do (the generated ...JsonConverter)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from core.protocol.message import Field, schema_of
 
 
 def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declared message or struct
-    """The fields that the version has, in wire order; tagged fields only where they differ from their default. Of
-    record batches only the size is told.
+    """Gives the fields that the version has, in wire order; tagged fields only if they differ from their default. Of
+    record batches only the size is shown.
     """
     schema = schema_of(type(message))
     fields = {}

@@ -16,7 +16,7 @@ class Region(Sized, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Bytes that lie in several places, and go out one behind the other; its length is theirs together."""
+    """Bytes that lie in several places, and go out one after the other; its length is theirs together."""
 
     parts: tuple[bytes | memoryview, ...]
 

@@ -1,4 +1,4 @@
-"""Headers of many batches of magic 2 at once, as columns: for work that is done per batch, or on all of their records.
+"""Headers of many batches of magic 2 as columns: for work that is done per batch, or on all of their records.
 
 The layout is that of record_batch.py; `HEADER_DTYPE` is its table for NumPy, big-endian as on the disk.
 """
@@ -44,11 +44,11 @@ HEADER_DTYPE = np.dtype(
 )
 
 HeaderRows = npt.NDArray[np.void]
-"""Of `HEADER_DTYPE`."""
+"""An array of `HEADER_DTYPE`."""
 
 
 def header_rows(buffer: bytes, starts: Int64s) -> HeaderRows:
-    """The headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
+    """Gives the headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
     data = np.frombuffer(buffer, np.uint8)
     rows: HeaderRows = data[starts[:, None] + np.arange(HEADER_SIZE)].view(HEADER_DTYPE).reshape(len(starts))
     return rows
@@ -56,7 +56,7 @@ def header_rows(buffer: bytes, starts: Int64s) -> HeaderRows:
 
 class BatchHeaders(Sequence[Batch]):
     """Batches of magic 2 that lie whole in one buffer; immutable. As a sequence, each as a `RecordBatch`, made when it
-    is asked for. `position` is where the buffer lies in its file.
+    is used. `position` is where the buffer lies in its file.
     """
 
     def __init__(self, buffer: bytes, starts: Int64s, position: int = 0) -> None:
@@ -86,16 +86,16 @@ class BatchHeaders(Sequence[Batch]):
 
     @property
     def have_all_offsets(self) -> bool:
-        """Whether each batch says that it has a record for each of its offsets."""
+        """Says whether each batch says that it has a record for each of its offsets."""
         return bool((self.rows["count"] == self.rows["last_offset_delta"] + 1).all())
 
     def field(self, name: str) -> Int64s:
-        """One field of all headers."""
+        """Gives one field of all headers."""
         return self.rows[name].astype(np.int64)
 
     @property
     def sizes(self) -> Int64s:
-        """Bytes of each batch, header and all."""
+        """Gives the bytes of each batch, header and all."""
         return self.field("length") + LOG_OVERHEAD
 
     def ensure_valid(self) -> None:

@@ -1,4 +1,4 @@
-"""Walking the batches of a log or of a fetched buffer, whatever their magic.
+"""Walks the batches of a log or of a fetched buffer, whatever their magic.
 
 Every entry, of any magic, starts with int64 offset and int32 length, and has its magic at position 16.
 """
@@ -29,13 +29,13 @@ _SMALLEST_LENGTH = {
 
 
 def stated_offset(batch: Batch) -> int:
-    """The first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
+    """Gives the first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
     return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def first_offset_of(batch: Batch, next_offset: int) -> int:
-    """A batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if that
-    can't be opened.
+    """Gives a batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if
+    that can't be opened.
     """
     if isinstance(batch, RecordBatch):
         return batch.base_offset
@@ -46,8 +46,8 @@ def first_offset_of(batch: Batch, next_offset: int) -> int:
 
 
 def count_records(batches: Iterable[Batch]) -> int:
-    """How many records of users sound batches hold; control batches hold none. Of a compressed message of magic 0 or 1
-    that a cleaner was at it may be fewer.
+    """Counts the records of users in sound batches; control batches hold none. A compressed message of magic 0 or 1
+    that a cleaner was at may hold fewer.
     """
     count = 0
     for batch in batches:
@@ -59,7 +59,7 @@ def count_records(batches: Iterable[Batch]) -> int:
 
 
 def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
-    """Size in bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
+    """Gives the bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
 
     CorruptRecordError (saying `position`, where that is given) for a magic that no format has or a length that its
     header does not fit in.
@@ -78,7 +78,7 @@ def entry_size(buffer: memoryview, start: int, position: int | None = None) -> i
 
 
 def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) -> Batch:
-    """The batch that starts at `start` and lies whole in `buffer`; raises CorruptRecordError if none does.
+    """Reads the batch that starts at `start` and lies whole in `buffer`; raises CorruptRecordError if none does.
 
     Only the frame is checked: the caller decides whether to pay for `ensure_valid`. `position` as of `RecordBatch`.
     """
@@ -96,8 +96,8 @@ def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) 
 
 
 def read_header(header: bytes, position: int) -> Batch:
-    """The batch whose first bytes these are, `ENTRY_HEADER_SIZE` at least: only what the header says may be asked of
-    it.
+    """Reads the batch whose first bytes these are, `ENTRY_HEADER_SIZE` at least: only what the header says may be asked
+    of it.
     """
     padded = memoryview(header.ljust(HEADER_SIZE, b"\0"))
     entry_size(padded, 0, position)
@@ -107,7 +107,7 @@ def read_header(header: bytes, position: int) -> Batch:
 
 
 def iter_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
-    """Every batch from `start` to the end; CorruptRecordError at the first bytes that are none."""
+    """Gives every batch from `start` to the end; raises CorruptRecordError at the first bytes that are none."""
     while start < len(buffer):
         batch = read_batch(buffer, start)
         yield batch
@@ -115,7 +115,7 @@ def iter_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
 
 
 def iter_whole_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
-    """Like `iter_batches`, but ends quietly where the buffer cuts a batch short, as a fetch's byte limit does."""
+    """Does as `iter_batches`, but ends quietly where the buffer cuts a batch short, as a fetch's byte limit does."""
     while len(buffer) - start >= ENTRY_HEADER_SIZE:
         if entry_size(buffer, start) > len(buffer) - start:
             return
@@ -131,7 +131,7 @@ _COMPRESSED_WEIGHT = 4
 
 
 def decoding_weight(batch: Batch) -> int:
-    """What a batch counts of `GROUP_BYTES`."""
+    """Gives what a batch counts for `GROUP_BYTES`."""
     return batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
 
 

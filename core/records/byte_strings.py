@@ -1,5 +1,5 @@
 """Byte strings of many records, where they lie in a buffer, and what one `take` of Arrow's makes of them: an array, or
-the bytes of several columns, row by row, one behind the other.
+the bytes of several columns, row by row, one after the other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 def _keep_freed_memory() -> None:
-    """glibc gives larger blocks back to the system when they are freed, and gets them again, page by page, which takes
-    longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
+    """Has glibc keep freed blocks: it gives larger ones back to the system, and gets them again, page by page, which
+    takes longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
     (mallopt(3), M_MMAP_THRESHOLD).
     """
     np.empty(30 * 1024 * 1024, np.uint8)
@@ -30,7 +30,7 @@ _keep_freed_memory()
 
 @dataclass(frozen=True)
 class ByteStrings:
-    """One for each row: bytes of `buffer`; a length of -1 is null. Immutable."""
+    """A byte string for each row: bytes of `buffer`; a length of -1 is null. Immutable."""
 
     buffer: Buffer
     positions: Int64s
@@ -38,7 +38,7 @@ class ByteStrings:
 
     @classmethod
     def of(cls, array: Any) -> ByteStrings:  # pyarrow.BinaryArray
-        """Those of the array, where they lie."""
+        """Gives those of the array, where they lie."""
         ends = ends_of(array)
         lengths = np.diff(ends).astype(np.int64)
         if array.null_count:
@@ -47,14 +47,14 @@ class ByteStrings:
 
     @classmethod
     def of_list(cls, texts: Sequence[bytes | None]) -> ByteStrings:
-        """Those of the list, in a buffer of their own."""
+        """Gives those of the list, in a buffer of their own."""
         lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
         sizes = np.maximum(lengths, 0)
         return cls(b"".join(filter(None, texts)), np.cumsum(sizes) - sizes, lengths)
 
     @classmethod
     def repeat(cls, text: bytes | None, count: int) -> ByteStrings:
-        """The same in each row."""
+        """Gives the same in each row."""
         length = -1 if text is None else len(text)
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, length, np.int64))
 
@@ -63,20 +63,20 @@ class ByteStrings:
 
     @cached_property
     def has_nulls(self) -> bool:
-        """Whether any length is -1."""
+        """Says whether any length is -1."""
         return bool((self.lengths < 0).any())
 
     @cached_property
     def sizes(self) -> Int64s:
-        """Bytes of each; nulls have none."""
+        """Gives the bytes of each; nulls have none."""
         return np.maximum(self.lengths, 0) if self.has_nulls else self.lengths
 
     def take(self, rows: npt.NDArray[Any] | slice) -> ByteStrings:
-        """Only these rows: a boolean mask, an array of row numbers, or a slice."""
+        """Takes only these rows: a boolean mask, an array of row numbers, or a slice."""
         return ByteStrings(self.buffer, self.positions[rows], self.lengths[rows])
 
     def trimmed(self) -> ByteStrings:
-        """In the part of the buffer that they lie in, where that is smaller by half."""
+        """Narrows the buffer to the part that they lie in, if they fill at most half of it."""
         if not len(self) or 2 * int(self.sizes.sum()) > len(self.buffer):
             return self
         start, end = int(self.positions.min()), int((self.positions + self.sizes).max())
@@ -84,12 +84,12 @@ class ByteStrings:
 
     @classmethod
     def of_table(cls, table: npt.NDArray[np.uint8]) -> ByteStrings:
-        """The rows of a table (rows, bytes), where they lie."""
+        """Gives the rows of a table (rows, bytes), where they lie."""
         rows, width = table.shape
         return cls(table.reshape(-1).data, np.arange(rows) * width, np.full(rows, width))
 
     def to_table(self) -> npt.NDArray[np.uint8]:
-        """(rows, bytes): a copy of all, which must be of one length; nulls are empty."""
+        """Copies all into (rows, bytes); they must be of one length; nulls are empty."""
         length = int(self.sizes[0]) if len(self) else 0
         if not length:
             return np.empty((len(self), 0), np.uint8)
@@ -97,7 +97,7 @@ class ByteStrings:
         return starts[self.positions].view(np.uint8).reshape(len(self), length)
 
     def to_pylist(self) -> list[bytes | None]:
-        """A copy of each; None for null."""
+        """Copies each; None for null."""
         view = memoryview(self.buffer)
         return [
             None if length < 0 else bytes(view[position : position + length])
@@ -105,23 +105,24 @@ class ByteStrings:
         ]
 
     def to_arrow(self) -> Any:  # pyarrow.BinaryArray
-        """A copy of all, nulls as Arrow's."""
+        """Copies all, nulls as Arrow's."""
         return _take([self], null=self.lengths < 0 if self.has_nulls else None)
 
 
 def ends_of(array: Any) -> npt.NDArray[np.int32]:
-    """Where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
+    """Gives where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
 def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """The bytes of the first row of all columns, of the second, and so on; and where each row ends. Nulls are empty."""
+    """Joins the bytes of the first row of all columns, of the second, and so on; gives where rows end. Nulls are
+    empty."""
     taken = _take(columns)
     return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
 
 
 def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = None) -> Any:  # pyarrow.BinaryArray
-    """One element for each row of each column, row by row: each second one of an array whose others lie between."""
+    """Gives an element for each row of each column, row by row: each second of an array whose others lie between."""
     import pyarrow as pa
 
     rows, width = len(columns[0]), len(columns)

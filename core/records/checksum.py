@@ -24,12 +24,12 @@ def _crcmod_crc32c() -> Callable[[Buffer], int]:
 
 
 def crc32c_by_table(data: Buffer) -> int:
-    """CRC-32C by crcmod's table: slow, independent of `crc32c`."""
+    """Computes CRC-32C by crcmod's table: slow, independent of `crc32c`."""
     return _crcmod_crc32c()(bytes(data))
 
 
 crc32c: Callable[[Buffer], int]
-"""CRC-32C of the whole buffer."""
+"""Computes CRC-32C of the whole buffer."""
 
 try:
     from fastcrc.crc32 import iscsi
@@ -43,12 +43,12 @@ else:
     crc32c = iscsi
 
     def continue_crc32c(data: Buffer, crc: int) -> int:
-        """CRC-32C of what `crc` is that of, and `data` after it; nothing has 0."""
+        """Computes CRC-32C of what `crc` is that of, and `data` after it; nothing has 0."""
         return iscsi(data, crc)
 
 
 def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
-    """CRC-32C of all of them, one behind the other, without putting them together."""
+    """Computes CRC-32C of all of them, one after the other, without putting them together."""
     crc = 0
     for part in parts:
         crc = continue_crc32c(part, crc)
@@ -56,5 +56,5 @@ def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
 
 
 def crc32(data: Buffer) -> int:
-    """CRC-32 as java.util.zip.CRC32 computes it."""
+    """Computes CRC-32 as java.util.zip.CRC32 does."""
     return zlib.crc32(data)

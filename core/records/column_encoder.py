@@ -1,4 +1,4 @@
-"""Records from columns: the way back from `columns`, many records section at once, no Python object per record."""
+"""Encodes records from columns, the way back from `columns`: many sections at once, no Python object per record."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def encode_columns(
 
 
 def _largest_width(number: int) -> int:
-    """Bytes of the zig-zag varint of this number, or of one between it and its negative."""
+    """Gives the bytes of the zig-zag varint of this number, or of one between it and its negative."""
     return (number.bit_length() + 1 + 6) // 7
 
 
 def _cut(sizes: Int64s, limit: int) -> Int64s:
-    """Where each run starts when rows are put together until the next would exceed `limit`."""
+    """Finds where each run starts when rows are put together until the next would exceed `limit`."""
     ends = np.cumsum(sizes)
     firsts = []
     first = 0
@@ -94,7 +94,7 @@ def _encode(
     values: ByteStrings,
     headers: ByteStrings,
 ) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """All records one behind the other, and where each ends."""
+    """Gives all records one after the other, and where each ends."""
     count = len(offset_deltas)
     heads = np.empty(count * _HEAD_BYTES, np.uint8)
     attributes = np.arange(_LENGTH_BYTES, count * _HEAD_BYTES, _HEAD_BYTES)

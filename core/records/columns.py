@@ -1,4 +1,4 @@
-"""Records as columns: NumPy over a group of batches, no Python object per record; Arrow only where it is asked for.
+"""Records as columns: NumPy over a group of batches, no Python object per record; Arrow only on request.
 
 Decoding a group (about a megabyte of batches):
 
@@ -70,24 +70,24 @@ class RecordColumns:
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
     def key(self, row: int) -> bytes | None:
-        """Of one record."""
+        """Gives that of one record."""
         return self._bytes_at(int(self.key_positions[row]), int(self.key_lengths[row]))
 
     def value(self, row: int) -> bytes | None:
-        """Of one record."""
+        """Gives that of one record."""
         return self._bytes_at(int(self.value_positions[row]), int(self.value_lengths[row]))
 
     def _bytes_at(self, position: int, length: int) -> bytes | None:
         return None if length < 0 else self.buffer[position : position + length]
 
     def headers(self, row: int) -> Headers:
-        """Of one record."""
+        """Gives those of one record."""
         if not self.header_counts[row]:
             return ()
         return read_headers(self.buffer, int(self.header_positions[row]))[0]
 
     def header_columns(self) -> HeaderColumns:
-        """Of all records."""
+        """Gives those of all records."""
         data = np.frombuffer(self.buffer, np.uint8)
         counts = self.header_counts
         rows = np.flatnonzero(counts)
@@ -108,7 +108,7 @@ class RecordColumns:
         return columns
 
     def select(self, rows: npt.NDArray[Any] | slice) -> RecordColumns:
-        """Only the given rows: a boolean mask, an array of row numbers, or a slice."""
+        """Takes only the given rows: a boolean mask, an array of row numbers, or a slice."""
         return RecordColumns(
             self.buffer,
             self.batches,
@@ -124,17 +124,17 @@ class RecordColumns:
         )
 
     def with_values(self, values: Any) -> RecordColumns:
-        """The same records with other values, a pyarrow.BinaryArray."""
+        """Gives the same records with other values, a pyarrow.BinaryArray."""
         buffer, positions, lengths = self._append(values)
         return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
 
     def with_keys(self, keys: Any) -> RecordColumns:
-        """Likewise with other keys."""
+        """Does likewise with other keys."""
         buffer, positions, lengths = self._append(keys)
         return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
 
     def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
-        """Likewise with other headers."""
+        """Does likewise with other headers."""
         import pyarrow as pa
 
         sections = pa.array([encode_headers(of_record) for of_record in headers], pa.binary())
@@ -144,12 +144,12 @@ class RecordColumns:
         return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
-        """The buffer with the bytes of a pyarrow.BinaryArray behind it, and where they lie."""
+        """Gives the buffer with the bytes of a pyarrow.BinaryArray after it, and where they lie."""
         behind = ByteStrings.of(texts)
         return b"".join((self.buffer, behind.buffer)), behind.positions + len(self.buffer), behind.lengths
 
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
-        """A column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
+        """Makes a column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
         return np.fromiter(values, dtype, len(self.batches))[self.batch_numbers]
 
 
@@ -177,12 +177,12 @@ _MOST_TOGETHER = 64 * 1024 * 1024
 """What batches that are decoded together may decompress to: one alone may be larger, and memory is that one's then."""
 
 _VARINT_BYTES = 10
-"""What one takes at most, and what reading it may look at."""
+"""The most bytes that one takes, and that reading it may look at."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """What compaction asks of records: offsets, keys, and whether there is no value; immutable. Where a batch has a
+    """What compaction needs of records: offsets, keys, and whether there is no value; immutable. Where a batch has a
     record for each of its offsets, they are taken to be in order, as producers must send them.
     """
 
@@ -194,7 +194,7 @@ class RecordKeys:
 
 
 def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> RecordColumns:
-    """All records of `batches`; CorruptRecordError, with the batch's place, where bytes do not add up.
+    """Decodes all records of `batches`; raises CorruptRecordError, with the batch's place, if bytes do not add up.
 
     Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together; by default
     what one batch may.
@@ -205,7 +205,7 @@ def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
 def decode_whole_batches(
     batches: Sequence[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterator[RecordColumns]:
-    """All records of `batches` in order, together where that can be done, else batch by batch: a batch whose records
+    """Gives all records of `batches` in order, together if that can be done, else batch by batch: a batch whose records
     do not decode costs itself alone. `on_undecodable` is called for it in its turn, after the records before it were
     given; what it raises ends the iteration. Each may decompress to the limit that is set for one batch.
     """
@@ -224,7 +224,7 @@ def decode_whole_batches(
 
 
 def decode_keys(batches: Sequence[Batch], *, limit: int | None = None) -> RecordKeys:
-    """As `decode_columns`, of what comes before the value; CorruptRecordError likewise."""
+    """Decodes as `decode_columns` does, but only what comes before the value; raises CorruptRecordError likewise."""
     places = locate_records(batches, limit=limit)
     data = np.frombuffer(places.buffer, np.uint8)
     ends = places.ends
@@ -247,14 +247,14 @@ def decode_keys(batches: Sequence[Batch], *, limit: int | None = None) -> Record
 
 
 def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
-    """0, 1 .. for the records of each batch."""
+    """Gives 0, 1 .. for the records of each batch."""
     first_rows = np.searchsorted(places.batch_numbers, np.arange(batches))
     return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
 
 def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
-    """The records that lie there; errors as of `decode_columns`. A step goes once over all of them, but for a record
-    with thousands of headers, which takes more.
+    """Decodes the records that lie there; raises what `decode_columns` raises. A step goes once over all of them, but
+    for a record with thousands of headers, which takes more.
     """
     buffer, batches, numbers, ends = places.buffer, places.batches, places.batch_numbers, places.ends
     data = np.frombuffer(buffer, np.uint8)
@@ -331,7 +331,7 @@ _NO_KEY = "header without a key"
 
 
 def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Steps[None]:
-    """Of one record, which has so many more from there on."""
+    """Checks those of one record, which has so many more from there on."""
     buffer, end = places.buffer, int(places.ends[row])
     for number in range(count):
         for is_name in (True, False):
@@ -353,7 +353,7 @@ def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int)
 
 
 def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
-    """As `ensure`, for some of the records."""
+    """Does what `ensure` does, for some of the records."""
     if not good.all():
         every = np.ones(len(places.ends), np.bool_)
         every[rows] = good
@@ -361,12 +361,12 @@ def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_]
 
 
 def _or_null(lengths: Int64s) -> Int64s:
-    """The lengths, with -1 for any negative one: to Kafka each of them is null."""
+    """Gives the lengths, with -1 for any negative one: to Kafka each of them is null."""
     return np.maximum(lengths, -1) if lengths.min(initial=0) < -1 else lengths
 
 
 def _delta_bases(batches: Sequence[Batch]) -> Int64s:
-    """What offset deltas are relative to; legacy records were encoded with absolute offsets."""
+    """Gives what offset deltas are relative to; legacy records were encoded with absolute offsets."""
     if are_current(batches):
         return fields_of(batches, "base_offset")
     return np.fromiter((b.base_offset if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
@@ -379,7 +379,7 @@ def _timestamp_bases(batches: Sequence[Batch]) -> Int64s:
 
 
 def _are_of_append_time(batches: Sequence[Batch]) -> npt.NDArray[np.bool_]:
-    """Legacy records were encoded with the timestamps that a consumer sees."""
+    """Says which are; legacy records were encoded with the timestamps that a consumer sees."""
     if are_current(batches):
         return (fields_of(batches, "attributes") & TIMESTAMP_TYPE_FLAG).astype(np.bool_)
     of_each = (isinstance(b, RecordBatch) and b.is_log_append_time for b in batches)

@@ -39,11 +39,11 @@ _ISAL_LEVEL = 3  # about zlib's 6 in size, 3.7 times its speed
 
 
 _Decompressor = Callable[[Buffer, int, int], Iterator[bytes]]
-"""Of data, the limit for all of its pieces, which claims of more are held against at once, and the message's magic."""
+"""Takes data, the limit for all of its pieces, beyond which even a claim is refused, and the message's magic."""
 
 
 class CompressionType(IntEnum):
-    """The low three attribute bits of a batch."""
+    """The codecs: the low three attribute bits of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -68,7 +68,7 @@ class CompressionType(IntEnum):
 
 
 def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
-    """`level` is the codec's own: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None takes its default."""
+    """Compresses; `level` is the codec's own: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None takes its default."""
     if codec is CompressionType.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data, level)
@@ -80,16 +80,16 @@ class StreamCompressor(Protocol):
     def compress(self, data: Buffer) -> bytes: ...
 
     def flush(self) -> bytes:
-        """The end of it."""
+        """Gives the end of it."""
 
 
 def stream_compressor(codec: CompressionType, level: int | None = None) -> StreamCompressor:
-    """For more than is to be compressed at once; `level` as of `compress`."""
+    """Makes one for more than is to be compressed at once; `level` is that of `compress`."""
     return _STREAM_COMPRESSORS[codec](level)
 
 
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
-    """The uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit` bytes.
+    """Gives the uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit` bytes.
     Without a `limit` it is the one that is set for everyone.
     """
     if codec is CompressionType.NONE:
@@ -100,8 +100,8 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
 def decompressed_pieces(
     codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2
 ) -> Iterator[bytes]:
-    """The same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a few dozen
-    times its compressed bytes; a piece may be empty. Errors as of `decompress`, when they are met.
+    """Gives the same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a few
+    dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
     """
     if codec is CompressionType.NONE:
         return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
@@ -166,7 +166,7 @@ def _stream_gzip(level: int | None) -> StreamCompressor:
 _GZIP_WINDOW = 31  # the largest, with gzip's header and trailer
 
 _GZIP_INPUT_BYTES = 64 * 1024
-"""Of compressed bytes at once: what a call leaves over it copies."""
+"""Compressed bytes that are read at once: what a call leaves over it copies."""
 
 _GZIP_SIZE_BYTES = 4
 """A member ends with the number of bytes it expands to, modulo 2^32 (RFC 1952)."""
@@ -312,7 +312,7 @@ def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
 
 
 def _with_right_lz4_header(data: Buffer) -> bytes:
-    """The frame with the header that the library makes for the same flags: magic 0 has a wrong checksum in it.
+    """Gives the frame with the header that the library makes for the same flags: magic 0 has a wrong checksum in it.
 
     Frame header: int32 magic, byte flags, byte block size, [int64 content size], byte checksum.
     """
@@ -376,7 +376,7 @@ def _stream_zstd(level: int | None) -> StreamCompressor:
 
 
 def _decompress_zstd_at_once(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    """Nobody else uses this thread's contexts meanwhile."""
+    """Decompresses at once: nobody else uses this thread's contexts meanwhile."""
     import zstandard
 
     try:
@@ -387,7 +387,7 @@ def _decompress_zstd_at_once(data: Buffer, _limit: int, _magic: int) -> Iterator
 
 
 def _decompress_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    """Others may use them between two pieces: for more than one a context is made, which takes 30 us."""
+    """Decompresses in pieces: others may use the contexts between two, so more than one get their own, in 30 us."""
     import zstandard
 
     try:
@@ -405,12 +405,12 @@ def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
 
 
 _MOST_BLOCKS = 8192
-"""Headers that are looked at in one go."""
+"""The most headers that are looked at in one go."""
 
 
 def _ensure_whole_zstd_frame(data: Buffer) -> Iterator[bytes]:
-    """The reader takes a frame that ends early for a whole one, so walk the first frame's blocks (RFC 8878, 3.1.1);
-    gives an empty piece from time to time.
+    """The reader takes a frame that ends early for a whole one, so this walks the first frame's blocks (RFC 8878,
+    3.1.1); gives an empty piece from time to time.
 
     Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size.
     """

@@ -18,7 +18,7 @@ from core.records.record_batch_builder import build_batch
 _KEY = struct.Struct(">hh")
 _END_TXN_MARKER = struct.Struct(">hi")
 LARGEST_MARKER = 100
-"""Bytes; the batch of a transaction's marker has 78."""
+"""The most bytes of a marker's batch; that of a transaction's marker has 78."""
 
 
 class ControlRecordType(IntEnum):
@@ -37,7 +37,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlRecordType | None:
-    """The type that a control record's key names; None for one of a future Kafka.
+    """Gives the type that a control record's key names; None for one of a future Kafka.
 
     CorruptRecordError where the key is none.
     """
@@ -57,7 +57,7 @@ def control_key(type_: ControlRecordType) -> bytes:
 
 
 def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
-    """The marker in a control batch's record; None if it is no transaction marker."""
+    """Reads the marker in a control batch's record; None if it is no transaction marker."""
     type_ = control_type(record.key)
     if type_ not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         return None
@@ -97,8 +97,8 @@ _EPOCH_POSITION = 12
 
 
 def find_plain_marker(section: bytes) -> EndTransactionMarker | None:
-    """What `read_end_transaction_marker` gives of the one record in a batch's uncompressed records section, if that is
-    written as brokers write it; None for anything else, of which only its records tell.
+    """Gives what `read_end_transaction_marker` gives of the one record in a batch's uncompressed records section, if
+    that is written as brokers write it; None for anything else, which must be decoded.
     """
     is_commit = _PLAIN_HEADS.get(section[:_EPOCH_POSITION])
     if is_commit is None or len(section) != _PLAIN_SIZE or section[-1]:
@@ -112,7 +112,7 @@ _PLAIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD + _PLAIN_SIZE
 
 def is_plain_commit(batch: RecordBatch) -> bool:
     """Says whether a sound control batch of a transaction is a commit that is written as brokers write it, by its
-    bytes. If not, its records tell what it is.
+    bytes. If not, its records must be read.
     """
     section, buffer = batch.start + HEADER_SIZE, batch.buffer
     return (
@@ -127,7 +127,7 @@ def is_plain_commit(batch: RecordBatch) -> bool:
 def end_transaction_batch(
     marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0
 ) -> bytes:
-    """The control batch that ends a transaction."""
+    """Makes the control batch that ends a transaction."""
     type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
     section = encode_record(0, 0, control_key(type_), _END_TXN_MARKER.pack(0, marker.coordinator_epoch))
     return build_batch(
@@ -144,7 +144,7 @@ def end_transaction_batch(
 
 
 def control_record_text(key: bytes | None, value: bytes | None) -> str:
-    """Its type's name, and of a transaction marker the coordinator's epoch; UNKNOWN for a key that is none."""
+    """Writes its type's name, and of a transaction marker the coordinator's epoch; UNKNOWN for a key that is none."""
     try:
         type_ = control_type(key)
     except CorruptRecordError:

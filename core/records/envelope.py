@@ -24,7 +24,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 class EnvelopeRecord(NamedTuple):
-    """What an envelope asks to be written; None for what it leaves open (a None key or value is a null one)."""
+    """What an envelope wants to be written; None for what it leaves open (a None key or value is a null one)."""
 
     key: bytes | None
     value: bytes | None
@@ -34,7 +34,7 @@ class EnvelopeRecord(NamedTuple):
 
 
 def encode_bytes(data: bytes | None) -> str:
-    """The JSON of a key, a value, or a header's name or value."""
+    """Gives the JSON of a key, a value, or a header's name or value."""
     if data is None:
         return "null"
     try:
@@ -48,7 +48,7 @@ def encode_headers_json(headers: Headers) -> str:
 
 
 def decode_envelope(line: bytes) -> EnvelopeRecord:
-    """ValueError, saying what is wrong, for a line that is no envelope."""
+    """Decodes it; raises ValueError, saying what is wrong, for a line that is no envelope."""
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, found {_kind(fields)}")
@@ -78,7 +78,7 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
 
 
 def decode_headers(value: Any) -> Headers:
-    """Of what JSON has for them; raises ValueError if they are none."""
+    """Reads what JSON has for them; raises ValueError if they are none."""
     if not isinstance(value, list):
         raise ValueError(f"headers: expected a list of [name, value] pairs, found {_kind(value)}")
     headers = []

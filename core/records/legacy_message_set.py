@@ -96,7 +96,7 @@ class LegacyRecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """Of a wrapper, the first inner offset: costs decompressing it. The last offset where it does not decode."""
+        """The offset; of a wrapper, the first inner one, which costs decompressing, or the last if that fails."""
         if not self.attributes & CODEC_MASK:
             return self.last_offset
         try:
@@ -125,7 +125,7 @@ class LegacyRecordBatch:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
     def key_and_value(self) -> tuple[bytes | None, bytes | None]:
-        """Of a wrapper, the value is the compressed message set."""
+        """Gives them; of a wrapper, the value is the compressed message set."""
         start = self.start + _HEADER.size + (_INT64.size if self.magic == 1 else 0)
         end = self.start + self.size_bytes
         key, position = self._read_bytes(start, end)
@@ -146,7 +146,8 @@ class LegacyRecordBatch:
         return bytes(self.buffer[start : start + length]), start + length
 
     def messages(self, *, limit: int | None = None) -> list[LegacyRecordBatch]:
-        """The messages inside a wrapper, with the offsets and timestamps that are in them; a plain message, itself."""
+        """Gives the messages in a wrapper, with the offsets and timestamps that are in them; a plain message,
+        itself."""
         codec = self.compression
         if codec is CompressionType.NONE:
             return [self]
@@ -165,8 +166,8 @@ class LegacyRecordBatch:
         return inner
 
     def records(self, *, limit: int | None = None, is_checked: bool = True) -> list[Record]:
-        """Every record, with its offset in the log and its timestamp as a consumer sees it. `is_checked`: a message
-        inside a wrapper with a wrong checksum of its own is corrupt.
+        """Gives every record, with its offset in the log and its timestamp as a consumer sees it. `is_checked`: a
+        message inside a wrapper with a wrong checksum of its own is corrupt.
         """
         messages = self.messages(limit=limit)
         is_wrapper = messages[0] is not self
@@ -185,7 +186,7 @@ class LegacyRecordBatch:
 
 
 def build_message(record: Record, magic: int, attributes: int) -> bytes:
-    """One message; `attributes` as they are stored."""
+    """Encodes one message; `attributes` as they are stored."""
     body = bytes((magic, attributes))
     if magic == 1:
         body += _INT64.pack(record.timestamp)
@@ -195,7 +196,7 @@ def build_message(record: Record, magic: int, attributes: int) -> bytes:
 
 
 def build_wrapper(records: Sequence[Record], magic: int, attributes: int) -> bytes:
-    """A compressed message that holds the records, in order of offsets; the codec is that of the attributes."""
+    """Makes a compressed message that holds the records, in order of offsets; the codec is that of the attributes."""
     base = records[0].offset if magic == 1 else 0
     is_append_time = attributes & TIMESTAMP_TYPE_FLAG
     inner = b"".join(build_message(r._replace(offset=r.offset - base), magic, is_append_time) for r in records)

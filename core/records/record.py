@@ -26,14 +26,14 @@ Headers = tuple[tuple[bytes, bytes | None], ...]
 """Names in the order in which they were sent, duplicates kept. Names are bytes: clients write what they like."""
 
 SMALLEST_RECORD_BYTES = 7
-"""Of a record with nothing in it: each of its seven fields takes a byte at least."""
+"""The bytes of a record with nothing in it: each of its seven fields takes a byte at least."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
-"""The sequence behind it is 0."""
+"""The sequence after it is 0."""
 
 
 class Record(NamedTuple):
-    """One record; `timestamp` is milliseconds since the epoch, -1 where the format has none.
+    """One record; `timestamp` is milliseconds since the epoch, -1 if the format has none.
 
     A named tuple, for it is made a million times a second.
     """
@@ -46,7 +46,8 @@ class Record(NamedTuple):
 
 
 def decode_records(section: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
-    """All records of a batch's uncompressed records section; raises CorruptRecordError if its bytes do not add up.
+    """Decodes all records of a batch's uncompressed records section; raises CorruptRecordError if its bytes do not add
+    up.
 
     Every length is checked by where the record must end. 1- and 2-byte varints are read in line: a call for each would
     double the time.
@@ -107,7 +108,7 @@ def _read_bytes(section: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def read_headers(section: bytes, position: int) -> tuple[Headers, int]:
-    """Headers that start, with their count, at `position`; ValueError or IndexError where they do not add up."""
+    """Reads headers that start, with their count, at `position`; raises ValueError or IndexError for wrong ones."""
     count, position = read_varint(section, position)
     if count < 0:
         raise ValueError(f"header count {count}")
@@ -133,7 +134,7 @@ def _varint(value: int) -> bytes:
 def encode_record(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """One record with its length in front."""
+    """Encodes one record with its length in front."""
     parts = [
         b"\x00",
         _SMALL_VARINTS[timestamp_delta] if 0 <= timestamp_delta < 4096 else varlong(timestamp_delta),
@@ -153,7 +154,7 @@ def encode_record(
 
 
 def encode_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """The headers section of a record, count included."""
+    """Encodes the headers section of a record, count included."""
     parts = [_varint(len(headers))]
     for name, value in headers:
         parts += (_varint(len(name)), name)
@@ -165,12 +166,12 @@ def encode_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """A records section: what `decode_records` takes apart."""
+    """Encodes a records section: what `decode_records` takes apart."""
     return b"".join(
         encode_record(r.offset - base_offset, r.timestamp - base_timestamp, r.key, r.value, r.headers) for r in records
     )
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Sequences wrap from 2**31 - 1 to 0 (DefaultRecordBatch.incrementSequence)."""
+    """Adds to it: sequences wrap from 2**31 - 1 to 0 (DefaultRecordBatch.incrementSequence)."""
     return (sequence + by) & MAX_SEQUENCE

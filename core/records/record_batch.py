@@ -38,7 +38,7 @@ Buffer = bytes | bytearray | memoryview
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
-"""Base offset and length: what the length field does not count."""
+"""The bytes of base offset and length: what the length field does not count."""
 
 LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
@@ -205,7 +205,7 @@ class RecordBatch:
         self._ensure_crc(crc)
 
     def records_section(self, *, limit: int | None = None) -> bytes | memoryview:
-        """The records, uncompressed: a view where they are stored so, else at most `limit` bytes of copy."""
+        """Gives the records, uncompressed: a view if they are stored so, else at most `limit` bytes of copy."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if codec is CompressionType.NONE:
@@ -218,7 +218,7 @@ class RecordBatch:
             raise self.corrupt(error.cause) from error
 
     def section_pieces(self, *, limit: int | None = None) -> Iterator[bytes]:
-        """The same in pieces as of `decompressed_pieces`."""
+        """Gives the same in pieces, as `decompressed_pieces` does."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if self.count == 0 and not len(section):
@@ -229,11 +229,11 @@ class RecordBatch:
             raise self.corrupt(error.cause) from error
 
     def records(self, *, limit: int | None = None) -> list[Record]:
-        """Every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
+        """Gives every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
         return self.records_in(bytes(self.records_section(limit=limit)))
 
     def records_in(self, section: bytes) -> list[Record]:
-        """Likewise, where its section was uncompressed already."""
+        """Does likewise, if its section was uncompressed already."""
         try:
             records = decode_records(section, self.count, self.base_offset, self.base_timestamp)
         except CorruptRecordError as error:
@@ -243,12 +243,12 @@ class RecordBatch:
         return records
 
     def corrupt(self, cause: str) -> CorruptRecordError:
-        """The error that says where this batch lies."""
+        """Makes the error that says where this batch lies."""
         return CorruptRecordError(cause, position=self.position, offset=self.base_offset)
 
 
 def set_base_offset_and_leader_epoch(batch: RecordBatch, base_offset: int, leader_epoch: int) -> None:
-    """What the broker writes into a producer's batch: both lie outside the crc. The buffer must be writable."""
+    """Writes into a producer's batch what the broker does: both lie outside the crc. The buffer must be writable."""
     _OFFSET_LENGTH_EPOCH.pack_into(batch.buffer, batch.start, base_offset, batch.length, leader_epoch)
     batch.base_offset = base_offset
     batch.partition_leader_epoch = leader_epoch

@@ -54,7 +54,7 @@ def batch_parts(
     is_control: bool = False,
     has_delete_horizon: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
-    """A batch round an uncompressed records section of `count` records: its header, and the section or what it is
+    """Makes a batch round an uncompressed records section of `count` records: its header, and the section or what it is
     compressed to.
     """
     attributes = (
@@ -81,12 +81,13 @@ def batch_parts(
 
 
 def build_batch(section: bytes | memoryview, **fields: Any) -> bytes:
-    """The parts of `batch_parts` as one."""
+    """Joins the parts of `batch_parts`."""
     return b"".join(batch_parts(section, **fields))
 
 
 def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> RecordBatch:
-    """A batch like that one whose records section, compressed with that codec, is `section`; its buffer is writable."""
+    """Makes a batch like that one with `section`, compressed with that codec, as its records; its buffer is
+    writable."""
     header = bytearray(batch.buffer[batch.start : batch.start + HEADER_SIZE])
     _INT32.pack_into(header, LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(section))
     _INT16.pack_into(header, ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
@@ -131,7 +132,7 @@ class RecordBatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytes:
-        """The batch of what was appended; the builder may be thrown away then."""
+        """Makes the batch of what was appended; the builder may be thrown away then."""
         return build_batch(
             b"".join(self._records),
             count=len(self._records),
@@ -150,7 +151,7 @@ class RecordBatchBuilder:
 
 
 def batch_of(records: Sequence[Record], **fields: object) -> bytes:
-    """One batch of these records, at consecutive offsets from its base; `fields` as of `RecordBatchBuilder.build`."""
+    """Makes one batch of these records, at consecutive offsets from its base; `fields` are those of `build`."""
     builder = RecordBatchBuilder()
     for record in records:
         builder.append(record.timestamp, record.key, record.value, record.headers)

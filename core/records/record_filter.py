@@ -50,22 +50,22 @@ class Rows(NamedTuple):
 
 
 RecordFilter = Callable[[Rows], Mask]
-"""True for each row that is wanted."""
+"""Gives True for each row that is wanted."""
 
 
 def parse_filter(text: str, now_ms: int) -> RecordFilter:
-    """UsageError, with the place, for text that is no expression."""
+    """Parses it; raises UsageError, with the place, for text that is no expression."""
     return _Parser(text, now_ms).parse()
 
 
 def grep(pattern: str) -> RecordFilter:
-    """Records whose value the regular expression is found in."""
+    """Wants records whose value the regular expression is found in."""
     ensure_pattern(pattern, "--grep")
     return lambda rows: _truth(_search(rows.columns.values(), pattern))
 
 
 def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
-    """The second is asked of what the first lets through."""
+    """Asks the second about what the first lets through."""
 
     def mask(rows: Rows) -> Mask:
         found = first(rows)
@@ -77,7 +77,7 @@ def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
 
 
 def either(first: RecordFilter, second: RecordFilter) -> RecordFilter:
-    """The second is asked of what the first does not let through."""
+    """Asks the second about what the first does not let through."""
 
     def mask(rows: Rows) -> Mask:
         found = first(rows)
@@ -108,7 +108,7 @@ class _NumberField:
 
 @dataclass(frozen=True, slots=True)
 class _TextField:
-    """Bytes: `read` gives a pyarrow.BinaryArray and, where a row has any number of them, how many each has."""
+    """A field of bytes: `read` gives a pyarrow.BinaryArray and, if a row has any number of them, how many each has."""
 
     read: Callable[[Rows], tuple[Any, npt.NDArray[np.int64] | None]]
 
@@ -163,7 +163,7 @@ def _truth(array: Any) -> Mask:  # pyarrow.BooleanArray; null is false
 
 
 def _search(array: Any, pattern: str) -> Any:
-    """By characters where all is UTF-8, else by bytes."""
+    """Searches by characters if all is UTF-8, else by bytes."""
     with contextlib.suppress(pa.ArrowInvalid):
         array = pc.cast(array, pa.string())
     return pc.match_substring_regex(array, pattern=pattern)
@@ -185,7 +185,7 @@ def _compare_numbers(field: _NumberField, sign: str, number: float) -> RecordFil
 
 
 def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilter:
-    """`test`: pyarrow.BinaryArray -> pyarrow.BooleanArray."""
+    """Compares them by `test`: pyarrow.BinaryArray -> pyarrow.BooleanArray."""
 
     def mask(rows: Rows) -> Mask:
         array, counts = field.read(rows)
@@ -200,7 +200,7 @@ def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilte
 
 
 def _compare_json(field: _JsonField, test: Callable[[Any], bool], hint: bytes | None) -> RecordFilter:
-    """`hint`: bytes that stand in every row that passes, unless JSON's escapes hide them."""
+    """Compares it; `hint`: bytes that stand in every row that passes, unless JSON's escapes hide them."""
 
     def mask(rows: Rows) -> Mask:
         texts = field.read(rows.columns)
@@ -271,7 +271,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """By recursive descent."""
+    """Parses by recursive descent."""
 
     def __init__(self, text: str, now_ms: int) -> None:
         self._text = text
@@ -306,7 +306,7 @@ class _Parser:
         return token
 
     def _takes(self, *texts: str) -> bool:
-        """Says whether the next one is one of these, which is taken then."""
+        """Says whether the next one is one of these, and takes it then."""
         token = self._peek()
         is_it = token.kind in ("sign", "word") and token.text in texts
         self._next += is_it

@@ -1,4 +1,5 @@
-"""Where the records of a group of batches lie: their sections, in one buffer, and the ends of all records in them.
+"""Finds where the records of a group of batches lie: their sections, in one buffer, and the ends of all records in
+them.
 
 The records' length varints are hopped over, all batches of the group abreast; where those are few, one after the other,
 runs of one size at a stride.
@@ -23,14 +24,14 @@ from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 from core.records.varint_columns import Int64s
 
 PAD = bytes(16)
-"""Behind the last record, so that reading a varint of hostile length stays inside the buffer."""
+"""Bytes after the last record, so that reading a varint of hostile length stays inside the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlaces:
     """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which goes on for some bytes
-    behind the last; immutable. `batch_numbers` as of `RecordColumns`. `first_record`: the number of the first in its
-    batch.
+    after the last; immutable. `batch_numbers` are those of `RecordColumns`. `first_record`: the number of the first in
+    its batch.
     """
 
     buffer: bytes
@@ -42,9 +43,9 @@ class RecordPlaces:
 
 
 def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> RecordPlaces:
-    """Where each record of `batches` begins and ends; raises CorruptRecordError if their lengths do not add up, or
-    where the batches together decompress to more than `limit` bytes (by default the limit that is set for one batch):
-    one by one they may be read then.
+    """Finds where each record of `batches` begins and ends; raises CorruptRecordError if their lengths do not add up,
+    or where the batches together decompress to more than `limit` bytes (by default the limit that is set for one
+    batch): one by one they may be read then.
     """
     found = _sections_in_place(batches)
     buffer, starts, sizes = found or _joined_sections(batches, expansion_limit() if limit is None else limit)
@@ -64,13 +65,13 @@ def are_current(batches: Sequence[Batch]) -> bool:
 
 
 def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
-    """One field of each batch."""
+    """Gives one field of each batch."""
     return np.fromiter(map(attrgetter(name), batches), np.int64, len(batches))
 
 
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
-    """The buffer that uncompressed batches were read into, and where their sections lie in it; None if they are of
-    several, or reach its end.
+    """Gives the buffer that uncompressed batches were read into, and where their sections lie in it; None if they are
+    of several, or reach its end.
     """
     if isinstance(batches, BatchHeaders):
         starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
@@ -97,7 +98,7 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
 
 
 def _plain_sections(batches: Sequence[Batch]) -> Sequence[bytes | memoryview] | None:
-    """None if one is compressed, or of an older magic."""
+    """Gives them; None if one is compressed, or of an older magic."""
     if not are_current(batches) or any(batch.attributes & CODEC_MASK for batch in batches):
         return None
     return [batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes] for batch in batches]
@@ -128,7 +129,7 @@ _MOST_UNEVEN = 8
 
 
 def _advances() -> npt.NDArray[np.int32]:
-    """By a record's first two bytes, little-endian: how long it is, with its length; 0 where two bytes don't tell."""
+    """Gives by a record's first two bytes, little-endian, its size, with its length; 0 if two bytes don't show it."""
     pairs = np.arange(65536, dtype=np.int32)
     first, second = pairs & 0xFF, pairs >> 8
     advances = np.where(first < 128, 1 + (first >> 1), 2 + ((first & 127 | second << 7) >> 1))
@@ -142,8 +143,8 @@ _ADVANCES = _advances()
 def _hop_abreast(
     buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]
 ) -> tuple[Int64s, Int64s] | None:
-    """How many records each batch has, and where all of them end, with a step in every batch at once; None if that
-    is not worth its while, or where a batch does not add up: in turn, its error is found.
+    """Gives how many records each batch has, and where all of them end, with a step in every batch at once; None if
+    that is not worth its while, or if a batch does not add up: in turn, its error is found.
     """
     if len(batches) < _WORTH_ABREAST:
         return None
@@ -190,7 +191,7 @@ def _hop_abreast(
 
 
 def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
-    """As `_hop_abreast`, batch after batch; raises CorruptRecordError if one does not add up."""
+    """Does as `_hop_abreast`, batch after batch; raises CorruptRecordError if one does not add up."""
     ends: list[int] = []
     counts = np.empty(len(batches), np.int64)
     for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):
@@ -263,13 +264,13 @@ def _hop(buffer: bytes, position: int, end: int, ends: list[int], batch: Batch) 
 
 
 def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None:
-    """CorruptRecordError that names the first record for which `good` is false."""
+    """Raises a CorruptRecordError that names the first record for which `good` is false."""
     if not good.all():
         raise record_error(places, int(np.argmin(good)), what)
 
 
 def record_error(places: RecordPlaces, row: int, what: str) -> CorruptRecordError:
-    """What is wrong with the record of that row."""
+    """Says what is wrong with the record of that row."""
     number = places.batch_numbers[row]
     record = row - int(np.searchsorted(places.batch_numbers, number)) + places.first_record
     batch: Batch = places.batches[number]

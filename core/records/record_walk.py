@@ -1,5 +1,5 @@
-"""The records of one batch a few thousand at a time: whatever a batch says or expands to, a step is short, and what it
-holds is small but for a record that is large itself.
+"""Reads the records of one batch a few thousand at a time: whatever a batch says or expands to, a step is short, and
+what it holds is small but for a record that is large itself.
 
 A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
 them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from core.records.columns import RecordColumns
 
 MOST_RECORDS = 8192
-"""Of a step: some 2 ms."""
+"""The most records of a step: some 2 ms."""
 
 SMALL_SECTION_BYTES = 16 * 1024
-"""Uncompressed: records in it are read faster one by one than as columns, and in no more than a step's time."""
+"""Uncompressed bytes in which records are read faster one by one than as columns, and in no more than a step's time."""
 
 
 def is_small(batch: RecordBatch) -> bool:
@@ -35,8 +35,8 @@ def is_small(batch: RecordBatch) -> bool:
 
 
 def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
-    """All records of a small batch; of another the pieces of its section. Raises CorruptRecordError if they do not
-    decode, which may also show with the next piece.
+    """Gives all records of a small batch; of another the pieces of its section. Raises CorruptRecordError if they do
+    not decode, which may also show with the next piece.
     """
     if is_small(batch):
         return batch.records()
@@ -49,8 +49,8 @@ def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
 
 
 def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """Timestamp and offset of the batch's first record that has one as high and the other, too; CorruptRecordError
-    where what does not decode comes before it.
+    """Finds timestamp and offset of the batch's first record that has one as high and the other, too; raises
+    CorruptRecordError if what does not decode comes before it.
     """
     content = read_if_small(batch) if isinstance(batch, RecordBatch) else batch.records()
     if isinstance(content, list):
@@ -80,7 +80,7 @@ def load_libraries() -> None:
 
 class RecordWalk:
     """Owned by one task: takes the batch's section piece by piece (`RecordBatch.section_pieces`), and gives the records
-    that are there whole. CorruptRecordError, when it is met, as of `RecordBatch.records`.
+    that are there whole. Raises what `RecordBatch.records` raises, when it is met.
     """
 
     def __init__(self, batch: RecordBatch) -> None:
@@ -91,7 +91,7 @@ class RecordWalk:
         self._needed = 0
 
     def take(self, piece: bytes) -> Iterator[RecordColumns | None]:
-        """The next records, in order, step by step; None after a step that gave none."""
+        """Gives the next records, in order, step by step; None after a step that gave none."""
         from core.records.record_places import PAD
 
         self._parts.append(piece)
@@ -105,7 +105,7 @@ class RecordWalk:
         self._parts, self._size = [data[position:end]], end - position
 
     def _hop(self, data: bytes, position: int, end: int) -> list[int]:
-        """Where the next records end that are there whole."""
+        """Finds where the next records end that are there whole."""
         ends: list[int] = []
         append = ends.append
         try:

@@ -15,11 +15,11 @@ Table = npt.NDArray[np.uint8]
 """(rows, bytes): text of the same length in each row."""
 
 Part = bytes | Table | ByteStrings
-"""What stands in one place of all lines; bytes: the same in each."""
+"""What stands in one place of all lines; bytes are the same in each."""
 
 
 def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """The parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
+    """Gives the parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
     cuts = _cuts(parts, rows)
     if cuts is None:
         return stitch(_columns(parts, rows))
@@ -33,7 +33,7 @@ _MOST_CUTS = 8
 
 
 def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
-    """The ends of the runs of lines that are of one length, part by part, from 0 on; None if there are many."""
+    """Gives the ends of the runs of lines that are of one length, part by part, from 0 on; None if there are many."""
     cuts: set[int] = set()
     for part in parts:
         if isinstance(part, ByteStrings):
@@ -45,7 +45,7 @@ def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
 
 
 def _rows(part: Part, start: int, end: int) -> bytes | Table:
-    """Of a run of one length."""
+    """Gives those of a run of one length."""
     if isinstance(part, bytes):
         return part
     if not isinstance(part, ByteStrings):
@@ -54,7 +54,7 @@ def _rows(part: Part, start: int, end: int) -> bytes | Table:
 
 
 def _columns(parts: Sequence[Part], rows: int) -> list[ByteStrings]:
-    """Those whose length differs, and between them what stands round them."""
+    """Gives those whose length differs, and between them what stands round them."""
     columns: list[ByteStrings] = []
     fixed: list[bytes | Table] = []
     for part in (*parts, None):
@@ -70,7 +70,7 @@ def _columns(parts: Sequence[Part], rows: int) -> list[ByteStrings]:
 
 
 def _table(parts: Sequence[bytes | Table], rows: int) -> Table:
-    """Parts of the same length in each row, as one."""
+    """Joins parts of the same length in each row."""
     template = b"".join(part if isinstance(part, bytes) else bytes(part.shape[1]) for part in parts)
     width = len(template)
     table = np.empty((rows, width), np.uint8)
@@ -86,7 +86,7 @@ def _table(parts: Sequence[bytes | Table], rows: int) -> Table:
 
 
 def _cells(table: Table) -> npt.NDArray[np.void]:
-    """Each row as one value, which NumPy copies faster than so many bytes."""
+    """Gives each row as one value, which NumPy copies faster than so many bytes."""
     cells: npt.NDArray[np.void] = table.view(f"V{table.shape[1]}")[:, 0]
     return cells
 
@@ -96,7 +96,7 @@ _POWERS = 10 ** np.arange(1, 20, dtype=np.uint64)
 
 
 def digits(values: Int64s) -> Part:
-    """Decimal text of whole numbers, four digits at a time."""
+    """Writes whole numbers as decimal text, four digits at a time."""
     least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if least == most:
         return b"%d" % least

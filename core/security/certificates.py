@@ -1,4 +1,4 @@
-"""Certificates made: a CA, and what it signs. And certificates read: what one says, in words.
+"""Makes certificates: a CA, and what it signs. And reads them: what one says, in words.
 
 Needs the extra `security` (cryptography), so nothing imports this module but what is about certificates. All keys are
 of the curve P-256, which every TLS library of the last ten years takes and which is made in a moment.
@@ -44,14 +44,14 @@ class Certificate:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def key_pem(self, password: str | None = None) -> str:
-        """PKCS 8, the form that Java reads."""
+        """Writes PKCS 8, the form that Java reads."""
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
         if password:
             encryption = serialization.BestAvailableEncryption(password.encode())
         return self.key.private_bytes(serialization.Encoding.PEM, _PKCS8, encryption).decode()
 
     def pkcs12(self, password: str) -> bytes:
-        """The key, its certificate and that of its CA."""
+        """Writes the key, its certificate and that of its CA."""
         chain = [self.issuer.certificate] if self.issuer else []
         encryption = serialization.BestAvailableEncryption(password.encode())
         return pkcs12.serialize_key_and_certificates(b"key", self.key, self.certificate, chain, encryption)
@@ -66,12 +66,12 @@ class Validity:
 
     @classmethod
     def of_days(cls, now: datetime.datetime, start: int, end: int) -> Validity:
-        """Days from now on."""
+        """Makes one of days from now on."""
         return cls(now + datetime.timedelta(days=start), now + datetime.timedelta(days=end))
 
 
 def make_ca(name: str, validity: Validity) -> Certificate:
-    """A CA that signs itself."""
+    """Makes a CA that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name, ())
     builder = (
@@ -85,7 +85,7 @@ def make_ca(name: str, validity: Validity) -> Certificate:
 def sign(
     ca: Certificate, name: str, validity: Validity, *, names: Sequence[str] = (), organisation: Sequence[str] = ()
 ) -> Certificate:
-    """A new key, and its certificate. `names` are the hosts and addresses that it is for; `organisation` is the
+    """Makes a new key, and its certificate. `names` are the hosts and addresses that it is for; `organisation` is the
     organisation and its unit.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -141,7 +141,7 @@ def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """An address or a host's name; raises ValueError for what is neither."""
+    """Reads an address or a host's name; raises ValueError for what is neither."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -176,12 +176,12 @@ class CertificateDescription:
     sha256: str
 
     def days_left(self, now: datetime.datetime) -> int:
-        """Whole days until it expires; below 0 those since it has."""
+        """Counts whole days until it expires; below 0 those since it has."""
         return int((self.end - now) / datetime.timedelta(days=1))
 
 
 def describe_certificate(der: bytes) -> CertificateDescription:
-    """Raises CertificateError for bytes that are none."""
+    """Describes it; raises CertificateError for bytes that are none."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         return CertificateDescription(

@@ -12,7 +12,7 @@ from core.security.secret import Secret
 
 
 class StoreType(StrEnum):
-    """Of a file with certificates and keys. What a file is in truth its first bytes say: as in Java, a JKS may be a
+    """Kinds of files with certificates and keys. The first bytes of a file say what it is: as in Java, a JKS may be a
     PKCS12 and the other way round.
     """
 
@@ -47,7 +47,7 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`trust` is None for what the system trusts."""
+    """The settings of TLS; `trust` is None for what the system trusts."""
 
     trust: TrustStore | None = None
     key_store: KeyStore | None = None
@@ -69,7 +69,7 @@ class PasswordLogin:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Where OAUTHBEARER's tokens are asked for by client credentials (RFC 6749, 4.4)."""
+    """Where OAUTHBEARER's tokens are fetched with client credentials (RFC 6749, 4.4)."""
 
     url: str
     client_id: str
@@ -101,7 +101,7 @@ class ClientSecurity:
 
     @property
     def protocol(self) -> str:
-        """As `security.protocol` names it."""
+        """Names it as `security.protocol` does."""
         return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
 
 

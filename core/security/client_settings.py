@@ -1,4 +1,4 @@
-"""Settings of a client, by the names of Kafka's client.properties and of librdkafka, made one description.
+"""Makes one description of a client's settings, by the names of Kafka's client.properties and of librdkafka.
 
 Where the two have two names for a thing, both are known. A name that neither knows is refused, with the one that was
 meant; Kafka's settings that have nothing to do with how a cluster is reached are passed over (`other_settings.py`).
@@ -89,7 +89,7 @@ _OF_NO_EFFECT = {
     "security.providers",
     "sasl.login.class",
 }
-"""How Java or librdkafka come by the same things: providers of algorithms, and the like."""
+"""How Java or librdkafka find the same things: providers of algorithms, and the like."""
 
 _OF_NO_EFFECT_PREFIXES = (
     "sasl.kerberos.",
@@ -103,7 +103,7 @@ _OF_NO_EFFECT_PREFIXES = (
     "sasl.oauthbearer.sub.claim.",
     "sasl.oauthbearer.jwt.validator.",
 )
-"""Of mechanisms and grants that are refused where they are chosen, and of checks that are the broker's."""
+"""Settings of mechanisms and grants that are refused when they are chosen, and of checks that are the broker's."""
 
 _REFUSED: dict[str, tuple[str, ...]] = {
     "ssl.engine.factory.class": (),
@@ -117,7 +117,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "sasl.oauthbearer.metadata.authentication.type": ("none",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
 }
-"""What plog can't hold to, and the values with which it asks for nothing."""
+"""What plog can't do, and the values that ask for nothing."""
 
 SECRET_SETTINGS = frozenset(
     {
@@ -159,7 +159,7 @@ LIBRDKAFKA_SETTINGS = frozenset(
         "sasl.oauthbearer.method",
     }
 )
-"""By which a file is known to be one of librdkafka's."""
+"""Settings by which a file is known to be one of librdkafka's."""
 
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -224,7 +224,8 @@ class ClientSettings:
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
-    """Raises UsageError for a setting that is none, that is wrong, or that plog can't hold to; it never shows a secret.
+    """Parses them; raises UsageError for a setting that is none, is wrong, or asks what plog can't do; it shows no
+    secret.
 
     `ask_password` gets the name of a user whose password is not in the settings.
     """
@@ -241,7 +242,7 @@ def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword
 
 
 def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
-    """By the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
+    """Makes them of the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
     own = {name.removeprefix(_REGISTRY): value for name, value in settings.items() if name.startswith(_REGISTRY)}
     about_tls = {name: value for name, value in own.items() if name.startswith(("ssl.", "enable.ssl."))}
     known = _TLS - _NOT_OF_REGISTRY
@@ -257,7 +258,7 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
 
 
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
-    """Raises UsageError for a name that is none, and a value that plog can't hold to; `where` begins its message."""
+    """Raises UsageError for a name that is none, and a value that plog can't obey; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
     for name, value in settings.items():
         if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
@@ -301,7 +302,7 @@ _OTHERS_CLASSES = {"software.amazon.msk.": "AWS_MSK_IAM", "com.sun.security.auth
 
 
 def _mechanism_of_class(name: str) -> str | None:
-    """The mechanism, which plog does not have, of a login module or a callback handler."""
+    """Names the mechanism, which plog does not have, of a login module or a callback handler."""
     return next((mechanism for start, mechanism in _OTHERS_CLASSES.items() if name.startswith(start)), None)
 
 
@@ -315,7 +316,7 @@ def _unspoken(mechanism: str) -> UsageError:
 
 
 def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
-    """What is set and does nothing: somebody forgot `security.protocol`."""
+    """Gives what is set and does nothing: somebody forgot `security.protocol`."""
     sasl = sorted(_SASL & settings.keys()) if security.login is None else []
     tls = sorted((_TLS & settings.keys()) - {"ssl.endpoint.identification.algorithm"}) if security.tls is None else []
     return [
@@ -345,7 +346,7 @@ class _Settings:
         self._ask_password = ask_password
 
     def take(self, *names: str) -> str | None:
-        """The value that one of the names has. Raises UsageError if two say different things: which is meant?"""
+        """Gives the value that one of the names has. Raises UsageError if two say different things: which is meant?"""
         found = {name: self._settings[name] for name in names if self._settings.get(name)}
         for name, value in list(found.items())[1:]:
             self._ensure_same(next(iter(found)), next(iter(found.values())), name, value)
@@ -357,7 +358,7 @@ class _Settings:
             raise UsageError(f"{name} and {other_name} are both set, and differ, expected one of them")
 
     def _of_either(self, options: Mapping[str, str], option: str, name: str) -> str | None:
-        """Of the login module or of a setting."""
+        """Gives that of the login module or of a setting."""
         in_module, value = options.get(option), self.take(name)
         if in_module and value:
             self._ensure_same(f"{option} in sasl.jaas.config", in_module, name, value)
@@ -535,7 +536,7 @@ class _Settings:
 
 
 def _mechanism_of(module: LoginModule | None) -> str:
-    """The one that the login module can be of and no other, be it one that plog does not have."""
+    """Names the one that the login module can be of and no other, be it one that plog does not have."""
     other = _mechanism_of_class(module.name) if module is not None else None
     if other is not None:
         return other

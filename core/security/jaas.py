@@ -22,7 +22,7 @@ _FLAGS = {"required", "requisite", "sufficient", "optional"}
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """`options` may hold secrets."""
+    """A login module; `options` may hold secrets."""
 
     name: str
     options: dict[str, str]
@@ -56,7 +56,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """(word, quoted or mark; text) of each."""
+    """Gives (word, quoted or mark; text) of each."""
     tokens = []
     position = 0
     while position < len(text):

@@ -38,7 +38,7 @@ class KeyStoreError(PlogError):
 
 @dataclass(slots=True)
 class JavaKeyStore:
-    """DER throughout; keys are PKCS 8."""
+    """A key store; DER throughout; keys are PKCS 8."""
 
     certificates: list[bytes] = field(default_factory=list)
     keys: list[tuple[bytes, list[bytes]]] = field(default_factory=list)
@@ -48,8 +48,8 @@ class JavaKeyStore:
 def parse_jks(
     data: bytes, password: str | None, key_password: str | None = None, *, wants_keys: bool = True
 ) -> JavaKeyStore:
-    """Without a password nothing is checked, as in Java. Keys stay empty unless they are wanted; they need a password.
-    Raises KeyStoreError.
+    """Parses it; without a password nothing is checked, as in Java. Keys stay empty unless they are wanted; they need a
+    password. Raises KeyStoreError.
     """
     encoded = None if password is None else password.encode("utf-16-be")
     body = data[:-_DIGEST_BYTES]
@@ -110,7 +110,7 @@ def _unprotect(protected: bytes, password: bytes) -> bytes:
 
 
 def _octets(protected: bytes) -> bytes:
-    """The OCTET STRING of a protected key."""
+    """Reads the OCTET STRING of a protected key."""
     outer, _ = _der(protected, 0x30)
     algorithm, rest = _der(outer, 0x30)
     if not algorithm.startswith(_OID):
@@ -122,7 +122,7 @@ def _octets(protected: bytes) -> bytes:
 
 
 def _der(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """What the element at the beginning holds, which is of that tag, and what comes after it."""
+    """Gives what the element at the beginning holds, which is of that tag, and what comes after it."""
     if len(data) < 2 or data[0] != tag:
         raise KeyStoreError("the private key is no DER")
     size, start = data[1], 2

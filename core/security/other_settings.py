@@ -1,4 +1,4 @@
-"""Names of settings of Kafka's clients that have nothing to do with how a cluster is reached.
+"""Names settings of Kafka's clients that have nothing to do with how a cluster is reached.
 
 They stand in people's client.properties and kcat.conf, and are accepted there without a word: Kafka 4.3's producer,
 consumer and admin client (`configNames()` of each), and librdkafka 2 (`rd_kafka_conf_properties_show`).
@@ -152,4 +152,4 @@ OTHER_SETTINGS = frozenset(
 )
 
 OTHER_PREFIXES = ("schema.registry.", "basic.auth.", "confluent.", "config.providers.", "topic.")
-"""Of a Schema Registry's client, of config providers, and kcat's of settings of topics."""
+"""Prefixes of a Schema Registry's client, of config providers, and kcat's of settings of topics."""

@@ -32,8 +32,9 @@ _PREFIX = "lock-"
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """A driver, as it describes itself. `started`: what tells it from another process of its `pid` (`process_start`);
-    `holds_flock`: False where the file system has no such locks; `is_released`: it ended, and others may come.
+    """A driver, as it describes itself. `started`: what sets it apart from another process of its `pid`
+    (`process_start`); `holds_flock`: False where the file system has no such locks; `is_released`: it ended, and others
+    may come.
     """
 
     host: str
@@ -70,7 +71,7 @@ class Claim:
         return lock_folder(self.directory, self.number)
 
     def beside(self, name: str) -> Path:
-        """Where a file is written before it has its place."""
+        """Gives where a file is written before it has its place."""
         return self.folder / name
 
     def write(self, target: Path, content: bytes, name: str) -> None:
@@ -81,7 +82,7 @@ class Claim:
 
     def place(self, beside: Path, target: Path) -> None:
         """Brings a file to the disk, and then to its place. Raises DirectoryLockedError if another has the folder now;
-        OSError as the disk says.
+        the disk's OSError.
         """
         with self.told_if_lost():
             with contextlib.closing(self.filesystem.open_append(beside, creates=False)) as file:
@@ -112,7 +113,7 @@ class Claim:
 
     @contextlib.contextmanager
     def told_if_lost(self) -> Iterator[None]:
-        """A block that opens or renames files of the number's folder: says why they are not there."""
+        """Wraps what opens or renames files of the number's folder: says why they are not there."""
         try:
             yield
         except FileNotFoundError:
@@ -125,14 +126,14 @@ def lock_folder(directory: Path, number: int) -> Path:
 
 
 def lock_numbers(directory: Path) -> list[int]:
-    """In order; the last one counts. OSError as the disk says."""
+    """Gives them in order; the last one counts. Raises the disk's OSError."""
     names = (path.name.removeprefix(_PREFIX) for path in (directory / STATE).glob(f"{_PREFIX}*"))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
-    """The number that counts, and whose it is; None if the folder never had an owner. Takes no lock and writes
-    nothing. OSError as the disk says.
+    """Finds the number that counts, and whose it is; None if the folder never had an owner. Takes no lock and writes
+    nothing. Raises the disk's OSError.
     """
     while numbers := lock_numbers(directory):
         folder = lock_folder(directory, numbers[-1])
@@ -147,7 +148,7 @@ def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
 
 
 def remove_folder(folder: Path, filesystem: FileSystem) -> None:
-    """Removes it until it is gone, though others still make files in it. Raises OSError as the disk says."""
+    """Removes it until it is gone, though others still make files in it. Raises the disk's OSError."""
     while folder.exists():
         try:
             filesystem.remove_tree(folder)

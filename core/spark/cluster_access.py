@@ -1,4 +1,5 @@
-"""How the driver and its tasks reach a cluster: the options `kafka.*` and `commandConfig`, of source, sink and replays.
+"""Reads how the driver and its tasks reach a cluster: options `kafka.*` and `commandConfig` of source, sink and
+replays.
 
 `kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
 as `--command-config` is. What options say is written into plans and may be shown by Spark's UI, so a secret is no
@@ -22,8 +23,8 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def access_of(options: Mapping[str, str]) -> str:
-    """What the options say of it, as JSON without secrets; "" for plaintext. Raises UsageError for a secret among them.
-    Names of options are in lower case.
+    """Gives what the options say of it, as JSON without secrets; "" for plaintext. Raises UsageError for a secret among
+    them. Names of options are in lower case.
     """
     config = options.get(COMMAND_CONFIG.lower(), "")
     settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
@@ -42,8 +43,8 @@ def access_of(options: Mapping[str, str]) -> str:
 
 
 def servers_of(options: Mapping[str, str]) -> str:
-    """Those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. Raises UsageError for a
-    file that is wrong.
+    """Gives those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. Raises UsageError for a file
+    that is wrong.
     """
     named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
     if named or not config:
@@ -55,7 +56,7 @@ def servers_of(options: Mapping[str, str]) -> str:
 
 
 def connect(servers: str, access: str) -> KafkaClient:
-    """A client of the servers. Raises UsageError if settings are wrong; raises what `KafkaClient` raises."""
+    """Makes a client of the servers. Raises UsageError if settings are wrong, and what `KafkaClient` raises."""
     if not access:
         return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
     from core.client.client_config import read_settings_file, replace_references

@@ -52,7 +52,7 @@ TopicIds = dict[str, str]
 
 
 class RangePartition(InputPartition):
-    """One task's."""
+    """The range of one task."""
 
     def __init__(self, range_: OffsetRange) -> None:
         super().__init__(None)
@@ -97,7 +97,7 @@ class PlogDataSource(DataSource):
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a query gives; raises UsageError for one that there is not, or of another type."""
+    """Gives the columns of a query's schema; raises UsageError for one that does not exist, or of another type."""
     for field in schema.fields:
         expected = SPARK_TYPES.get(field.name)
         if expected is None:
@@ -108,9 +108,9 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class PlogReader(DataSourceReader):
-    """It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all scans of a DataFrame, in
-    one query and in later ones, so that a condition of one scan would leave out rows of another. Reading less is said
-    by options.
+    """Reads, without `pushFilters`, on purpose: Spark keeps one reader and its partitions for all scans of a DataFrame,
+    in one query and in later ones, so that a condition of one scan would leave out rows of another. Options restrict
+    what is read.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -189,7 +189,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends, _topic_ids(source, ends)
 
     def _find_available(self, begins: Offsets) -> tuple[Offsets, TopicIds]:
-        """Up to where to read with `availableNow`. A stream that begins at the latest offset may begin after what was
+        """Gives where `availableNow` stops reading. A stream that begins at the latest offset may begin after what was
         there when it was prepared: a partition that is still as long as that has nothing to read, and is not cut.
         """
         assert self._available is not None
@@ -200,7 +200,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends, self._available_ids
 
     def _go_on_from(self, start: dict[str, Any], ends: Offsets, ids: TopicIds) -> dict[TopicPartition, int]:
-        """Where each partition of `ends` goes on: at `start`; a partition that came since at 0, or data is lost.
+        """Gives where each partition of `ends` goes on: at `start`; a partition that came since at 0, or data is lost.
 
         PlogError for a topic of another id and for a partition that ends before `start`. Without failOnDataLoss the one
         is read from its beginning, and the other goes on from its end.
@@ -247,7 +247,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
-    """In the driver's log: tasks read on after offsets that are missing for no known reason."""
+    """Warns in the driver's log: tasks read on after offsets that are missing for no known reason."""
     for partition in sorted(starts):
         doubt = source.doubt(partition, starts[partition], ends[partition])
         if doubt:
@@ -265,7 +265,7 @@ def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) 
 
 
 def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """One task's records. PySpark has one task, with a partition of its own making, where a plan has no ranges."""
+    """Gives one task's records. PySpark has one task, with a partition of its own making, if a plan has no ranges."""
     if not isinstance(partition, RangePartition):
         return iter(())
     return read_range(partition.range, columns)
@@ -277,14 +277,14 @@ def _ensure_there(source: Source, ends: Offsets) -> None:
 
 
 def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """How many offsets each partition may go on by: `limit` in all, by what each has, as Spark's Kafka source does."""
+    """Shares `limit` offsets out among the partitions, by what each has, as Spark's Kafka source does."""
     total = sum(new.values())
     shares = {tp: limit * count / total for tp, count in new.items()}
     return {tp: min(int(share) if share >= 1 else 1 if share > 0 else 0, new[tp]) for tp, share in shares.items()}
 
 
 def _topic_ids(source: Source, partitions: Iterable[TopicPartition]) -> TopicIds:
-    """By topic, of those that have one: the first partition's that says it."""
+    """Gives them by topic, of those that have one: the first partition's that says it."""
     found: TopicIds = {}
     for partition in sorted(partitions):
         if partition.topic not in found and (topic_id := source.topic_id(partition)):

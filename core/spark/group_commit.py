@@ -16,7 +16,7 @@ from typing import Any
 from core.common.topic_partition import TopicPartition
 
 NOWHERE = -1
-"""Where a group is that has committed nothing of a partition."""
+"""The offset of a group that has committed nothing of a partition."""
 
 
 @dataclass(frozen=True, slots=True)

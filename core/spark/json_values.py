@@ -1,4 +1,4 @@
-"""Values that are to become columns must be one JSON value each: Spark takes the first and drops the text after it.
+"""Checks that values which are to become columns are one JSON value each: Spark takes the first and drops the rest.
 
 Whether the value itself is good JSON of the schema is Spark's to say, which allows more than others do.
 """
@@ -35,7 +35,7 @@ def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> 
 
 
 def _end_of_value(text: bytes) -> int:
-    """Where the first JSON value ends; the end of the text where it does not, or is no object, list or string."""
+    """Finds where the first JSON value ends; the end of the text if it does not, or is no object, list or string."""
     depth, quote, escaped = 0, 0, False
     for position, byte in enumerate(text):
         if quote:

@@ -1,4 +1,4 @@
-"""Holds the files of a replay by --schema or --transform against the log: the offsets in them, and the counts.
+"""Compares the files of a replay by --schema or --transform with the log: the offsets in them, and the counts.
 
 The columns that Spark or a function made of the values are not made again, so nothing is said of them. What can be
 checked depends on what is in the files:
@@ -31,7 +31,7 @@ _OFFSET = "offset"
 
 
 def what_is_not_checked(plan: ReplayPlan) -> str:
-    """In words, of a plan that is not `is_direct`."""
+    """Says it in words, for a plan that is not `is_direct`."""
     if not plan.transform:
         return "the columns that --schema makes of values are not compared with the log: offsets and counts are"
     return f"what {plan.transform} makes of records is not compared with the log: which offsets were read is"
@@ -85,7 +85,7 @@ def _offsets_of_log(range_: OffsetRange) -> Any:  # numpy.ndarray
 
 
 def _offsets_of_files(directory: Path, files: tuple[WrittenFile, ...], kind: str) -> Any | None:  # numpy.ndarray
-    """Gives None if they have no column of that name with whole numbers in it."""
+    """Reads them; None if they have no column of that name with whole numbers in it."""
     found = [np.empty(0, np.int64)]
     for file in files:
         column = _OFFSETS[kind](directory / file.name)

@@ -1,4 +1,4 @@
-"""The unit of work: a range of offsets of one partition, small enough for one task, and the reading of it."""
+"""The unit of work: a range of offsets of one partition, small enough for one task; and how to read it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TellLeftOut = Callable[[str], None]
 """Called with what a reading leaves out, in words."""
 
 GROUP_BYTES = 4 * 1024 * 1024
-"""Of batches that are decoded at once, and handed on as one Arrow batch."""
+"""Bytes of batches that are decoded at once, and handed on as one Arrow batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class OffsetRange:
 
     @property
     def name(self) -> str:
-        """The name of what is written of it, without its ending; a file's, for any topic's name. Files whose names
-        begin with _ or . are hidden from Spark and others, so something that no topic's name has comes before those.
+        """Names what is written of it, without its ending; a file's, for any topic's name. Files whose names begin with
+        _ or . are hidden from Spark and others, so something that no topic's name has comes before those.
         """
         topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
@@ -81,8 +81,8 @@ class OffsetRange:
 def read_range(
     range_: OffsetRange, columns: Sequence[str], tell_left_out: TellLeftOut = _log.warning
 ) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """The range's records, checked, by the columns that are asked for. Raises what `read_columns` raises, and PlogError
-    for values that are not what they are to be.
+    """Reads the range's records, checked, by the columns that are wanted. Raises what `read_columns` raises, and
+    PlogError for values that are not what they are to be.
     """
     for records in read_columns(range_, tell_left_out):
         if range_.is_json:
@@ -93,8 +93,8 @@ def read_range(
 
 
 def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning) -> Iterator[RecordColumns]:
-    """The range's records, checked. `tell_left_out` is called with what the log has lost of the range and reading goes
-    on after, perhaps twice with the same.
+    """Reads the range's records, checked. `tell_left_out` is called with what the log has lost of the range and reading
+    goes on after, perhaps twice with the same.
 
     If the range `fails_if_gone`: CorruptRecordError for damage, PlogError if the range's beginning was deleted, and
     `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
@@ -130,8 +130,8 @@ def _decoded(
     patience: Patience,
     find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
-    """The batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may stand in
-    the first batch that is left of the log.
+    """Gives the batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may
+    stand in the first batch that is left of the log.
     """
 
     def leave_out(batch: Batch, error: CorruptRecordError) -> None:
@@ -166,7 +166,7 @@ def _from_files(
 
 
 def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience, gone: list[tuple[int, int]]) -> None:
-    """Offsets [start, end) of the range are deleted, and `gone`; raises PlogError unless that is passed over."""
+    """Notes in `gone` that [start, end) of the range are deleted; raises PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not patience.skips_damage:
@@ -176,7 +176,7 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience,
 
 
 def _from_servers(range_: OffsetRange, patience: Patience, gone: list[tuple[int, int]]) -> Iterator[Batch]:
-    """If damage is passed over, it goes on where the log begins by now."""
+    """Reads them; if damage is passed over, it goes on where the log begins by now."""
     from core.client.admin import EARLIEST, Admin
     from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
     from core.spark.cluster_access import connect

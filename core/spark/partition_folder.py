@@ -1,4 +1,4 @@
-"""Names of a partitioned output's folders, `city=a%2Fb` as Hive has them: those that Spark's own writer would choose.
+"""Names a partitioned output's folders, `city=a%2Fb` as Hive does: as Spark's own writer would.
 
     <column>=<value>     both escaped: %XX for the characters that Spark escapes, everything else as UTF-8
     <column>=__HIVE_DEFAULT_PARTITION__     null, and the empty text
@@ -26,11 +26,11 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED = re.compile("[\\x00-\\x1f\"#%'*/:=?\\\\\\x7f{\\[\\]^]")
 _MOST_BYTES = 255
-"""Of a name, in the file systems that there are."""
+"""The most bytes of a name, in the file systems that there are."""
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """Raises PlogError for a value that is too long for a name."""
+    """Names it; raises PlogError for a value that is too long for a name."""
     name = f"{_escape(column)}={_escape(value) if value else NULL_PARTITION}"
     size = len(os.fsencode(name))
     if size > _MOST_BYTES:
@@ -42,7 +42,7 @@ def folder_name(column: str, value: str | None) -> str:
 
 
 def value_of_folder(name: str) -> str | None:
-    """The other way."""
+    """Reads the value back."""
     text = name.partition("=")[2]
     return None if text == NULL_PARTITION else re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), text)
 
@@ -65,7 +65,7 @@ def ensure_names_folders(column: str, kind: Any) -> None:
 
 
 def partition_texts(values: Any) -> Any:
-    """A text for each value of a pyarrow.Array, as Spark casts it; null for an empty one, too."""
+    """Gives a text for each value of a pyarrow.Array, as Spark casts it; null for an empty one, too."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         texts = pa.array([None if text is None else _timestamp_text(text) for text in time_texts(values)], pa.string())
@@ -86,7 +86,7 @@ def _of_each(numbers: Any, values: Any, text: Any) -> Any:  # numpy.ndarray, pya
 
 
 def _timestamp_text(text: str) -> str:
-    """Without zeros at the end of the fraction."""
+    """Writes it without zeros at the end of the fraction."""
     whole, _, fraction = text.replace("T", " ").partition(".")
     digits = fraction.rstrip("0")
     return f"{whole}.{digits}" if digits else whole

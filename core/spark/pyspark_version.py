@@ -1,4 +1,4 @@
-"""Whether the PySpark that is installed is one that plog's jobs and its data source run with."""
+"""Checks that the PySpark that is installed is one that plog's jobs and its data source run with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
+"""Writes what a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
 
     DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
@@ -43,10 +43,10 @@ _RECEIPTS = "receipts"
 _TIME_UNITS = {"day": "D", "hour": "h"}
 
 _MOST_OPEN_FILES = 256
-"""Of one unit. The rows of further folders wait in a file of their own until these are closed."""
+"""The most open files of one unit. The rows of further folders wait in a file of their own until these are closed."""
 
 _AT_ONCE = 16
-"""Files that are brought to the disk at the same time, each with its folder: disks take such requests together."""
+"""Files that are brought to the disk at once, each with its folder: disks take such requests together."""
 
 BYTES_FORMATS = ("binary", "string", "base64")
 """How keys and values are written: as they are, as the text that they are, or as base64."""
@@ -69,7 +69,7 @@ class OutputFormat:
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """`name`: its path in the output folder. `digest`: SHA-256, in hex. `size_bytes`: -1 if the receipt does not say,
-    as those of before did not.
+    as older ones do not.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Receipt:
 
 
 def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
-    """The folders that files and receipts are written in, on the disk. OSError as the disk says."""
+    """Makes the folders that files and receipts are written in, on the disk. Raises the disk's OSError."""
     filesystem = filesystem or FileSystem()
     filesystem.make_directory(directory / STATE / _RECEIPTS)
     for folder in (directory / STATE, directory):
@@ -116,7 +116,7 @@ def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
 
 
 def claim_unshared(directory: Path, filesystem: FileSystem | None = None) -> Claim:
-    """Makes the claim to a folder that nobody else knows: it needs no lock. Raises OSError as the disk says."""
+    """Makes the claim to a folder that nobody else knows: it needs no lock. Raises the disk's OSError."""
     make_state(directory, filesystem)
     claim = Claim(directory, 1, filesystem or FileSystem())
     claim.filesystem.make_directory(claim.folder)
@@ -129,7 +129,7 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 def write_receipt(claim: Claim, receipt: Receipt) -> None:
     """Writes it whole, also if two attempts at a task are at it at once. Raises what `Claim.place` raises, but
-    AccessError as the disk says.
+    AccessError if the disk refuses.
     """
     content = json.dumps(receipt.to_json()).encode()
     path = receipt_path(claim.directory, receipt.unit)
@@ -140,7 +140,7 @@ def write_receipt(claim: Claim, receipt: Receipt) -> None:
 
 
 def not_written(error: OSError, path: Path) -> AccessError:
-    """What the system refused, in its words and not in Arrow's."""
+    """Says what the system refused, in its words and not in Arrow's."""
     named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
     return access_error(named, path, "write")
 
@@ -158,7 +158,7 @@ def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
 
 
 def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
-    """What all tasks wrote of it, for this owner of the folder."""
+    """Reads what all tasks wrote of it, for this owner of the folder."""
     parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob("*.part"))]
     return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
 
@@ -169,7 +169,7 @@ def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
 def write_files(
     claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
 ) -> tuple[WrittenFile, ...]:
-    """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even if there are none.
+    """Writes the batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even if there are none.
 
     Raises UsageError for a column that can't be written so, DirectoryLockedError as `Claim.place` does, and AccessError
     as the disk says: no file has its name then.
@@ -189,7 +189,7 @@ def write_files(
 
 
 class _Output:
-    """What is written of one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at a time."""
+    """Writes one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at a time."""
 
     def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
         self._claim = claim
@@ -289,7 +289,7 @@ class _Output:
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
-    """What gives the values that a batch is partitioned by; raises UsageError if there is no such column."""
+    """Makes what gives the values that a batch is partitioned by; raises UsageError if there is no such column."""
     by = format_.partition_by
     if not by:
         return None
@@ -311,8 +311,8 @@ def ensure_writable(format_: OutputFormat, schema: Any) -> None:
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
-    """The schema of the files; raises UsageError for a column that they can't hold: two of one name, for readers that
-    don't tell capitals, or one of the folders' name.
+    """Gives the schema of the files; raises UsageError for a column that they can't hold: two of one name, for readers
+    that don't tell capitals, or one of the folders' name.
     """
     _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []
@@ -345,7 +345,7 @@ def _bytes_format(format_: OutputFormat, name: str) -> str:
 
 
 def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
-    """Raises PlogError for bytes that should be text and are not."""
+    """Converts it; raises PlogError for bytes that should be text and are not."""
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = batch.column(name)
@@ -410,7 +410,7 @@ def _end(writer: Any, file: BufferedWriter) -> None:
 
 
 class _CsvFile:
-    """Arrow writes it, but times whose years have more than four digits: it would write other years."""
+    """Writes as Arrow does, but for times whose years have more than four digits: it would write other years."""
 
     def __init__(self, file: BufferedWriter, schema: Any) -> None:
         self._file = file
@@ -438,7 +438,7 @@ class _CsvFile:
 
 
 class _JsonFile:
-    """A line for each record; times as Spark writes them."""
+    """Writes a line for each record; times as Spark writes them."""
 
     def __init__(self, file: BufferedWriter, schema: Any) -> None:
         self._file = file
@@ -450,7 +450,7 @@ class _JsonFile:
         self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
 
     def _values(self, name: str, column: Any) -> list[Any]:
-        """Raises PlogError for a time inside another value that Python does not hold."""
+        """Gives them; raises PlogError for a time inside another value that Python does not hold."""
         if pa.types.is_timestamp(column.type):
             zone = "Z" if column.type.tz else ""
             return [None if text is None else text + zone for text in time_texts(column, "ms")]

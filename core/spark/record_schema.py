@@ -44,11 +44,11 @@ SPARK_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""The same, as Spark says it."""
+"""The same in Spark's words."""
 
 
 def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
-    """Raises UsageError for a column that there is not."""
+    """Gives it; raises UsageError for a column that does not exist."""
     for name in columns:
         if name not in COLUMNS:
             raise UsageError(f"no column {name!r}, expected some of {', '.join(COLUMNS)}")
@@ -58,8 +58,8 @@ def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
 def to_arrow(
     partition: TopicPartition, records: RecordColumns, columns: Sequence[str], *, nulls_bad_timestamps: bool = False
 ) -> Any:  # pyarrow.RecordBatch
-    """The records' columns that are asked for, in that order. Raises PlogError for a timestamp that Spark's type does
-    not hold; with `nulls_bad_timestamps` it is null.
+    """Gives the records' columns that are wanted, in that order. Raises PlogError for a timestamp that Spark's type
+    does not hold; with `nulls_bad_timestamps` it is null.
     """
     found = [
         _timestamps(partition, records, is_null_if_bad=nulls_bad_timestamps)

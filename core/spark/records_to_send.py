@@ -1,4 +1,4 @@
-"""Arrow columns of records, as Spark's Kafka source and sink name them, cut by topic and partition for a producer."""
+"""Cuts Arrow columns of records, as Spark's Kafka source and sink name them, by topic and partition for a producer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class RecordCutter:
         self._partitioners: dict[str, Partitioner] = {}
 
     def cut(self, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:  # batch: pyarrow.RecordBatch
-        """(topic, rows of one of its partitions), in the order of the rows. Raises PlogError for a row without a topic,
-        or whose partition there is not.
+        """Gives (topic, rows of one of its partitions), in the order of the rows. Raises PlogError for a row without a
+        topic, or whose partition does not exist.
         """
         if self._topic:
             yield from self._of_topic(self._topic, batch)

@@ -57,7 +57,7 @@ _EMPTY = "part-00000"
 
 _MANIFEST = "manifest.json"
 _OF_MANIFEST = ("files", "records", "gaps", "left_out")
-"""What a manifest has beside the plan."""
+"""Fields that a manifest has beside the plan's."""
 
 _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
@@ -78,8 +78,8 @@ class Replay:
 
     @contextlib.contextmanager
     def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
-        """A block that may write; it is given the owner that the lock was taken over from. Errors as of
-        `ReplayLock.acquire`.
+        """Locks it for a block that may write; gives the owner that the lock was taken over from. Raises what
+        `ReplayLock.acquire` raises.
         """
         former = self.lock.acquire(take_over=take_over)
         try:
@@ -96,13 +96,13 @@ class Replay:
 
     @property
     def plan(self) -> ReplayPlan | None:
-        """The frozen one, if there is one."""
+        """Reads the frozen one, if there is one."""
         hint = "replay to a new folder: without the plan nobody knows what is in this one"
         return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
-        """The plan that was written here before; None if the folder can have one. Raises PlogError if the first is of
-        another request, or where other things are in the folder.
+        """Reads the plan that was written here before; None if the folder can have one. Raises PlogError if the first
+        is of another request, or if other things are in the folder.
         """
         frozen = self.plan
         if frozen is None:
@@ -117,8 +117,8 @@ class Replay:
         return frozen
 
     def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """The plan that was written here before, else the one that is made, once it is written. PlogError as of
-        `find_plan`.
+        """Gives the plan that was written here before, else the one that is made, once it is written. Raises what
+        `find_plan` raises.
         """
         frozen = self.find_plan(request)
         if frozen is not None:
@@ -144,7 +144,7 @@ class Replay:
             )
 
     def withdraw(self, plan: ReplayPlan) -> None:
-        """Takes the frozen plan away, of which nothing was written: what was asked for can't be done. When the lock is
+        """Takes the frozen plan away, of which nothing was written: what was requested can't be done. When the lock is
         released, the folder is as it was found.
         """
         if self.receipts(plan) or self.is_done:
@@ -162,14 +162,14 @@ class Replay:
         return (self._state / _MANIFEST).exists()
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
-        """The ranges that have no receipt yet."""
+        """Gives the ranges that have no receipt yet."""
         if receipt_path(self.directory, WHOLE).exists():
             return []
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
-        """Files that the receipts name and that are not in the folder any more, by unit. Raises PlogError for one that
-        has another size: what somebody changed is not for a replay to remove.
+        """Finds files that the receipts name and that are not in the folder any more, by unit. Raises PlogError for one
+        that has another size: what somebody changed is not for a replay to remove.
         """
         lost: dict[str, list[str]] = {}
         for receipt in self.receipts(plan):
@@ -202,12 +202,12 @@ class Replay:
             self.claim.take_away(receipt_path(self.directory, unit))
 
     def left_out(self, plan: ReplayPlan) -> list[str]:
-        """What the log has lost of the units that are done, in words."""
+        """Says what the log has lost of the units that are done."""
         return list(dict.fromkeys(text for receipt in self.receipts(plan) for text in receipt.left_out))
 
     def write_nothing(self, plan: ReplayPlan) -> None:
-        """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do where
-        Spark's own writer was given nothing. Folders have none. Raises what `write_files` raises.
+        """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do if Spark's
+        own writer was given nothing. Folders have none. Raises what `write_files` raises.
         """
         if plan.output.partition_by:
             return
@@ -236,7 +236,7 @@ class Replay:
         return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """The receipts of the units that are done."""
+        """Gives the receipts of the units that are done."""
         found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
         return [receipt for receipt in found if receipt is not None]
 
@@ -269,7 +269,7 @@ class Replay:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """Raises AccessError if the replay is not done, and what `read_state` raises."""
+        """Reads it; raises AccessError if the replay is not done, and what `read_state` raises."""
 
         def parse(fields: dict[str, Any]) -> dict[str, Any]:
             for file in fields["files"]:
@@ -290,7 +290,7 @@ class Replay:
     # --- groups that its end offsets are committed to
 
     def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
-        """What earlier runs noted of their commits to the group."""
+        """Reads what earlier runs noted of their commits to the group."""
         return self._groups().get(group, {})
 
     def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
@@ -317,7 +317,7 @@ class Replay:
     # --- the proof
 
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """The files that the manifest promises, and what is wrong with them now: missing, changed, or strangers."""
+        """Gives the files that the manifest promises, and what is wrong now: missing, changed, or strangers."""
         manifest = self.manifest()
         promised = [WrittenFile.from_json(fields) for fields in manifest["files"]]
         problems = []
@@ -371,12 +371,12 @@ class Replay:
 
 
 def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
-    """Raises what `ReplayPlan.from_json` raises."""
+    """Makes the plan; raises what `ReplayPlan.from_json` raises."""
     return ReplayPlan.from_json({key: value for key, value in manifest.items() if key not in _OF_MANIFEST})
 
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
-    """Says whether a task of the plan gives this name to a file."""
+    """Makes what says whether a task of the plan gives this name to a file."""
     units = {range_.name for range_ in plan.ranges}
     in_folders, ending = bool(plan.output.partition_by), plan.output.ending
 
@@ -417,7 +417,7 @@ def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt)
 
 def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
     """Writes one range's files into the folder, whole or not at all, and its receipt. Raises what `read_columns` and
-    `Claim.place` raise, and PlogError where offsets are lost without a reason that a log may have.
+    `Claim.place` raise, and PlogError if offsets are lost without a reason that a log may have.
     """
     records = 0
     gaps: Gaps = ()
@@ -441,8 +441,8 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
 
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
-    """The records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read once
-    more where its headers alone don't tell. Raises what `find_gaps` raises.
+    """Gives the records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read
+    once more if its headers alone don't show them. Raises what `find_gaps` raises.
     """
     records, gaps = find_gaps(range_)
     left_out: dict[str, None] = {}
@@ -452,7 +452,7 @@ def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
 
 
 def find_gaps(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
-    """How many records the range has, and why other offsets have none; (-1, nothing) of servers, who do not say.
+    """Counts the range's records, and says why other offsets have none; (-1, nothing) of servers, which do not say.
     Raises PlogError if some are lost, the range `fails_if_gone`, and with `fails`.
     """
     if not range_.directory:

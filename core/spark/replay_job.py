@@ -52,7 +52,7 @@ _SOURCE = re.compile(r"BatchScan.*\bplog\b.*")
 
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
-    """Does what is missing, and tells `on_done` of every unit as it is done. PySparkException where a task fails;
+    """Does what is missing, and calls `on_done` with every unit as it is done. Raises PySparkException if a task fails;
     raises what `Claim.place` raises too: the replay is locked.
     """
     todo = replay.missing(plan)
@@ -121,8 +121,8 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """What is to be written; raises UsageError if the function is not there, fails or gives something else, and where
-    the schema does not fit.
+    """Makes what is to be written; raises UsageError if the function is not there, fails or gives something else, and
+    if the schema does not fit.
     """
     session.dataSource.register(ReplayFiles)
     frame = _read(session, plan.columns, [replace(range_, is_json=bool(plan.schema)) for range_ in ranges])
@@ -163,8 +163,8 @@ def _transform_failure(transform: str, error: Exception) -> PlogError:
 
 
 def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:
-    """The place of the first value that is not JSON of the schema, in words; "" where none is found. Reads the ranges
-    once more.
+    """Finds the place of the first value that is not JSON of the schema, in words; "" if none is found. Reads the
+    ranges once more.
     """
     malformed = "_plog_malformed"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": malformed}
@@ -178,7 +178,7 @@ def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[Off
 
 
 def _explode(frame: DataFrame, schema: str) -> DataFrame:
-    """The fields of JSON values as columns, instead of the value."""
+    """Makes columns of the fields of JSON values, instead of the value."""
     parsed = sql.from_json(sql.col("value").cast("string"), schema, {"mode": "FAILFAST"})
     others = [name for name in frame.columns if name != "value"]
     frame = frame.select(*others, parsed.alias("value"))
@@ -190,7 +190,7 @@ def _explode(frame: DataFrame, schema: str) -> DataFrame:
 
 
 def load_function(text: str) -> Callable[[Any], Any]:
-    """module:function, looked for in the working directory too. Raises UsageError if it is not there."""
+    """Imports module:function, looked for in the working directory too. Raises UsageError if it is not there."""
     module_name, separator, name = text.partition(":")
     if not separator:
         raise UsageError(f"--transform {text}: expected module:function")
@@ -230,7 +230,7 @@ def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
 
 
 def _name_below(node: Any) -> str:
-    """The node's name, or of the one that it only hands on from."""
+    """Gives the node's name, or that of the one that it only hands on from."""
     while node.nodeName() == "InputAdapter":
         node = node.children().apply(0)
     return str(node.nodeName())

@@ -65,7 +65,8 @@ class ReplayLock:
 
     def acquire(self, *, take_over: bool = False) -> LockOwner | None:
         """Gives the owner that it was taken over from, if that one did not release it. Raises DirectoryLockedError if
-        an owner lives, or may live and is not to be taken over; nothing is written then. AccessError as the disk says.
+        an owner lives, or may live and is not to be taken over; nothing is written then. Raises AccessError if the disk
+        refuses.
         """
         self._has_made_directory = not self._directory.exists()
         try:
@@ -125,7 +126,7 @@ class ReplayLock:
         return True
 
     def _remove_former(self, claim: Claim) -> None:
-        """First to where it is not found any more, so that what is at work there comes to an end."""
+        """Removes what is there of it, renamed first, so that what is at work there comes to an end."""
         older = [lock_folder(self._directory, n) for n in lock_numbers(self._directory) if n < claim.number]
         for folder in [*older, *self._state.glob(f"{_CLAIM}*")]:
             away = claim.beside(f"was-{folder.name}")
@@ -158,7 +159,7 @@ class ReplayLock:
             self._close()
 
     def _remove_all_traces(self, claim: Claim) -> None:
-        """Nothing comes late, so the next owner may have the number again."""
+        """Removes them; nothing comes late, so the next owner may have the number again."""
         away = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.rename(claim.folder, away)
         remove_folder(away, self._filesystem)
@@ -174,7 +175,7 @@ class ReplayLock:
 
 
 def _write_owner(folder: Path, filesystem: FileSystem) -> tuple[File, LockOwner]:
-    """This process, and the file, which is locked while it is open, where that can be done."""
+    """Writes that it is this process, and gives the file, which is locked while it is open, if that can be done."""
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     file = filesystem.open_append(folder / OWNER)
@@ -232,7 +233,7 @@ def is_running(pid: int, started: int) -> bool | None:
 
 
 def process_start(pid: int) -> int:
-    """In clock ticks since the machine's start; 0 for a process that is gone, and if there is no /proc."""
+    """Gives clock ticks since the machine's start; 0 for a process that is gone, and if there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a replay is to do, to the offset: made once, and frozen before anything is written."""
+"""The plan of a replay, to the offset: made once, and frozen before anything is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """`request`: what was asked for, in the words of who asked: the same again is the same replay, whatever the log has
+    """`request`: what was requested, in the user's words: the same again is the same replay, whatever the log has
     become. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
     `topic_ids` by topic, where they are known.
     """
@@ -42,7 +42,7 @@ class ReplayPlan:
         return not self.transform and not self.schema
 
     def reached_by(self, access: str) -> ReplayPlan:
-        """The plan, whose servers are reached as is said now; as was said when it was made, if nothing is said."""
+        """Gives the plan with `access` for its servers; with that from when it was made, if that is empty."""
         if not access:
             return self
         return replace(self, ranges=tuple(replace(r, access=access) if r.servers else r for r in self.ranges))
@@ -74,8 +74,8 @@ class ReplayPlan:
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """By topic, of those that have one, as the source says now. Raises AccessError and ConnectionFailedError if it
-    can't be asked.
+    """Finds them by topic, of those that have one, as the source says now. Raises AccessError and ConnectionFailedError
+    if it can't be asked.
     """
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():

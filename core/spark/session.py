@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.2
 _CANCEL_SECONDS = 10.0
 _DEATH_SECONDS = 1.0
-"""For which a JVM whose connection broke is waited for."""
+"""How long a JVM whose connection broke is waited for."""
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
-"""PySpark's, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
+"""PySpark's loggers, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -131,7 +131,7 @@ def _stop(session: SparkSession, log: Path) -> None:
 
 
 def _jvm_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
-    """None if it is no child of ours."""
+    """Gives it; None if it is no child of ours."""
     return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
 
 
@@ -166,7 +166,7 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
 
 
 def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
-    """What is said of a JVM that has ended before its job; None while it lives, or where it is no child of ours."""
+    """Explains a JVM that has ended before its job; None while it lives, or if it is no child of ours."""
     process = _jvm_of(session)
     if process is None:
         return None
@@ -181,7 +181,7 @@ def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
 
 
 def _failure(error: Exception, log: Path) -> PlogError:
-    """What a failed job says for people: the error of ours that a task raised, where one did."""
+    """Makes a failed job's error for people: the error of ours that a task raised, if one did."""
     text = str(error)
     with log.open("a") as file:
         file.write(f"{text}\n")

@@ -1,4 +1,4 @@
-"""plog on the nodes of a cluster: its packages go along as one zip; what it needs besides must be there.
+"""Brings plog to the nodes of a cluster: its packages go along as one zip; what it needs besides must be there.
 
 NumPy, pyarrow and the codecs have parts in C, which no zip can carry. Whether they are there is asked first.
 """
@@ -30,13 +30,13 @@ def is_local(master: str) -> bool:
 
 
 def with_retries(master: str) -> str:
-    """A local master that tries a task again as a cluster does: Spark's own gives up at the first failure."""
+    """Makes a local master that tries a task again as a cluster does: Spark's own gives up at the first failure."""
     threads = master.removeprefix("local").strip("[]") or "1"
     return f"local[{threads}{'' if ',' in threads else ',4'}]" if is_local(master) else master
 
 
 def write_zip(path: Path) -> None:
-    """The packages, as they are installed here."""
+    """Writes the packages, as they are installed here."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for source in sorted((_ROOT / package).rglob("*.py")):
@@ -60,7 +60,7 @@ def ship(session: SparkSession, scratch: Path) -> None:
 
 
 def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
-    """On a node: who it is, and what it lacks."""
+    """Looks on a node: gives who it is, and what it lacks."""
     problems = []
     for name in _NEEDED:
         try:

@@ -1,4 +1,4 @@
-"""Where the data source reads from: the files of data directories, or servers; and its ranges, one for each task.
+"""Sources of the data source: the files of data directories, or servers; and their ranges, one for each task.
 
 options -> partitions -> the offsets to begin and to end at -> ranges of about 64 MB of log, cut where batches begin
 """
@@ -30,7 +30,7 @@ Offsets = Mapping[TopicPartition, int]
 
 _NO_LIMIT = 1 << 62
 _INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-"""Topics that are read where they are named, and by no pattern."""
+"""Topics that are read if they are named, and by no pattern."""
 
 
 class Piece(NamedTuple):
@@ -48,18 +48,18 @@ class Source(Protocol):
     def records(self) -> RecordSource: ...
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
-        """The offsets [start, end), in order, in pieces of about `target_bytes`."""
+        """Splits the offsets [start, end), in order, into pieces of about `target_bytes`."""
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:
-        """(directory, servers) of an `OffsetRange` of it."""
+        """Gives (directory, servers) of an `OffsetRange` of it."""
 
     def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
-        """What is to be said of offsets [start, end) that are missing for no known reason, as far as a look shows; ""
-        if there is nothing.
+        """Says what there is to say of offsets [start, end) that are missing for no known reason, as far as a look
+        shows; "" if there is nothing.
         """
 
     def topic_id(self, partition: TopicPartition) -> str:
-        """In Kafka's text form; "" if the topic has none, as before Kafka 2.8. Another id is another topic."""
+        """Gives it in Kafka's text form; "" if the topic has none, as before Kafka 2.8. Another id is another topic."""
 
     def close(self) -> None: ...
 
@@ -96,7 +96,7 @@ class FilesSource:
 
 
 class ServersSource:
-    """Over the wire."""
+    """Reads over the wire."""
 
     def __init__(self, servers: str, access: str, *, read_committed: bool) -> None:
         self._servers = servers
@@ -104,7 +104,7 @@ class ServersSource:
         self.records = ClusterSource(self._client, read_committed=read_committed)
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
-        """By the mean size of an offset of the partition."""
+        """Splits by the mean size of an offset of the partition."""
         size = Admin(self._client).log_sizes([partition.topic]).get(partition, 0)
         first, last = (self.records.starts([partition])[partition], self.records.ends([partition])[partition])
         bytes_per_offset = size / max(last - first, 1)
@@ -129,7 +129,7 @@ def _id_text(topic_id: bytes | None) -> str:
 
 
 def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: int) -> list[Piece]:
-    """Cut where segments end, and where index entries say that a batch ends."""
+    """Cuts where segments end, and where index entries say that a batch ends."""
     pieces: list[Piece] = []
     first, size = start, 0
     for segment, following in zip(reader.segments, [*reader.segments[1:], None], strict=True):
@@ -152,7 +152,7 @@ def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: 
 
 
 def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
-    """[start, end) in so many parts of one length."""
+    """Cuts [start, end) into so many parts of one length."""
     cuts = [start + (end - start) * n // max(pieces, 1) for n in range(max(pieces, 1) + 1)]
     return [(a, b) for a, b in pairwise(cuts) if a < b]
 
@@ -161,7 +161,7 @@ def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartition]:
-    """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a topic that is not there, UsageError for such a partition."""
+    """Finds them; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if a topic is missing, UsageError for a partition."""
     records = source.records
     if options.assigned:
         for partition in options.assigned:
@@ -178,8 +178,8 @@ def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartiti
 def resolve(
     bound: Bound, source: Source, partitions: Sequence[TopicPartition], *, is_time_met: bool = False
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition. Raises UsageError if its option does not fit the partitions, or, with
-    `is_time_met`, where no record is as new as the time.
+    """Finds the offset of each partition. Raises UsageError if its option does not fit the partitions, or, with
+    `is_time_met`, if no record is as new as the time.
     """
     named = bound.times if bound.offsets is None else bound.offsets
     if named is not None and set(named) != set(partitions):
@@ -209,7 +209,7 @@ def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> d
 
 
 def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """One for each task, in order of partitions and offsets. Raises PlogError if some of the offsets are not there."""
+    """Plans one for each task, in order of partitions and offsets. Raises PlogError if offsets are not there."""
     pieces: list[tuple[TopicPartition, Piece]] = []
     for partition in sorted(starts):
         start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)

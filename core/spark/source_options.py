@@ -25,7 +25,7 @@ from core.spark.cluster_access import COMMAND_CONFIG, access_of, servers_of
 from core.spark.record_schema import COLUMNS, schema_of
 
 TARGET_BYTES = 64 * 1024 * 1024
-"""About so much of the log is one task's, where nothing else is said."""
+"""About how much of the log is one task's, unless an option says so."""
 
 EARLIEST = -2
 LATEST = -1
@@ -74,12 +74,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`topics`, `assigned`, `pattern`: one of them is given, or none for all topics of `paths`. `starting` is None
-    where nothing is said of it: the earliest offset for a batch, the latest for a stream; `ending` likewise: the latest
-    for a batch, and a stream has none. `is_time_met`: a starting
-    time must have a record that is as new. `ranges`: JSON of the very ranges to read, and nothing else counts then.
-    `max_expansion`: bytes that one batch may decompress to, 0 for the limit that is set for everyone. `access`: how the
-    servers are reached, as `cluster_access.connect` takes it.
+    """`topics`, `assigned`, `pattern`: one of them is given, or none for all topics of `paths`. `starting` is None if
+    no option says it: the earliest offset for a batch, the latest for a stream; `ending` likewise: the latest for a
+    batch, and a stream has none. `is_time_met`: a starting time must have a record that is as new. `ranges`: JSON of
+    the very ranges to read, and nothing else counts then. `max_expansion`: bytes that one batch may decompress to, 0
+    for the limit that is set for everyone. `access`: how the servers are reached, as `cluster_access.connect` takes it.
     """
 
     paths: tuple[str, ...]
@@ -107,7 +106,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises UsageError, with the option's name, for what is not understood."""
+        """Parses them; raises UsageError, with the option's name, for what is not understood."""
         given = {name.lower(): value for name, value in options.items()}
         _ensure_known(given)
         read = _Reader(given)
@@ -199,14 +198,14 @@ class _Reader:
             raise UsageError(f"option {name}: {text!r} is not understood: {error}") from None
 
     def number(self, name: str) -> int:
-        """0 if it is not given."""
+        """Reads one; 0 if it is not given."""
         found = self.parsed(name, int, 0)
         if name.lower() in self._given and found <= 0:
             raise UsageError(f"option {name}: {found}, expected 1 or more")
         return found
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """The first if it is not given."""
+        """Reads one; the first if it is not given."""
         text = self._given.get(name.lower(), choices[0]).lower()
         if text not in choices:
             raise UsageError(f"option {name}: {text!r}, expected {' or '.join(choices)}")
@@ -219,12 +218,12 @@ class _Reader:
         return self.one_of("isolationLevel", choices)
 
     def paths(self) -> tuple[str, ...]:
-        """`paths` is what Spark makes of load(["a", "b"])."""
+        """Reads `paths`, which Spark makes of load(["a", "b"])."""
         several: list[str] = self.parsed("paths", json.loads, [])
         return (*filter(None, self._given.get("path", "").split(",")), *map(str, several))
 
     def columns(self) -> tuple[str, ...]:
-        """`columns` where they are named; else all, headers only where they are asked for, as of the Kafka source."""
+        """Reads `columns` if they are named; else all, headers only on request, as the Kafka source does."""
         text = self._given.get("columns")
         if text:
             chosen = tuple(name.strip() for name in text.split(","))
@@ -234,7 +233,7 @@ class _Reader:
         return COLUMNS if has_headers else tuple(name for name in COLUMNS if name != "headers")
 
     def bound(self, which: str) -> Bound | None:
-        """A time for all comes before times for each, and they before offsets."""
+        """Reads it: a time for all comes before times for each, and they before offsets."""
         timestamp = self.parsed(f"{which}Timestamp", int, None)
         if timestamp is not None:
             return Bound(f"{which}Timestamp", timestamp, is_time=True)
@@ -266,14 +265,15 @@ def _ensure_known(given: Mapping[str, str]) -> None:
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 23, "1": -2}}; the ids of topics may be there, as in a stream's checkpoint, and don't count."""
+    """Reads {"topic": {"0": 23, "1": -2}}; ids of topics may be there, as in a stream's checkpoint; they don't
+    count."""
     found: dict[str, dict[str, Any]] = json.loads(text)
     found.pop(TOPIC_IDS, None)
     return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
 
 
 def _parse_topics(text: str) -> tuple[str, ...]:
-    """t, u"""
+    """Reads t, u"""
     topics = tuple(filter(None, map(str.strip, text.split(","))))
     if not topics:
         raise ValueError("expected topics, with commas between them")
@@ -281,7 +281,7 @@ def _parse_topics(text: str) -> tuple[str, ...]:
 
 
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """{"topic": [0, 1]}"""
+    """Reads {"topic": [0, 1]}"""
     found: dict[str, list[int]] = json.loads(text)
     assigned = tuple(TopicPartition(topic, int(number)) for topic, numbers in found.items() for number in numbers)
     if not assigned:
@@ -301,7 +301,7 @@ def _parse_pattern(text: str) -> str:
 
 
 def _parse_delay(text: str) -> int:
-    """15m, 30s, 500ms, as Spark's times."""
+    """Reads 15m, 30s, 500ms, as Spark's times."""
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text.strip().lower())
     if match is None:
         raise ValueError("expected a number with ms, s, m, h or d")

@@ -31,7 +31,7 @@ class SpilledRows:
         self._batches = 0
 
     def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
-        """Raises OSError as the disk says."""
+        """Adds them; raises the disk's OSError."""
         if self._writer is None:
             self._sink = open_sink(self._filesystem, self._path)
             self._writer = pyarrow.ipc.new_file(self._sink, self._schema)

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
-    """What `parse` makes of the file's JSON; None if there is no file. Raises AccessError if it can't be read, or does
-    not say what it should; `hint` is what to do then.
+    """Gives what `parse` makes of the file's JSON; None if there is no file. Raises AccessError if it can't be read, or
+    does not say what it should; `hint` is what to do then.
     """
     try:
         return parse(json.loads(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Times as text, whatever their year: years of more than four digits have a sign, as ISO 8601 and Spark write them.
+"""Writes times as text, whatever their year: years of more than four digits have a sign, as in ISO 8601 and Spark.
 
 Arrow's own functions keep a year in 16 bits and Python's datetime has none beyond 9999; NumPy has all of them.
 """
@@ -16,8 +16,8 @@ _END_US = 253_402_300_800_000_000
 
 
 def time_texts(times: Any, unit: str = "us") -> list[str | None]:
-    """2013-01-15T10:00:00.000000 for each of a pyarrow.TimestampArray, in UTC; `unit` is NumPy's, "D" for the day
-    alone.
+    """Writes 2013-01-15T10:00:00.000000 for each of a pyarrow.TimestampArray, in UTC; `unit` is NumPy's, "D" for the
+    day alone.
     """
     return [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(_cut(times, unit)).tolist()]
 

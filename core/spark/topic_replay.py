@@ -72,23 +72,23 @@ class Lane:
         return self.done_offset >= self.end_offset
 
     def at(self, found: GroupOffset) -> Lane:
-        """The lane as its committed offset says."""
+        """Gives the lane as its committed offset says."""
         is_lacking = json.loads(found.metadata).get("is_lacking", False)
         return replace(self, done_offset=found.offset, is_lacking=is_lacking)
 
     @property
     def metadata(self) -> str:
-        """What is committed with the offset."""
+        """Writes what is committed with the offset."""
         groups = {group: note.to_json() for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
         return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
 
 
 class TopicReplay:
-    """Into one topic; owned by one task."""
+    """Replays into one topic; owned by one task."""
 
     def __init__(self, servers: str, topic: str, access: str = "") -> None:
-        """`access`: as `cluster_access.connect` takes it."""
+        """Takes `access` as `cluster_access.connect` does."""
         self.servers = servers
         self.topic = topic
         self.access = access
@@ -164,7 +164,7 @@ class TopicReplay:
         return TopicPartition(self.topic, 0)
 
     def run(self, session: SparkSession, lanes: Sequence[Lane]) -> list[str]:
-        """Does what is missing, a task for each lane; gives what was left out. PySparkException where one fails."""
+        """Does what is missing, a task for each lane; gives what was left out. Raises PySparkException if one fails."""
         todo = [lane for lane in lanes if lane.missing]
         servers, topic, access = self.servers, self.topic, self.access
 
@@ -179,7 +179,7 @@ class TopicReplay:
         return left_out
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """The lanes as they are now."""
+        """Gives the lanes as they are now."""
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
             found = {lane.name: admin.offsets(lane.name).get(self._place) for lane in lanes}
@@ -202,7 +202,7 @@ def _covers(lane: Lane) -> bool:
 
 
 def _replay_id(plan: ReplayPlan) -> str:
-    """The same whether the replay may go on after what is lost: else that word would replay again what is there."""
+    """Gives the same id with or without the option to go on after a loss, which must not replay again what is there."""
     request = dict(plan.request)
     if "allow_loss" in request:
         request["allow_loss"] = False
@@ -210,7 +210,7 @@ def _replay_id(plan: ReplayPlan) -> str:
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:
-    """What of the ranges, as they are planned now, was planned first."""
+    """Gives what of the ranges, as they are planned now, was planned first."""
     inside = [range_ for range_ in ranges if range_.start_offset < end and range_.end_offset > start]
     return tuple(replace(r, start_offset=max(r.start_offset, start), end_offset=min(r.end_offset, end)) for r in inside)
 
@@ -244,7 +244,7 @@ def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[s
 
 
 def _for_target(batch: Any, partitions: int) -> Any:  # pyarrow.RecordBatch
-    """The partition of the source is the target's, where that has it; else keys say, as a producer's would."""
+    """Keeps the partition of the source, if the target has it; else keys decide, as for a producer."""
     if len(batch) and batch.column("partition")[0].as_py() < partitions:
         return batch
     return batch.drop_columns(["partition"])

@@ -38,10 +38,10 @@ from core.spark.cluster_access import access_of, connect, servers_of
 from core.spark.records_to_send import RecordCutter, ensure_writable
 
 _TIMEOUT_MS = 15 * 60_000
-"""The most that brokers allow unless they are told otherwise (transaction.max.timeout.ms)."""
+"""The most that brokers allow by default (transaction.max.timeout.ms)."""
 
 _STREAM_ID = "sql.streaming.queryId"
-"""Local property of every job of a stream: the id in its checkpoint's `metadata` (Spark's `StreamExecution`)."""
+"""The local property of every job of a stream: the id in its checkpoint's `metadata` (Spark's `StreamExecution`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PreparedTask(WriterCommitMessage):
 
 
 class _TopicWriter:
-    """Its tasks' side, and what the driver's have in common."""
+    """The side of its tasks, and what the driver's have in common."""
 
     def __init__(self, options: WriterOptions, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""What consumers tell each other through a classic group, opaque to the broker: subscriptions and assignments.
+"""What consumers send each other through a classic group, opaque to the broker: subscriptions and assignments.
 
 Each is an int16 version, then the message (KIP-429, KIP-792;
 org.apache.kafka.clients.consumer.internals.ConsumerProtocol).

@@ -1,4 +1,4 @@
-"""CreateTopics (API 19)."""
+"""CreateTopics (API 19): makes topics, with their partitions and settings."""
 
 from __future__ import annotations
 

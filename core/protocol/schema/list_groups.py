@@ -1,4 +1,4 @@
-"""ListGroups (API 16): which groups there are, by state and type where asked for (KIP-518, KIP-848)."""
+"""ListGroups (API 16): which groups there are, by state and type on request (KIP-518, KIP-848)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MOST_ERROR_BYTES = 4096
 
 
 class OAuthBearerClient:
-    """Owned by one task. A token that is refused is told of by the server's own last word; `refusal` has its first."""
+    """Owned by one task. After a refused token the server's own last word fails the login; `refusal` has its first."""
 
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         """Raises UsageError for what can't be sent; the message does not show the token."""
@@ -66,7 +66,7 @@ def _refusal(challenge: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whom a token that was checked is of, and until when."""
+    """The owner of a token that was checked, and until when it is good."""
 
     name: str
     expires_at_ms: int
@@ -107,7 +107,7 @@ class _ClientMessage:
 
 
 def _parse(message: bytes) -> _ClientMessage | None:
-    """None for bytes that are no client's message: other than a token that is refused, that is told at once."""
+    """Gives None for bytes that are no client's message: unlike a refused token, that fails the login at once."""
     try:
         found = _CLIENT.fullmatch(message.decode())
     except UnicodeDecodeError:

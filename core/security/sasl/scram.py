@@ -50,7 +50,7 @@ _TOKEN_EXTENSION = "tokenauth"  # noqa: S105 - a name
 class ScramMechanism:
     name: str
     digest: str
-    """As hashlib calls it."""
+    """Its name in hashlib."""
 
     def hash(self, data: bytes) -> bytes:
         return hashlib.new(self.digest, data).digest()
@@ -62,7 +62,7 @@ class ScramMechanism:
         return hashlib.pbkdf2_hmac(self.digest, password.encode(), salt, iterations)
 
     def credential(self, password: str, salt: bytes, iterations: int) -> ScramCredential:
-        """What a server keeps of a user."""
+        """Makes what a server keeps of a user."""
         salted = self.salted_password(password, salt, iterations)
         stored_key = self.hash(self.hmac(salted, b"Client Key"))
         return ScramCredential(salt, stored_key, self.hmac(salted, b"Server Key"), iterations)
@@ -111,7 +111,7 @@ class ScramClient:
         return f"{_NO_BINDING},{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """To the server's first message the proof; None to its last one, whose signature was right."""
+        """Gives the proof to the server's first message; None to its last one, whose signature was right."""
         if self._signature is None:
             return self._prove(self._text(challenge))
         self._check(self._text(challenge))
@@ -255,7 +255,7 @@ def _escape(name: str) -> str:
 
 
 def _unescape(text: str) -> str | None:
-    """None if an equals sign begins no escape."""
+    """Reads it; None if an equals sign begins no escape."""
     if re.search("=(?!2C|3D)", text):
         return None
     return text.replace("=2C", ",").replace("=3D", "=")

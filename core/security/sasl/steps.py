@@ -23,7 +23,7 @@ class ClientSteps(Protocol):
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """None if there is nothing more to say. Raises AuthenticationError for a message that the server should not
+        """Answers; None if there is nothing more to say. Raises AuthenticationError for a message no server should
         send."""
 
 
@@ -45,7 +45,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The text tells no more than the client may know."""
+    """The login failed; the text says no more than the client may know."""
 
     message: str
 
