@@ -16,7 +16,7 @@
     [profile.prod.default]              # the same, with plog --profile prod
     bootstrap-server = "prod-1:9092,prod-2:9092"
 
-What is said on the command line, or by an environment variable, wins. The file is checked as a whole, so that nothing
+The command line, and environment variables, win. The file is checked as a whole, so that nothing
 in it is passed over: UsageError names a section or an option that no command has.
 """
 

@@ -26,7 +26,7 @@ def alter_settings(
 
     It refuses to put back a key that is no setting, which a server takes without a word, and names the setting that may
     be meant by a key that the server refuses. Raises KafkaError (INVALID_CONFIG). The defaults of all brokers (no name)
-    are not checked: a server tells of them only what is set.
+    are not checked: a server lists only what is set of them.
     """
     deleted = [change.key for change in changes if change.operation is AlterOperation.DELETE]
     if deleted and name:

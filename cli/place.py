@@ -1,4 +1,4 @@
-"""Where a command finds the log, if more than one place is named: what is said nearest to the command counts.
+"""Where a command finds the log, if more than one place is named: the one named nearest to the command counts.
 
 The command line is nearer than an environment variable, that nearer than the profile of config.toml, and that nearer
 than the file's other sections; in each of them the command's own section is nearer than `[default]`. A server that is

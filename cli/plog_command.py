@@ -185,7 +185,7 @@ class _Converted:
 
 
 class _Applied:
-    """`--apply` of a command that does what it is asked without it."""
+    """`--apply` of a command that works without it, too."""
 
     takes_value = False
     nargs = 0

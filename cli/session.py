@@ -1,4 +1,4 @@
-"""Makes a session of what the options of a command line name; what is said meanwhile goes to the terminal."""
+"""Makes a session of what the options of a command line name; its messages go to the terminal."""
 
 from __future__ import annotations
 

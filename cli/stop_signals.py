@@ -138,7 +138,7 @@ def finish_output() -> bool:
 
 
 def leave_terminal() -> None:
-    """Sends what is said from now on to nobody if the terminal is gone: it would be an error each time."""
+    """Drops further messages if the terminal is gone: each would be an error."""
     for fd in (1, 2):
         try:
             os.write(fd, b"")

@@ -65,7 +65,7 @@ def verify(
                 show(finding_text(finding))
             elif output is OutputFormat.ndjson:
                 write_rows([finding_row(finding)], COLUMNS, output)
-    finally:  # what was found is told, whatever ends this
+    finally:  # what was found is reported, whatever ends this
         progress.done()
         if output in (OutputFormat.json, OutputFormat.csv):
             write_rows(list(map(finding_row, findings)), COLUMNS, output)
@@ -89,7 +89,7 @@ def _foreign_folders(path: Path) -> list[Path]:
 
     try:
         return find_foreign_folders(path) if path.is_dir() and not holds_segments(path) else []
-    except OSError:  # which verify told of
+    except OSError:  # which verify reported
         return []
 
 

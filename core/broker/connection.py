@@ -1,9 +1,9 @@
 """One client's connection: frames in, answers out, in the order of the requests.
 
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
-connection with a frame that is not complete gets one of its own: the shared one, where much of the frame came and the
-rest has room behind it, else another, from a small pool or growing with what arrives, never with what is claimed, and
-as far as there is memory for it (core.broker.connection_memory).
+connection with a frame that is not complete gets one of its own: the shared one, if much of the frame came and the rest
+has room after it, else another, from a small pool or growing with what arrives, never with what is claimed, and as far
+as there is memory for it (core.broker.connection_memory).
 
 Answers go out as they are: bytes by send, file regions by sendfile.
 

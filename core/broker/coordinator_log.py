@@ -308,7 +308,7 @@ def newest_records(
     """Gives the records of the batches in their order, but for those whose key has a later one: the log's cleaner may
     take them away at any time, so that nobody may depend on them.
 
-    One that deletes comes with what it deletes, which tells that there was such a group at all. Those of transactions
+    One that deletes comes with what it deletes, which shows that there was such a group at all. Those of transactions
     and their markers all stay: which of them counts is known at the end only.
     """
     found: dict[object, _Fields] = {}

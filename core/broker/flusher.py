@@ -4,11 +4,11 @@ A flush syncs the files of every log that asked before it began. The next one be
 can handle while it runs, so that neither waits for the other: those who were answered by one flush ask again during the
 next.
 
-Where the disk takes longer than all of them do, a flush is to be shared by all. They ask again one after the other: it
+If the disk takes longer than all of them do, a flush is to be shared by all. They ask again one after the other: it
 waits for those that the last one answered, for as long as that took, within 1 to 20 ms. It waits for seven of eight:
 the others come while the thread wakes, and what is appended until it syncs is synced.
 
-Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
+Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is called
 in the broker's own task.
 """
 
@@ -53,8 +53,8 @@ class _Sync:
 class Flusher:
     """Owned by the broker's task.
 
-    `on_flushed` is told each log that was flushed, its recovery point moved; `on_failed` one whose disk refused. What
-    the kernel could not write once it may have thrown away: such a log must not be asked to flush again.
+    `on_flushed` is called with each log that was flushed, its recovery point moved; `on_failed` with one whose disk
+    refused. What the kernel could not write once it may have thrown away: such a log must not be asked to flush again.
     """
 
     def __init__(

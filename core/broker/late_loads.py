@@ -4,7 +4,7 @@ opened by the start, as far as that takes no time.
 A broker that only reads has to read all of a log, one that owns it what was not safe on the disk when it last stopped.
 One is read at a time, by another thread: of those that were asked for the one with the least to read comes first. The
 owner goes on with those that nobody asked for, as it has work to do in all of them. Who asks for one waits
-for it, for `MOST_WAIT_MS` at most, and is told to ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
+for it, for `MOST_WAIT_MS` at most, and must ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
 that does not lead a partition yet. A fetch waits only if none of its partitions is open. Whoever asks for others is
 served meanwhile.
 """

@@ -1,8 +1,8 @@
 """What readers should know about logs and fetches do not say: offsets that may be lost, and transactions whose end is.
 
-A broker that only reads looks for both when it opens a log, and tells who asks for them by keys of a topic's settings
-(`core.broker.config_sources`). One that owns its logs is told by what opens and checks them of offsets that are missing
-between segments.
+A broker that only reads looks for both when it opens a log, and reports them as keys of a topic's settings
+(`core.broker.config_sources`). One that owns its logs learns of offsets that are missing between segments from what
+opens and checks them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ReadersDoubts:
         """
         partition, directory = log.partition, self._origin / log.directory.name
         evidence, is_beside_writer = DirectoryEvidence(self._origin), find_lock_holder(self._origin) is not None
-        with contextlib.suppress(PlogError, OSError):  # what can't be read is told of elsewhere
+        with contextlib.suppress(PlogError, OSError):  # what can't be read is reported elsewhere
             reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
             with contextlib.closing(reader):
                 fates = reader.transaction_fates

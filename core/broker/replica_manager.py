@@ -55,7 +55,7 @@ class ReplicaManager:
         self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Likewise, of batches of which nothing tells whether they were aborted: the marker is lost."""
+        """Likewise, batches of which it is not known whether they were aborted: the marker is lost."""
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
@@ -224,8 +224,8 @@ class ReplicaManager:
     ) -> AppendResult:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
 
-        KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
-        batch is to go: it is not kept then. PERHAPS_KEPT where it was written, and the partition is offline.
+        Raises what `Partition.append` raises, and KAFKA_STORAGE_ERROR if the disk refuses, or holds damage where the
+        batch is to go: it is not kept then. PERHAPS_KEPT if it was written, and the partition is offline.
         """
         try:
             result = partition.append(batch, required_acks=required_acks, from_client=from_client)

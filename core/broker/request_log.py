@@ -1,6 +1,6 @@
 """The request log: every request with its answer as JSON, as Kafka's kafka.request.logger writes it at DEBUG.
 
-Records are told by their size, secrets not at all: `[hidden]` stands for values of settings that are passwords or not
+Only the size of records is logged, and no secrets: `[hidden]` stands for values of settings that are passwords or not
 known, and for what proves who somebody is. The logger is `plog.request`; its level may be set while the broker runs.
 """
 

@@ -1,9 +1,9 @@
 """Reads the logs again, slowly, so that damage is found before somebody needs the records.
 
 All batches of all partitions are read and their checksums computed, at most `plog.scrub.bytes.per.second`, once in
-`plog.scrub.interval.ms`. What is damaged is noted in the log's ledger: readers are told, and so is the operator. What a
-read ran into by itself is looked at here, too. The transaction indexes of sealed segments are held against the batches,
-and what is wrong with them is logged and counted; readers get their entries as they are.
+`plog.scrub.interval.ms`. What is damaged is noted in the log's ledger: readers get it from there, the operator from the
+broker's log. What a read ran into by itself is looked at here, too. The transaction indexes of sealed segments are
+checked against the batches, and what is wrong with them is logged and counted; readers get their entries as they are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files of settings of clients, as people have them: Kafka's client.properties, kcat.conf, rpk's profiles.
 
-A value may be taken from elsewhere, as of Kafka's config providers, which need not be declared:
+A value may be taken from elsewhere, as by Kafka's config providers, which need not be declared:
 
     sasl.password=${env:KAFKA_PASSWORD}                     a variable of the environment
     sasl.password=${file:/run/secrets/kafka.properties:password}   a key of a properties file

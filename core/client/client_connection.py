@@ -1,6 +1,6 @@
 """One connection to one broker: requests out, answers in, in the same order.
 
-`Transport` is all that is asked of the wire, so that an embedded broker can stand behind it as well as a socket.
+`Transport` is all that is needed of the wire, so that an embedded broker can be behind it as well as a socket.
 """
 
 from __future__ import annotations

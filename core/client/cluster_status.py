@@ -70,7 +70,7 @@ def _quorum(client: KafkaClient) -> tuple[int, tuple[int, ...]]:
     response = connection.call(DESCRIBE_QUORUM, DescribeQuorumRequest([TopicData(_METADATA_TOPIC, [PartitionData(0)])]))
     found = [partition for topic in response.topics for partition in topic.partitions]
     if response.error_code or not found or found[0].error_code:
-        return -1, ()  # only those who may describe the cluster are told
+        return -1, ()  # only those who may describe the cluster learn it
     return found[0].leader_id, tuple(sorted(voter.replica_id for voter in found[0].current_voters))
 
 

@@ -58,7 +58,7 @@ _Ranges = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
-class _SaidByBroker:
+class _BrokerReport:
     """What a partition's leader reported of it, when a hole in it, or its end, was read first."""
 
     damaged: _Ranges
@@ -122,7 +122,7 @@ class Consumer:
         self._looked_back: set[TopicPartition] = set()
         """Whose last answer did so, and brought nothing new: asked for just their position next."""
         self._known_damage: dict[TopicPartition, _Ranges] = {}
-        self._broker_words: dict[TopicPartition, _SaidByBroker] = {}
+        self._broker_words: dict[TopicPartition, _BrokerReport] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
         """What was met after what was given last, by the offset that the broker is asked for again."""
         self._after_end: dict[TopicPartition, int] = {}
@@ -135,9 +135,9 @@ class Consumer:
         """Gives batches as they come, until every partition has reached its end offset.
 
         An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
-        last end behind the end offset. No control batches, if
-        they are not asked for, and for read_committed none of aborted transactions. KafkaError with the broker's code;
-        CorruptRecordError for a batch whose checksum is wrong; raises ConnectionFailedError if patience is at an end.
+        last end after the end offset. No control batches, if they are not wanted, and for read_committed none of
+        aborted transactions. Raises KafkaError with the broker's code; CorruptRecordError for a batch whose
+        checksum is wrong; raises ConnectionFailedError if patience is at an end.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
         self._end_offsets = end_offsets
@@ -371,11 +371,11 @@ class Consumer:
                 found[config.name] |= parse_damaged_offsets(config.value)
         return found
 
-    def _said_of(self, partition: TopicPartition) -> _SaidByBroker:
+    def _said_of(self, partition: TopicPartition) -> _BrokerReport:
         """Gives what `_ask_for` gave first: it is asked once."""
         if partition not in self._broker_words:
             found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
-            self._broker_words[partition] = _SaidByBroker(
+            self._broker_words[partition] = _BrokerReport(
                 damaged=found[DAMAGED_OFFSETS],
                 unexplained=found[UNEXPLAINED_OFFSETS],
                 undecided=sorted(found[UNDECIDED_OFFSETS]),

@@ -42,8 +42,8 @@ def make_development_certificates(
 ) -> datetime.datetime:
     """Writes the files; gives when the certificates expire. `names` are the server's beside those of this machine.
 
-    FilesExistError if one of the files is there, unless `replaces`; raises UsageError for a name that is none;
-    AccessError where they can't be written.
+    Raises FilesExistError if one of the files is there, unless `replaces`; UsageError for a name that is none;
+    raises AccessError if they can't be written.
     """
     folder = folder.resolve()
     validity = Validity.of_days(now, *_DAYS)

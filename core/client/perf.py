@@ -2,7 +2,7 @@
 
 As Kafka's tools measure it (org.apache.kafka.tools.ProducerPerformance, ConsumerPerformance, EndToEndLatency): a
 record's latency is from when it was handed to the producer to when it was acknowledged; end to end, to when a consumer
-that polls behind the acknowledgement has it.
+that polls after the acknowledgement has it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes columns of records to a topic: batches, in order, each acknowledged or reported.
 
 Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
-those behind it in its partition. At most five requests are under way. A lost connection is made again and what was not
+those after it in its partition. At most five requests are under way. A lost connection is made again and what was not
 acknowledged is sent again, until `delivery_timeout_s` has passed.
 """
 

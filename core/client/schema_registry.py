@@ -205,7 +205,7 @@ def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
         except (EOFError, IndexError, StopIteration) as error:
             raise ValueError("the datum ends too early") from error
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes stand behind the datum")
+            raise ValueError(f"{len(data) - stream.tell()} bytes follow the datum")
         text = io.StringIO()
         fastavro.json_writer(text, parsed, [datum])
         return text.getvalue().encode()

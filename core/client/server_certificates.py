@@ -24,7 +24,7 @@ class ServerCertificates:
 def ask_server(host: str, port: int, tls: Tls, *, timeout_s: float = 10.0) -> ServerCertificates:
     """Connects twice: trusting everything, to see what there is, and as `tls` says. Only TLS's handshake is sent.
     Raises ConnectionFailedError if nobody answers or it is no TLS; AuthenticationError if the server ends the
-    handshake; UsageError for files of `tls` that can't be read.
+    handshake; raises UsageError for files of `tls` that can't be read.
     """
     peer = TlsPeer(host, port, tls.key_store is not None)
     trusting = replace(tls, checks_certificates=False, checks_host_names=False)

@@ -139,7 +139,7 @@ class MetadataLog:
         """Appends the records as one batch (more if it would be too large), syncs them, applies them to the image and
         gives the change.
 
-        KafkaError where the disk refuses, nothing applied then. Where it refused in the middle, nobody knows what it
+        Raises KafkaError if the disk refuses, nothing applied then. If it refused in the middle, nobody knows what it
         holds: what was written is cut off again, as the next start must not find what the image does not have, and
         nothing more is appended until then. KAFKA_STORAGE_ERROR says that the next start does not find it, PERHAPS_KEPT
         that it may, as the disk refused the cut too.

@@ -47,7 +47,7 @@ class Partition:
     def append(self, batch: RecordBatch, *, required_acks: int, from_client: bool = True) -> AppendResult:
         """Appends a batch, and makes it visible unless it must be flushed before.
 
-        KafkaError and OSError as of `PartitionLog.append_as_leader`, and as of `ensure_enough_replicas`.
+        Raises what `PartitionLog.append_as_leader` and `ensure_enough_replicas` raise.
         """
         log = self.log
         config = log.config

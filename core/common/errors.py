@@ -6,7 +6,7 @@ PlogError
 │   ├── DirectoryLockedError
 │   ├── ConnectionFailedError
 │   └── AuthenticationError   who the peer is, or who we are, could not be proven
-├── DamagedAnswerError    what was answered rests on damaged logs, of which all is said
+├── DamagedAnswerError    what was answered rests on damaged logs, all of which was reported
 ├── CorruptRecordError    bytes that break the format, with where they lie
 │   └── UnreadableFileError   bytes that the system does not give
 ├── MalformedMessageError a protocol message that does not decode

@@ -44,7 +44,7 @@ def parse_size(text: str, name: str) -> int:
     """Reads the bytes of `134217728`, `131072K`, `128M` or `1G`; raises UsageError, with `name`, for anything else."""
     digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not digits.isascii() or not digits.isdecimal():
-        raise UsageError(f"{name} {text}: expected a number of bytes, with K, M or G behind it if you like: 256M")
+        raise UsageError(f"{name} {text}: expected a number of bytes, with K, M or G after it if you like: 256M")
     size = int(digits) * unit
     if not 0 < size <= _MOST:
         raise UsageError(f"{name} {text}: expected 1 to {_MOST} bytes")

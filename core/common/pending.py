@@ -24,7 +24,7 @@ class Pending(Generic[T]):
     first. Who does not want to wait any longer calls `complete_now`.
 
     Whoever gives calls `complete_with`, `fail`, or `follow`: the first call counts. A subclass says in `value_now` what
-    the value is if it is asked for at once, and in `forget` how to end what it watches.
+    the value is if it is needed at once, and in `forget` how to end what it watches.
     """
 
     on_value: Callable[[T], None] | None = None

@@ -71,7 +71,7 @@ def link_tree(
     """Makes `shadow` hold links to the files of `directory`, and of the folders in it, `depth` levels deep; what lies
     deeper is no log's. Raises OSError if the directory itself can't be read.
 
-    A file that can't be opened is left out, and `on_unreadable` is told; a folder that can't be read is one in the
+    A file that can't be opened is left out, and `on_unreadable` is called; a folder that can't be read is one in the
     shadow as well.
     """
     for entry in os.scandir(directory.absolute()):
@@ -99,7 +99,7 @@ def _link_folder(
     try:
         os.scandir(path).close()
     except OSError:
-        shadow.symlink_to(path)  # whoever opens it is told why it can't be read
+        shadow.symlink_to(path)  # whoever opens it learns why it can't be read
         return
     shadow.mkdir()
     link_tree(path, shadow, is_left_out=is_left_out, on_unreadable=on_unreadable, depth=depth)

@@ -95,7 +95,7 @@ class ClassicGroup:
     """Owned by one task.
 
     I1 every static member's id is the one that its instance id is mapped to
-    I2 the leader is a member, and there is one where there are members
+    I2 the leader is a member, and there is one if there are members
     I3 in `_pending_syncs` are members that have not asked for their assignment of this generation yet
     """
 
@@ -348,7 +348,7 @@ class ClassicGroup:
         response = self._join_response(member)
         if can_skip_assignment:
             response.skip_assignment = was_leader
-        else:  # who is told that another one leads does not assign
+        else:  # who learns that another one leads does not assign
             response.leader, response.members = old_leader_id or "", []
         answer.complete_with(response)
 

@@ -1,7 +1,7 @@
 """Members of the classic protocol in a consumer group: what lets a group change its protocol while it works (KIP-848).
 
 The broker assigns for them too. To such a member it is a group that some other member leads: it joins, by which it says
-what it has and is told an epoch as its generation; it asks for its assignment; and is sent to join again at its next
+what it has and gets an epoch as its generation; it asks for its assignment; and is sent to join again at its next
 heartbeat whenever there is something to give up or to get. Source: GroupMetadataManager.classicGroup{Join,Sync,
 Heartbeat,Leave}ToConsumerGroup.
 """

@@ -1,7 +1,7 @@
 """A group of the consumer protocol (KIP-848): the broker assigns, and each member moves to its target by itself.
 
 Whatever changes what members should read (one comes or goes, subscribes to other topics, a topic grows) raises the
-group's epoch; the assignor then makes a target assignment of that epoch. A member is told at its heartbeats: first what
+group's epoch; the assignor then makes a target assignment of that epoch. A member learns at its heartbeats: first what
 it must give up (UNREVOKED_PARTITIONS, until it says that it has), then, with the target's epoch, what it gets; what
 another member still holds it gets later (UNRELEASED_PARTITIONS). Nobody waits for anybody else. Sources:
 org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroup,CurrentAssignmentBuilder}, GroupMetadataManager.

@@ -210,7 +210,7 @@ class TransactionCoordinator:
     ) -> None:
         """Commits or aborts; `then` gets the producer as it is from now on, once the outcome is kept.
 
-        KafkaError: as of `add_partitions`, and INVALID_TXN_STATE if there is nothing to end, or it ended otherwise.
+        Raises what `add_partitions` raises, and INVALID_TXN_STATE if there is nothing to end, or it ended otherwise.
         """
         known = self._existing(transactional_id)
         decide = _ensure_may_end_and_raise_epoch if transaction_version >= RAISES_EPOCH else _ensure_may_end

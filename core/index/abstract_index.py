@@ -1,6 +1,6 @@
 """What offset and time indexes share: sorted entries of one size, searched by bisection, rebuilt from the log at need.
 
-A file is entries end to end, big-endian. While Kafka runs it keeps the active file at its full size, zeros behind the
+A file is entries end to end, big-endian. While Kafka runs it keeps the active file at its full size, zeros after the
 last entry; a clean stop trims it. Offsets are stored relative to the segment's base offset, in 4 bytes.
 
 The log is the truth: an index may lack entries (those of the active segment are written at roll, flush and close; a

@@ -97,7 +97,7 @@ class CompactionPlan:
 class Compaction:
     """Compacts the partitions of a data directory, or one partition's folder; owned by one task.
 
-    AccessError where it can't be read; raises UsageError for a setting that there is not.
+    Raises AccessError if it can't be read, UsageError for a setting that does not exist.
     """
 
     def __init__(

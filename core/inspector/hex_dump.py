@@ -134,7 +134,7 @@ def _record_fields(section: bytes, batch: RecordBatch, position: int) -> Iterato
         yield HexField(reader.where(), section[reader.at :], "records", "do not decode from here on", 1)
         return
     if reader.at < len(section):
-        yield HexField(reader.where(), section[reader.at :], "records", "bytes behind the last record", 1)
+        yield HexField(reader.where(), section[reader.at :], "records", "bytes after the last record", 1)
 
 
 class _Reader:

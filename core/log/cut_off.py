@@ -5,7 +5,7 @@ The file holds the log's bytes from that position on. Segments after it are kept
 one name gets a number, `-2`, and so on: nothing that was set aside is written over.
 
 The indexes of a segment whose log is gone are kept in the same way, `<segment>.index.cut-at-0`, if the log ends before
-it: its offsets are given again, and the indexes are all that tells of what was lost. If a log ended
+it: its offsets are given again, and only the indexes show what was lost. If a log ended
 before what other files knew of, `<known end>.snapshot.cut-at-<log end>`, which names two offsets, is the snapshot that
 knew of it, or empty.
 """

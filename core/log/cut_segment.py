@@ -14,7 +14,7 @@ for an `.index` that has no entry, as that of a small segment. What is believed 
 that it is.
 
 Whoever owns the log makes such an index again, and keeps the old one beside it before, as
-`<base offset>.index.beyond-<size of the log>`. From then on that is what tells, as long as the log has that size.
+`<base offset>.index.beyond-<size of the log>`. From then on that file is the proof, as long as the log has that size.
 
 It costs a look at the ends of both indexes and of the log, unless one of the indexes reaches further.
 """

@@ -55,7 +55,7 @@ class Damage:
     """Bytes [position, end_position) of a segment that hold no batch of the log.
 
     `offset`, `end_offset` and `records` are what its header says was there, as far as that can be; `end_offset` and
-    `records` are None if nothing can be told of them. `batch` is the header itself, if there is one whose frame fits
+    `records` are None if nothing is known of them. `batch` is the header itself, if there is one whose frame fits
     in the file; `fix` the byte that makes the batch sound.
     """
 

@@ -5,7 +5,7 @@ producer snapshot, a leader epoch, the recovery point, the high watermark. An in
 beside its log: a crash may keep it and lose the records. It does where the `.log` itself is gone, which no crash takes
 away. Reads only; a file that does not parse says nothing here, `plog verify` names it.
 
-Where a log began is told by what a deletion changes. Whoever deletes the first segments renames their files to
+Where a log began is shown by what a deletion changes. Whoever deletes the first segments renames their files to
 `.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
 UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
 not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.

@@ -96,7 +96,7 @@ class FileRecords:
     ) -> None:
         """Opens the file at once, or when it is first needed, and calls `on_opened` with it each time; its size is read
         at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail: there is no
-        file after an error. OSError as the disk says.
+        file after an error. Raises the disk's OSError.
         """
         self.path = path
         self._open_file = open_file

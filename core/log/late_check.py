@@ -127,7 +127,7 @@ class LateCheck:
             known = DirectoryEvidence(self._directory.parent).of(self._directory, self._partition)
             known = replace(known, was_stopped_cleanly=True)
             return warn_of_holes(self._partition, config, self._segments, known, holes)
-        except (OSError, CorruptRecordError) as error:  # its segments went meanwhile, or are damaged, which is told of
+        except (OSError, CorruptRecordError) as error:  # its segments went meanwhile, or are damaged, which is reported
             _log.warning(
                 "%s: why offsets are missing after %s was not found: %s", self._partition, holes[0].path, error
             )

@@ -78,7 +78,7 @@ class LogCutter:
                 self.take_index_away(path)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
-            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
+            "%s: %s; the log ends there now, at offset %d; the %d bytes after it, %d sound records among them, are %s",
             self._partition,
             what,
             segment.next_offset(),

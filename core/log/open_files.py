@@ -4,10 +4,10 @@ A segment is either closable, when all that is in its files is on the disk, or k
 closable ones that were not used for longest are closed first; what needs them opens them again. If that is not enough,
 the segment that has been kept open for longest is synced, and closed then.
 
-A file with something unsynced in it is never closed, for the sake of write errors. Linux tells whoever has a file open
-of a write that failed later, once, at its next fsync. If nobody has the file open, the error is kept with the inode for
-the next who opens it, but only until the system drops the inode from its cache; and the pages of the write are clean by
-then, so that a later fsync would find nothing wrong.
+A file with something unsynced in it is never closed, for the sake of write errors. Linux reports them to whoever has a
+file open of a write that failed later, once, at its next fsync. If nobody has the file open, the error is kept with the
+inode for the next who opens it, but only until the system drops the inode from its cache; and the pages of the write
+are clean by then, so that a later fsync would find nothing wrong.
 
 A file that an answer still points into stays open until the answer is sent, whatever is closed here. There is room for
 some of those, and answers hold copies when it is taken (`LogSegment.read`).

@@ -199,8 +199,8 @@ class PartitionLog:
     def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
         """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
 
-        KafkaError as of `validate_batch` and of the producer's sequences, nothing appended then; OSError as the disk
-        says, and CorruptRecordError of what is read, likewise.
+        Raises KafkaError as `validate_batch` does, and for wrong sequences; the disk's OSError, and CorruptRecordError
+        for what is read. Nothing is appended then.
         """
         if self._unsettled is not None:
             self._ensure_settled()
@@ -507,7 +507,7 @@ class PartitionLog:
         """Takes the first segments out; the log starts after them. Their files are renamed to `.deleted` and given to
         the caller, to be deleted later: a reader that knows only the name may still be opening them.
 
-        OSError where the disk refuses the new segment that an empty log needs, nothing changed then; or where it
+        Raises OSError if the disk refuses the new segment that an empty log needs, nothing changed then; or if it
         refuses everything: the log begins later, and the segments are still there.
         """
         if segments[-1] is self.segments.active:
@@ -531,7 +531,7 @@ class PartitionLog:
         sealed ones side by side, of which it begins as the first.
 
         The `.swap` files stay, as second names, until `settle_swap`: up to there a start does the same again. Gives the
-        old files, as of `delete_oldest`. Raises OSError if the disk refuses: the log must be opened again then.
+        old files, as `delete_oldest` does. Raises OSError if the disk refuses: the log must be opened again then.
         """
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"

@@ -1,7 +1,7 @@
 """Decides which sound batches of a partition are its log, and in which order: offsets are in no checksum.
 
 A base offset may have a flipped bit, a batch may stand twice or in another's place, a segment may have been copied
-under another's name. No single batch tells, but all of them together do, as nearly all are right:
+under another's name. No single batch shows it, but all of them together do, as nearly all are right:
 
 - A batch that begins where the one before it ended is accepted.
 - One whose base offset differs by one bit from there, and after which the log goes on as if that bit were right, is

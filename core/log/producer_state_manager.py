@@ -1,7 +1,7 @@
 """The producers of one partition, the transactions open there, and their snapshots on disk.
 
 A snapshot is taken when a segment is rolled and at a clean stop, and named by the offset up to which it holds; after a
-crash the last good one is loaded and the log behind it read again
+crash the last good one is loaded and the log after it read again
 (org.apache.kafka.storage.internals.log.ProducerStateManager).
 """
 

@@ -64,7 +64,7 @@ class SegmentFiles(ABC):
         listed: ListedSegment | None = None,
     ) -> None:
         """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
-        its files are made, empty. OSError as the disk says; there is no `.log` then, which is what makes the others a
+        its files are made, empty. Raises the disk's OSError; there is no `.log` then, which is what makes the others a
         segment. With `listed` the disk is not asked, and there may be many such segments.
         """
         self.base_offset = base_offset
@@ -247,7 +247,7 @@ class SegmentFiles(ABC):
         """Returns when the batches, and the indexes of a sealed segment, are on the disk; with `syncs_folder` also the
         names of the files of a new one. Safe from any thread.
 
-        OSError where the disk refuses, and ever after: asked again, the system would say that all is well.
+        Raises OSError if the disk refuses, and ever after: asked again, the system would say that all is well.
         """
         changes, is_sealed = self._changes, self.is_sealed
         if changes == self._synced_changes or self._is_removed:

@@ -428,7 +428,7 @@ class _Producer:
         """Says whether a transaction may have ended between two batches that follow one another."""
         missing = list(self._gaps.between(batch.last_offset + 1, following.base_offset))
         if missing and following.producer_epoch > batch.producer_epoch:
-            return True  # whatever is said to have taken what is missing
+            return True  # whatever seems to have taken what is missing
         if not any(gap.may_hold_marker for gap in missing):
             return False
         if following.producer_epoch != batch.producer_epoch:

@@ -52,7 +52,7 @@ class UnexplainedHoles:
 
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
         """Says what is missing, and what would show why; `root` is where the checkpoints are, if that is here. `more`:
-        some were told of before.
+        some were reported before.
         """
         other = "more " * more
         what = f"{self.offsets:,} {other}offsets in {self.count:,} holes from {self.start} to {self.end - 1} are"

@@ -39,7 +39,7 @@ _MOST_NAMED = 10
 
 
 def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[], Stdout]) -> bool:
-    """Writes the records until the end of what is asked for. False if records were left out because they are damaged.
+    """Writes the records until the end of what is wanted. False if records were left out because they are damaged.
 
     `open_stdout` is called if the request has no `out`. Raises UsageError for options that do not go together,
     AccessError and KafkaError for what can't be read.

@@ -216,7 +216,7 @@ def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
 
 
 def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Gives the same lines; tells that the first begins with UTF-8's byte order mark."""
+    """Gives the same lines; warns if the first begins with UTF-8's byte order mark."""
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
             tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
@@ -224,7 +224,7 @@ def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iter
 
 
 def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Gives the same lines; tells, once, that some end in CRLF."""
+    """Gives the same lines; warns, once, if some end in CRLF."""
     is_told = False
     for lines in chunks:
         if not is_told and lines.text and lines.has_cr:

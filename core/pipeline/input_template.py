@@ -98,7 +98,7 @@ class Template:
             if is_open and not is_last_of_line and not (isinstance(following, bytes) and following):
                 raise UsageError(
                     f"--template {text!r}: nothing says where a field ends",
-                    hint="text behind it, or its length in front: %K{big32}%k%S{big32}%s",
+                    hint="text after it, or its length in front: %K{big32}%k%S{big32}%s",
                 )
 
     # --- by lines
@@ -116,11 +116,11 @@ class Template:
             following = self._literal_after(number)
             end = len(line) if following is None else line.find(following, position)
             if end < 0:
-                raise TemplateError(f"no {following!r} behind byte {position}")
+                raise TemplateError(f"no {following!r} after byte {position}")
             found[part.name] = part.read(line[position:end])
             position = end
         if position != len(line):
-            raise TemplateError(f"{line[position : position + 20]!r} stands behind the last field")
+            raise TemplateError(f"{line[position : position + 20]!r} stands after the last field")
         return _record(found)
 
     # --- by lengths
@@ -323,7 +323,7 @@ def _headers(pattern: str | None) -> Read:
         names = [piece.name if isinstance(piece, PatternPiece) else "" for piece in pieces]
         if names not in (["k", "", "v", ""], ["k", "", "v"]) or any(getattr(p, "modifier", None) for p in pieces):
             raise UsageError(
-                f"--template: %h{{{pattern}}} can't be read", hint="%h{%k=%v,}, with other text behind each"
+                f"--template: %h{{{pattern}}} can't be read", hint="%h{%k=%v,}, with other text after each"
             )
         name_end = bytes(pieces[1])  # type: ignore[arg-type]
         value_end = bytes(pieces[3]) if len(pieces) > 3 else b","  # type: ignore[arg-type]
@@ -335,7 +335,7 @@ def _headers(pattern: str | None) -> Read:
         for pair in text.removesuffix(value_end).split(value_end):
             name, found, value = pair.partition(name_end)
             if not found:
-                raise TemplateError(f"header {pair[:40]!r}: no {name_end!r} behind its name")
+                raise TemplateError(f"header {pair[:40]!r}: no {name_end!r} after its name")
             pairs.append((name, value))
         return tuple(pairs)
 

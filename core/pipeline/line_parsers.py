@@ -88,7 +88,7 @@ def _json_problem(error: ValueError) -> str:
 
 def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold
     if name not in fields:
-        raise BadLineError(row, f"no field {name!r}, expected one (null where there is no key)")
+        raise BadLineError(row, f"no field {name!r}, expected one (null if there is no key)")
     return fields[name]
 
 

@@ -52,7 +52,7 @@ Copy = Callable[["ServerCopy", TopicPartition, "int | None", OnBytes], None]
 
 
 def without_file(evidence: str) -> str:
-    """Cuts what is said of a copy of a server's log: where something lies in the copy's file tells nobody anything."""
+    """Cuts what is known of a copy of a server's log: where something lies in the copy's file is of no use."""
     return _WHERE.sub("", evidence)
 
 

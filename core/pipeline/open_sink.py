@@ -1,6 +1,6 @@
 """Opens the sink of a format: values, patterns (format_pattern.py) or envelopes as text; Arrow and Parquet as columns.
 
-The other formats than values need more libraries, and are imported when they are asked for.
+The other formats than values need more libraries, and are imported when they are used.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class RowWriter:
 
     @contextmanager
     def _settling(self) -> Iterator[None]:
-        """When it is stopped, has what was sent acknowledged, so that what is said to be written is all there is."""
+        """When it is stopped, has what was sent acknowledged, so that what is reported as written is all there is."""
         try:
             yield
         except KeyboardInterrupt:

@@ -79,9 +79,8 @@ class Session:
         server's client. Raises AccessError if there is no directory, unless the command `makes_directory`: who mistypes
         a path to delete a topic is not to find a new, empty one there.
 
-        `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of
-        damage to other logs then; damage to these is said, and ends the block with DamagedAnswerError when the answer
-        is given.
+        `rests_on` says of a topic whether the answer rests on its logs; it is called at the end. Damage to other logs
+        is not reported then; damage to these is, and ends the block with DamagedAnswerError when the answer is given.
         """
         from core.client.kafka_client import KafkaClient
 

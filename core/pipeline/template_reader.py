@@ -80,7 +80,7 @@ def _plain_parser(parts: list[str | bytes]) -> Parser:
                 _ensure(size >= 0, lines, f"no {following!r}")
             found[part] = ByteStrings(lines.text, starts, size)
             starts, lengths = starts + size, lengths - size
-        _ensure(lengths == 0, lines, "more stands behind the last field")
+        _ensure(lengths == 0, lines, "more stands after the last field")
         values = found.get("s", ByteStrings.repeat(None, len(lines)))
         return Rows(values=values, keys=found.get("k"), numbers=lines.numbers)
 

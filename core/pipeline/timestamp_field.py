@@ -27,7 +27,7 @@ _POWERS = {TimestampUnit.s: 3, TimestampUnit.ms: 0, TimestampUnit.us: -3, Timest
 class TimestampField:
     """Reads numbers in its unit; a text is a number or an ISO 8601 time. Owned by one task.
 
-    Without a unit whole numbers are milliseconds, and the first that looks like another unit is told of.
+    Without a unit whole numbers are milliseconds, and it warns of the first that looks like another unit.
     """
 
     def __init__(self, name: str, unit: TimestampUnit | None, tell: Callable[[str], None]) -> None:

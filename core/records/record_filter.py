@@ -8,9 +8,9 @@ Fields: `topic partition offset timestamp leader_epoch producer_id producer_epoc
 `contains`, `is null`, `is not null`; `and`, `or`, `not`, parentheses. Literals: "text" and 'text', numbers, `true`,
 `false`, `null`, and x"00ff", bytes. A timestamp is compared with epoch milliseconds or with "2013-01-15T00:00:00Z".
 
-Whole columns are asked, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows that
-are still in question, and for `==` with a text only where that text's bytes stand in the row. What is not JSON, or has
-nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
+Whole columns are tested, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows
+that are still in question, and for `==` with a text only where that text's bytes stand in the row. What is not JSON, or
+has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ class _Parser:
             if self._takes("."):
                 token = self._take()
                 if token.kind != "word":
-                    raise self._wrong("expected a name behind the dot", token.position)
+                    raise self._wrong("expected a name after the dot", token.position)
                 steps.append(token.text)
             elif self._takes("["):
                 token = self._peek()
@@ -426,7 +426,7 @@ class _Parser:
         if isinstance(field, _NumberField):
             return self._compare_numbers(field, sign, literal, place)
         if sign in ("~", "contains") and not isinstance(literal, str | bytes):
-            raise self._wrong(f"expected a text behind {sign}", place)
+            raise self._wrong(f"expected a text after {sign}", place)
         if sign == "~":
             if not isinstance(literal, str):
                 raise self._wrong("expected a regular expression as text", place)

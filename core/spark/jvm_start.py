@@ -1,7 +1,7 @@
 """Starts Spark's JVM so that nothing of it is left if the start is broken off.
 
 PySpark keeps the process to itself until the JVM has said where it listens. Whatever ends that wait leaves a shell or a
-JVM behind, which waits for a caller that does not come.
+JVM, which waits for a caller that does not come.
 """
 
 from __future__ import annotations

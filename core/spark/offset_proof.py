@@ -1,6 +1,6 @@
 """Compares the files of a replay by --schema or --transform with the log: the offsets in them, and the counts.
 
-The columns that Spark or a function made of the values are not made again, so nothing is said of them. What can be
+The columns that Spark or a function made of the values are not made again, so they are not checked. What can be
 checked depends on what is in the files:
 
     --schema, with the column offset        each range's files have each of its offsets once

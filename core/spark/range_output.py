@@ -172,7 +172,7 @@ def write_files(
     """Writes the batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even if there are none.
 
     Raises UsageError for a column that can't be written so, DirectoryLockedError as `Claim.place` does, and AccessError
-    as the disk says: no file has its name then.
+    if the disk refuses: no file has its name then.
     """
     output: _Output | None = None
     try:

@@ -6,7 +6,7 @@ done. An owner that ends gives the next number to nobody (`is_released`), so tha
 it either.
 
 An owner that ended without that is recognized on its own machine: its flock is free, and its process is gone. Of an
-owner on another machine, or where the file system has no flock, nobody can know; who is asked for says it
+owner on another machine, or where the file system has no flock, nobody can know; the user must say it
 (`take_over`). A wrong word costs the other owner its work, and nobody a record.
 """
 

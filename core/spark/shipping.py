@@ -1,6 +1,6 @@
 """Brings plog to the nodes of a cluster: its packages go along as one zip; what it needs besides must be there.
 
-NumPy, pyarrow and the codecs have parts in C, which no zip can carry. Whether they are there is asked first.
+NumPy, pyarrow and the codecs have parts in C, which no zip can carry. Whether they are there is checked first.
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
     for name in _NEEDED:
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from running is told
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from running is reported
             problems.append(f"{name}: {error}")
     yield socket.gethostname(), ".".join(map(str, sys.version_info[:3])), "; ".join(problems)

@@ -98,7 +98,7 @@ class TopicReplay:
 
     def freeze(self, plan: ReplayPlan) -> list[Lane]:
         """Writes the lanes' plans down, or takes those that were written before. Raises PlogError if the topic is not
-        the same any more, or the group to begin from was set back to what is replayed; raises KafkaError if the topic
+        the same any more, or the group to begin from was set back to what is replayed; KafkaError if the topic
         to write to is not there.
         """
         from_group = plan.request.get("from_group", "")

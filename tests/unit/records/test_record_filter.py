@@ -140,7 +140,7 @@ def test_grep() -> None:
         ('timestamp > "nonsense"', "expected a number or a time"),
         ("offset > null", "null is only equal"),
         ('key ~ "("', "no regular expression"),
-        ("key ~ 5", "expected a text behind ~"),
+        ("key ~ 5", "expected a text after ~"),
         ('key == x"abc"', "bytes have two digits each"),
         ('.a == x"00"', "JSON holds no bytes"),
         ("(offset > 1", "expected )"),
