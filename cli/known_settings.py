@@ -46,11 +46,11 @@ def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Coll
     """Notes which of the keys that were set change nothing. The server's own words say so, for other brokers act on
     them; if it gives none, that is no error, as the change is made.
     """
-    told: list[ConfigValue] = []
+    configs: list[ConfigValue] = []
     if keys:
         with suppress(PlogError):
-            told = admin.told_configs(type_, name, with_docs=True)
-    for config in told:
+            configs = admin.find_configs(type_, name, with_docs=True)
+    for config in configs:
         if config.name in keys and config.doc and config.doc.endswith(KEPT_ONLY):
             say(f"note: {config.name} changes nothing: {KEPT_ONLY.removesuffix('.')}")
 
@@ -64,4 +64,4 @@ def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:
 
 def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
     """Gives the names of the resource's settings; none if the server does not list them."""
-    return {config.name for config in admin.told_configs(type_, name)}
+    return {config.name for config in admin.find_configs(type_, name)}

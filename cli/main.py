@@ -26,6 +26,7 @@ from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
+from cli.typer_internals import ClickException, NoArgsIsHelpError
 from core import VERSION
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, DamagedAnswerError, KafkaError, PlogError, UsageError
@@ -186,9 +187,9 @@ def _run(args: list[str] | None) -> int:
     except DamagedAnswerError as error:
         return error.exit_code
     except PlogError as error:
-        return _tell(error)
-    except typer._click.exceptions.ClickException as error:  # noqa: SLF001 - where typer keeps it
-        return _tell_usage(error)
+        return _report(error)
+    except ClickException as error:
+        return _report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -200,15 +201,15 @@ def _run(args: list[str] | None) -> int:
         _stop_writing()  # which typer made an exit of
         return 0
     except OSError as error:
-        return _tell_refused(error)
+        return _report_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
         if isinstance(error, ValueError) and _DIGITS in str(error):
-            return _tell(UsageError("a number has more digits than anything here counts", hint="the most are 19"))
+            return _report(UsageError("a number has more digits than anything here counts", hint="the most are 19"))
         loop = _find_loop(error)
-        return _tell_our_bug(error) if loop is None else _tell_refused(loop)
+        return _report_our_bug(error) if loop is None else _report_refused(loop)
 
 
-def _tell(error: PlogError) -> int:
+def _report(error: PlogError) -> int:
     if _is_debugging():
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
@@ -226,12 +227,12 @@ def _find_loop(error: Exception) -> OSError | None:
     return found if isinstance(found, OSError) and found.errno == errno.ELOOP else None
 
 
-def _tell_refused(error: OSError) -> int:
+def _report_refused(error: OSError) -> int:
     if error.filename == STDOUT:
         _stop_writing()
     elif error.filename != STDIN and error.errno in _OUR_ERRNOS:
-        return _tell_our_bug(error)
-    return _tell(_refused(error))
+        return _report_our_bug(error)
+    return _report(_refused(error))
 
 
 def _refused(error: OSError) -> AccessError:
@@ -240,13 +241,13 @@ def _refused(error: OSError) -> AccessError:
     if path in (STDIN, STDOUT):
         return access_error(error, path, "read" if path == STDIN else "write")
     doing = "write" if error.errno in _ERRNOS_OF_WRITING else "read or write"
-    told = access_error(error, os.fsdecode(path) if isinstance(path, str | bytes) else "", doing)
-    told.message += f" (errno {error.errno})"
-    return told
+    failure = access_error(error, os.fsdecode(path) if isinstance(path, str | bytes) else "", doing)
+    failure.message += f" (errno {error.errno})"
+    return failure
 
 
-def _tell_usage(error: Any) -> int:  # typer's ClickException
-    if isinstance(error, typer._click.exceptions.NoArgsIsHelpError):  # noqa: SLF001
+def _report_usage(error: Any) -> int:  # typer's ClickException
+    if isinstance(error, NoArgsIsHelpError):
         print(error.format_message(), file=sys.stderr)
         return 2
     say(f"error: {error.format_message()}")
@@ -256,7 +257,7 @@ def _tell_usage(error: Any) -> int:  # typer's ClickException
     return 2
 
 
-def _tell_our_bug(error: Exception) -> int:
+def _report_our_bug(error: Exception) -> int:
     if _is_debugging():
         raise error
     say(f"error: plog met a bug of its own: {type(error).__name__}: {error}")

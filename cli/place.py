@@ -10,8 +10,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from typer._click.globals import get_current_context as find_context
-
+from cli.typer_internals import get_current_context
 from core.common.errors import UsageError
 
 _BOTH = ("bootstrap_server", "data_dir")
@@ -40,7 +39,7 @@ def choose_place(context: Any, parameter: Any, value: Any) -> Any:
 
 def typed_place() -> str:
     """The option that named the place on the command line, after a space: for a hint with a command that acts there."""
-    context = find_context(silent=True)
+    context = get_current_context(silent=True)
     if context is None:
         return ""
     return "".join(

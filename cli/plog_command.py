@@ -11,21 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from typer._click.parser import _OptionParser, _ParsingState
 from typer.core import TyperCommand, TyperGroup
 
 from cli.other_names import COMMANDS_MEANT, Convert, hint_of, names_by_meaning, other_names
 from cli.place import level_of
+from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
-_NoSuchOption = typer._click.exceptions.NoSuchOption  # noqa: SLF001 - where typer keeps it
 _WIDTH = 76
 _IS_APPLIED = "plog.is_applied"
 
 
 class PlogCommand(TyperCommand):
-    def make_parser(self, ctx: Any) -> _OptionParser:
+    def make_parser(self, ctx: Any) -> OptionParser:
         parser = _Parser(ctx)
         for parameter in self.get_params(ctx):
             parameter.add_to_parser(parser, ctx)
@@ -35,7 +34,7 @@ class PlogCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             rest = super().parse_args(ctx, args)
-        except _NoSuchOption as error:
+        except NoSuchOption as error:
             raise _no_such_option(ctx, error.option_name) from error
         _choose_apply(ctx)
         return rest
@@ -46,7 +45,7 @@ class PlogGroup(TyperGroup):
         words = list(args)
         try:
             return super().parse_args(ctx, args)
-        except _NoSuchOption as error:
+        except NoSuchOption as error:
             meant = next((word for word in words if word.startswith("--") and word[2:] in self.commands), None)
             if meant is None:
                 raise _no_such_option(ctx, error.option_name) from error
@@ -130,7 +129,7 @@ def _path(ctx: Any) -> str:
 # --- the names that are taken
 
 
-class _Parser(_OptionParser):
+class _Parser(OptionParser):
     """Knows the other names. What they mean for arguments goes where it would without them; owned by one task."""
 
     def __init__(self, ctx: Any) -> None:
@@ -146,7 +145,7 @@ class _Parser(_OptionParser):
             for name in ("--apply", "--execute"):  # which is what such a command does anyway
                 self._add(name, _Applied(self.ctx))
 
-    def give(self, target: str, value: str, state: _ParsingState) -> None:
+    def give(self, target: str, value: str, state: ParsingState) -> None:
         """Gives the value to an option, or to an argument by its parameter's name."""
         if target.startswith("-"):
             self._long_opt[target].process(value, state)
@@ -157,7 +156,7 @@ class _Parser(_OptionParser):
     def _add(self, name: str, option: Any) -> None:
         (self._long_opt if name.startswith("--") else self._short_opt)[name] = option
 
-    def _process_args_for_args(self, state: _ParsingState) -> None:
+    def _process_args_for_args(self, state: ParsingState) -> None:
         named: set[int] = set()
         for number, value in sorted(self._named, key=lambda one: one[0]):
             takes_all = self._args[number].nargs == -1
@@ -179,7 +178,7 @@ class _Converted:
         self._parser = parser
         self._convert = convert
 
-    def process(self, value: str, state: _ParsingState) -> None:
+    def process(self, value: str, state: ParsingState) -> None:
         for target, one in self._convert(value):
             self._parser.give(target, one, state)
 
@@ -193,7 +192,7 @@ class _Applied:
     def __init__(self, ctx: Any) -> None:
         self._ctx = ctx
 
-    def process(self, _value: None, _state: _ParsingState) -> None:
+    def process(self, _value: None, _state: ParsingState) -> None:
         self._ctx.meta[_IS_APPLIED] = True
 
 

@@ -125,8 +125,8 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
     if settings is None or settings.bootstrap_servers is None:
         return None
     context = _given.get().context
-    said_at = min(level_of(context, name) for name in ("command_config", "command_property"))
-    is_directory = context.params.get("data_dir") is not None and level_of(context, "data_dir") <= said_at
+    level = min(level_of(context, name) for name in ("command_config", "command_property"))
+    is_directory = context.params.get("data_dir") is not None and level_of(context, "data_dir") <= level
     return None if is_directory else settings.bootstrap_servers
 
 

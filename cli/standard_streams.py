@@ -57,7 +57,7 @@ def open_standard_streams() -> None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedStdin()), encoding="utf-8")
     out = _ClosedStdout() if sys.stdout is None else NamedFile(1, STDOUT, closefd=False)
     sys.stdout = _writer(out, sys.stdout)
-    sys.stderr = _writer(_Stderr(2, "wb", closefd=False), sys.stderr, is_talk=True)
+    sys.stderr = _writer(_Stderr(2, "wb", closefd=False), sys.stderr, is_messages=True)
 
 
 def _fill(number: int) -> None:
@@ -71,7 +71,7 @@ def _fill(number: int) -> None:
         os.set_inheritable(number, True)
 
 
-def _writer(raw: io.RawIOBase, before: Any, *, is_talk: bool = False) -> io.TextIOWrapper:
+def _writer(raw: io.RawIOBase, before: Any, *, is_messages: bool = False) -> io.TextIOWrapper:
     """`before` is Python's own stream, whose encoding is kept; None if its descriptor was closed. It is buffered even
     with PYTHONUNBUFFERED: unbuffered, a write ends early without an error when the disk is full or a signal comes.
     """
@@ -80,5 +80,5 @@ def _writer(raw: io.RawIOBase, before: Any, *, is_talk: bool = False) -> io.Text
         encoding="utf-8" if before is None else before.encoding,
         errors="backslashreplace" if before is None else before.errors,
         newline="\n",
-        line_buffering=is_talk or raw.isatty(),
+        line_buffering=is_messages or raw.isatty(),
     )

@@ -61,9 +61,9 @@ def find_width(stream: TextIO) -> int | None:
     """Counts the columns of the stream's terminal, unless COLUMNS says them; None for a pipe or a file."""
     if not stream.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
     except OSError:

@@ -66,7 +66,7 @@ def status(
         _say_cluster(found, is_served=is_served)
     if api_versions:
         write_rows(
-            _api_rows(found, says_all=output is OutputFormat.table),
+            _api_rows(found, shows_all=output is OutputFormat.table),
             ["key", "api", "min", "max", "brokers"],
             output,
             drops=["key"],
@@ -127,8 +127,8 @@ def _state(broker: BrokerDescription) -> str:
     return "registered" if broker.listeners else "not registered"
 
 
-def _api_rows(found: ClusterDescription, *, says_all: bool) -> list[Row]:
-    """Gives one row for each range of an API's versions, with the brokers that have it; `says_all`: even if all do."""
+def _api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
+    """Gives one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all do."""
     from core.protocol.api_names import API_NAMES
 
     asked = sum(broker.versions is not None for broker in found.brokers)
@@ -142,7 +142,7 @@ def _api_rows(found: ClusterDescription, *, says_all: bool) -> list[Row]:
             "api": API_NAMES.get(key, "of a newer Kafka"),
             "min": low,
             "max": high,
-            "brokers": "all" if says_all and len(ids) == asked else ids,
+            "brokers": "all" if shows_all and len(ids) == asked else ids,
         }
         for (key, low, high), ids in sorted(brokers.items())
     ]

@@ -208,14 +208,14 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         shows_more = left and any(plan.is_needed for plan in plan_recovery(path, options, is_locked=True))
     if left:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
-        told = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
+        summary = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
         findings = f"{left} finding{'s' * (left > 1)} left"
         kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
         if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
             more = "of which some show only now: the same command once more goes on with them"
-            say(f"{path}: {told}{findings}, {more}{kept}")
+            say(f"{path}: {summary}{findings}, {more}{kept}")
         else:
-            say(f"{path}: {told}{findings} that this plan does not mend; see plog verify{kept}")
+            say(f"{path}: {summary}{findings} that this plan does not mend; see plog verify{kept}")
         if any(step.missing for step in steps):
             say("hint: if no replica has what is missing, --accept-missing gives it up")
         return 1

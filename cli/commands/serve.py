@@ -300,10 +300,10 @@ async def _run(
 
             metrics_server = stack.enter_context(contextlib.closing(MetricsServer(node, server, metrics)))
             how += f" metrics {metrics_server.endpoint}"
-        await _run_until_told(server, node, ready_file, how)
+        await _run_until_stopped(server, node, ready_file, how)
 
 
-async def _run_until_told(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
+async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
     def hang_up() -> None:
         leave_terminal()
         server.stop()

@@ -235,7 +235,7 @@ def _replay_to_folder(
         _say_done(replay, plan)
         if group:
             say(_NOTHING_TO_COMMIT.format(group))
-        return _tell_left_out(replay.left_out(plan))
+        return _print_left_out(replay.left_out(plan))
     with replay.locked(take_over=take_over) as former:
         if former is not None:
             say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
@@ -247,7 +247,7 @@ def _replay_to_folder(
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
             _commit(group, session, plan.end_offsets, notes, save=save)
-    return _tell_left_out(replay.left_out(plan))
+    return _print_left_out(replay.left_out(plan))
 
 
 def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
@@ -255,7 +255,7 @@ def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> b
     return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
 
 
-def _tell_left_out(texts: Sequence[str]) -> bool:
+def _print_left_out(texts: Sequence[str]) -> bool:
     """Prints what was left out; says whether there was nothing."""
     for text in texts:
         say(f"warning: left out: {text}")
@@ -367,7 +367,7 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
     replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
-    _tell_unknown_files(replay, plan)
+    _warn_of_unknown_files(replay, plan)
 
 
 def _reopen(replay: Replay, plan: ReplayPlan) -> None:
@@ -391,10 +391,10 @@ def _reopen(replay: Replay, plan: ReplayPlan) -> None:
 
 def _say_done(replay: Replay, plan: ReplayPlan) -> None:
     say(f"{replay.directory} is done already; plog spark-replay --verify {replay.directory} checks it")
-    _tell_unknown_files(replay, plan)
+    _warn_of_unknown_files(replay, plan)
 
 
-def _tell_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
+def _warn_of_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
     names = replay.unknown_files(plan)
     if names:
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -403,7 +403,7 @@ def _tell_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
 
 
 @contextmanager
-def _says_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
+def _adding_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
     """Adds how to go on to an error in the block, if the request itself is good."""
     try:
         yield
@@ -426,7 +426,7 @@ def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], mast
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
 
     try:
-        with _says_how_to_go_on(count_left):
+        with _adding_how_to_go_on(count_left):
             _run_with_spark(replay, plan, todo, master)
     except UsageError:
         replay.withdraw(plan)
@@ -462,7 +462,7 @@ def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, grou
         for lane in lanes
         if lane.is_lacking and not left_out
     ]
-    return _tell_left_out([*left_out, *of_before])
+    return _print_left_out([*left_out, *of_before])
 
 
 def _run_to_topic(
@@ -481,7 +481,7 @@ def _run_to_topic(
     ensure_source_is_the_same(plan, todo)
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with _says_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch) as session:
+    with _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch) as session:
         try:
             left_out = replay.run(session, lanes)
         except KeyboardInterrupt:
@@ -523,7 +523,7 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
         verdict = "exact: as the manifest and the log say"
     say(f"{replay.directory}: {rows_text}, {verdict}")
     left_out = [text for of_unit in manifest.get("left_out", {}).values() for text in of_unit]
-    is_whole = _tell_left_out(list(dict.fromkeys(left_out)))
+    is_whole = _print_left_out(list(dict.fromkeys(left_out)))
     return 1 if problems or notes or not is_whole else 0
 
 

@@ -86,7 +86,7 @@ class _StoredConfigs(ConfigResource):
         self._ensure_valid({key: value for key, value in after.items() if value is not None})
         if not validate_only:
             self._services.configs.set(self.resource_type, self._name, changes)
-            self._services.configs.tell_kept_only(self.keys, (key for key in changes if changes[key] is not None))
+            self._services.configs.log_kept_only(self.keys, (key for key in changes if changes[key] is not None))
 
     def elements(self, key: str, operation: str) -> list[str]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")

@@ -24,8 +24,8 @@ class Configs:
         """`static` is what the broker was started with."""
         self._controller = controller
         self._node = node
-        self._told: set[str] = set()
-        self.tell_kept_only(BROKER_CONFIG, static.static)
+        self._logged: set[str] = set()
+        self.log_kept_only(BROKER_CONFIG, static.static)
         self.broker = static
         self._take_dynamic()
         controller.subscribe(self._on_metadata)
@@ -43,11 +43,11 @@ class Configs:
         self._node.ensure_writable()
         self._controller.set_configs(resource_type, name, changes)
 
-    def tell_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
+    def log_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
         """Logs which of the keys that somebody gave change nothing, once for each of them."""
         for name in keys.kept_only(given):
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._logged:
+                self._logged.add(name)
                 _log.info("%s is set: %s", name, KEPT_ONLY.removesuffix("."))
 
     def _on_metadata(self, delta: MetadataDelta) -> None:

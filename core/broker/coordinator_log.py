@@ -256,8 +256,8 @@ class CoordinatorLog:
         def work() -> None:
             nonlocal is_whole
             try:
-                say_undecodable = partial(_say_undecodable, log.partition)
-                found.extend(newest_records(_batches(log.partition, ends, log.log_start_offset), say_undecodable))
+                log_undecodable = partial(_log_undecodable, log.partition)
+                found.extend(newest_records(_batches(log.partition, ends, log.log_start_offset), log_undecodable))
                 is_whole = True
             except OSError as error:
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
@@ -372,7 +372,7 @@ def _newest_by_columns(
                 yield key, value, NO_PRODUCER_ID, False
 
 
-def _say_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+def _log_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
     _log.error("%s: offsets %d-%d can't be read: %s", partition, batch.base_offset, batch.last_offset, error)
 
 

@@ -90,7 +90,7 @@ class FetchSession:
             topics[-1].partitions.append(cached.wanted)
         return topics
 
-    def without_known(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
+    def without_unchanged(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
         """Gives the answers with the partitions that are news to the client; it counts as knowing them now. Those that
         records are sent of come last the next time: none keeps others from their turn.
         """
@@ -104,7 +104,7 @@ class FetchSession:
 
     def _is_news(self, key: _Key, data: PartitionData) -> bool:
         cached = self._partitions[key]
-        was_told = cached.high_watermark, cached.log_start_offset
+        was_sent = cached.high_watermark, cached.log_start_offset
         cached.high_watermark = -1 if data.error_code else data.high_watermark
         cached.log_start_offset = data.log_start_offset
         if data.records:
@@ -112,7 +112,7 @@ class FetchSession:
         return (
             bool(data.records or data.error_code)
             or data.diverging_epoch.epoch >= 0
-            or was_told != (data.high_watermark, data.log_start_offset)
+            or was_sent != (data.high_watermark, data.log_start_offset)
         )
 
     def _topic_key(self, topic: FetchTopic | FetchableTopicResponse) -> str | bytes:

@@ -129,12 +129,12 @@ class LateLoads:
                 return
             self._loading = self._files = None
             self._opening.end_load(partition, found[0])
-            self._tell(partition)
+            self._call_waiters(partition)
             self._begin_next()
 
         self._services.runtime.run_loading(work, then)
 
-    def _tell(self, partition: TopicPartition) -> None:
+    def _call_waiters(self, partition: TopicPartition) -> None:
         for work in self._then.pop(partition, {}).values():
             work()
         for waiting in list(self._waiting):

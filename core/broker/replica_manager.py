@@ -170,7 +170,7 @@ class ReplicaManager:
             self.undecided.pop(name, None)
         self.notify(removed)
         for partition in served:
-            partition.tell_those_who_wait()
+            partition.notify_waiting()
 
     def _stop_serving(self, partition: Partition) -> None:
         self.generation += 1
@@ -183,7 +183,7 @@ class ReplicaManager:
         self._stop_serving(partition)
         self._log_manager.set_offline(partition.log.partition, reason)
         self.notify([partition.log.partition])
-        partition.tell_those_who_wait()
+        partition.notify_waiting()
 
     def leads(self, partition: TopicPartition) -> bool:
         """Says whether clients are to ask this broker for it; its log may be still to be opened."""

@@ -78,7 +78,7 @@ class Scrubber:
         def then() -> None:
             self._is_reading = False
             if read.problems and not segment.is_removed:
-                self._tell_of_index(log, segment, read.problems)
+                self._report_index(log, segment, read.problems)
             gap, read.gap = read.gap, None
             if gap is not None:
                 self._note(log, segment, gap)
@@ -109,7 +109,7 @@ class Scrubber:
         self._last = log, read
         return log, segment, read
 
-    def _tell_of_index(self, log: PartitionLog, segment: LogSegment, problems: list[str]) -> None:
+    def _report_index(self, log: PartitionLog, segment: LogSegment, problems: list[str]) -> None:
         self.wrong_transaction_indexes += 1
         path = segment.records.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         text = "%s: %s is wrong, and readers of committed records get what it says: %s; plog recover makes it again"

@@ -23,7 +23,7 @@ _log = logging.getLogger("plog.server")
 _HOUSEKEEPING_SECONDS = 1.0
 _ACCEPT_AGAIN_SECONDS = 0.1
 _OUT_OF_ROOM = (*OUT_OF_DESCRIPTORS, errno.ENOBUFS, errno.ENOMEM)
-_SAY_AGAIN_SECONDS = 60.0
+_WARN_AGAIN_SECONDS = 60.0
 
 
 def _most_bytes(config: BrokerConfig) -> int:
@@ -159,7 +159,7 @@ class SocketServer:
     def _warn(self, text: str, *arguments: object) -> None:
         """Warns, not more than once a minute: what it is about may happen many times a second."""
         now_s = asyncio.get_running_loop().time()
-        if self._warned_s is None or now_s - self._warned_s >= _SAY_AGAIN_SECONDS:
+        if self._warned_s is None or now_s - self._warned_s >= _WARN_AGAIN_SECONDS:
             self._warned_s = now_s
             _log.warning(text, *arguments)
 

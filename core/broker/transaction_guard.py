@@ -15,7 +15,7 @@ from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.coordinator.transaction_coordinator import RAISES_EPOCH
+from core.coordinator.transaction_state import RAISES_EPOCH
 from core.records.record_batch import ProducerIdAndEpoch
 
 COORDINATOR_IS_AWAY = frozenset(

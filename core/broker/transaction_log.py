@@ -24,10 +24,10 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending, TimerHandle
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
-from core.coordinator.transaction_coordinator import RAISES_EPOCH, TransactionCoordinator
+from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_records import transaction_key
-from core.coordinator.transaction_state import TransactionMetadata
+from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

@@ -70,7 +70,7 @@ class ConfigValue:
     doc: str | None
 
 
-_NOT_TOLD = (
+_ERRORS_OF_NO_ACCESS = (
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -153,14 +153,14 @@ class Admin:
             ]
         return sorted(values, key=lambda value: value.name)
 
-    def told_configs(
+    def find_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
     ) -> list[ConfigValue]:
         """Does as `describe_configs`; gives none if the server is too old for it, or this client may not ask."""
         try:
             return self.describe_configs(resource_type, name, with_docs=with_docs)
         except KafkaError as error:
-            if error.code in _NOT_TOLD:
+            if error.code in _ERRORS_OF_NO_ACCESS:
                 return []
             raise
 

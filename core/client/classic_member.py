@@ -35,7 +35,7 @@ _SESSION_TIMEOUT_MS = 45_000
 _REBALANCE_TIMEOUT_MS = 300_000
 _HEARTBEAT_SECONDS = 3.0
 _ANSWER_SECONDS = 330.0  # a join is answered when all members have joined, or their rebalance timeouts are over
-_LAST_VERSION_OF_ONE = 2
+_LAST_VERSION_OF_ONE = 2  # KIP-345
 _NO_GENERATION = -1
 
 _Answer = TypeVar("_Answer")

@@ -68,9 +68,9 @@ class ClusterSource:
             yield from Consumer(client, reads_ahead=True, **self._how).read(starts, ends)
         finally:
             client.close()
-        self.tell_held_back(ends)
+        self.note_held_back(ends)
 
-    def tell_held_back(self, ends: Offsets) -> None:
+    def note_held_back(self, ends: Offsets) -> None:
         """Calls `Patience.note` for partitions that were read to these ends, which open transactions set."""
         if not self._read_committed:
             return

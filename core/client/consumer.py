@@ -37,7 +37,7 @@ _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
 """Most bytes requested per partition in one fetch."""
 _CONSUMER = -1
-_FIRST_VERSION_WITH_IDS = 13
+_FIRST_VERSION_WITH_IDS = 13  # KIP-516
 _SESSIONLESS_EPOCH = -1
 
 READ_UNCOMMITTED = 0
@@ -122,7 +122,7 @@ class Consumer:
         self._looked_back: set[TopicPartition] = set()
         """Whose last answer did so, and brought nothing new: asked for just their position next."""
         self._known_damage: dict[TopicPartition, _Ranges] = {}
-        self._broker_words: dict[TopicPartition, _BrokerReport] = {}
+        self._reports: dict[TopicPartition, _BrokerReport] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
         """What was met after what was given last, by the offset that the broker is asked for again."""
         self._after_end: dict[TopicPartition, int] = {}
@@ -157,9 +157,9 @@ class Consumer:
                 yield from found
                 if failure is not None:
                     raise failure
-            self._tell_wrong_ends(start_offsets, end_offsets)
+            self._report_wrong_ends(start_offsets, end_offsets)
         finally:
-            self.tell_damaged(positions)
+            self.report_damaged(positions)
             if sent is not None:
                 self._client.forget_connections()  # nobody waits for the answer
 
@@ -179,7 +179,7 @@ class Consumer:
             positions[partition] = next_offset
             is_done = next_offset >= end_offsets[partition]
             if is_done:
-                self._tell_damaged(partition, min(next_offset, end_offsets[partition]))
+                self._report_damaged(partition, min(next_offset, end_offsets[partition]))
                 del positions[partition]
             elif self._end_offset(data) >= end_offsets[partition]:
                 without_more.append(partition)
@@ -216,7 +216,7 @@ class Consumer:
                 except ConnectionFailedError as error:
                     self.reconnect(error)
         finally:
-            self.tell_damaged(positions)
+            self.report_damaged(positions)
 
     def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
         """Reads one round: what there is from the positions on, with the first offset that is wanted; moves them on.
@@ -341,19 +341,22 @@ class Consumer:
     def _after_damage(self, partition: TopicPartition, position: int) -> int:
         """Gives the offset after the damage there, as a plog broker has it in its ledger; else the next."""
         if partition not in self._damaged:
-            self._known_damage[partition] = self._ask_for_damage(partition)
+            self._known_damage[partition] = self._fetch_damage(partition)
         known = self._known_damage[partition]
         return next((last + 1 for first, last in known if first <= position <= last), position + 1)
 
-    def _ask_for_damage(self, partition: TopicPartition) -> _Ranges:
+    def _fetch_damage(self, partition: TopicPartition) -> _Ranges:
         """Asks what the leader knows to be damaged."""
-        return self._ask_for(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
+        return self._fetch_report(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
 
-    def _ask_for(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
+    def _fetch_report(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
         """Asks what the leader reports of the partition, by key."""
-        return {name: found.get(partition.partition, []) for name, found in self._ask(partition, *names).items()}
+        return {
+            name: found.get(partition.partition, [])
+            for name, found in self._fetch_topic_report(partition, *names).items()
+        }
 
-    def _ask(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
+    def _fetch_topic_report(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
         """Asks what the leader reports of all its partitions of the topic, by key and by partition; nothing of Kafka,
         which has no such keys.
         """
@@ -371,16 +374,16 @@ class Consumer:
                 found[config.name] |= parse_damaged_offsets(config.value)
         return found
 
-    def _said_of(self, partition: TopicPartition) -> _BrokerReport:
-        """Gives what `_ask_for` gave first: it is asked once."""
-        if partition not in self._broker_words:
-            found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
-            self._broker_words[partition] = _BrokerReport(
+    def _report_of(self, partition: TopicPartition) -> _BrokerReport:
+        """Gives what `_fetch_report` gave first: it is called once."""
+        if partition not in self._reports:
+            found = self._fetch_report(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
+            self._reports[partition] = _BrokerReport(
                 damaged=found[DAMAGED_OFFSETS],
                 unexplained=found[UNEXPLAINED_OFFSETS],
                 undecided=sorted(found[UNDECIDED_OFFSETS]),
             )
-        return self._broker_words[partition]
+        return self._reports[partition]
 
     def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
         """Notes offsets [start, end) that did not come: compaction may have taken them, but the broker may also know
@@ -389,19 +392,19 @@ class Consumer:
         end = min(end, self._end_offsets.get(partition, end))
         if start >= end:
             return
-        said = self._said_of(partition)
-        damaged = _common(said.damaged, start, end)
+        report = self._report_of(partition)
+        damaged = _common(report.damaged, start, end)
         if damaged and not self._patience.skips_damage:
             self._without_records(partition, ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
         for first, last in damaged:
             self._damaged.setdefault(partition, first)
-            self._tell_damaged(partition, last + 1)
-        for first, last in _common(said.unexplained, start, end):
-            said.met.add(first, last + 1)
+            self._report_damaged(partition, last + 1)
+        for first, last in _common(report.unexplained, start, end):
+            report.met.add(first, last + 1)
         self._passed.setdefault(partition, deque(maxlen=_MOST_HOLES_KEPT)).append((start, end - 1))
         for first, after, cause in self._displaced.get(partition, ()):
             if max(first, start) < min(after, end):
-                self._tell_passed_over(partition, max(first, start), min(after, end), cause)
+                self._report_passed_over(partition, max(first, start), min(after, end), cause)
 
     def _pass_displaced(self, partition: TopicPartition, batch: Batch, position: int, cause: str) -> None:
         """Passes over a batch that stands where nothing is missing: it is a copy, or missing where it belongs."""
@@ -410,7 +413,7 @@ class Consumer:
             self._displaced.setdefault(partition, []).append((first, batch.next_offset, cause))
             return
         for start, last in _common(list(self._passed.get(partition, ())), first, batch.next_offset):
-            self._tell_passed_over(partition, start, last + 1, cause)
+            self._report_passed_over(partition, start, last + 1, cause)
 
     def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
         """Meets a batch whose offsets lie before those requested, and which does not come first in the answer: if it
@@ -426,9 +429,9 @@ class Consumer:
             failure.hint = DAMAGE_HINT
             raise failure
         for first, last in missing:
-            self._tell_passed_over(partition, first, last + 1, "offsets do not rise")
+            self._report_passed_over(partition, first, last + 1, "offsets do not rise")
 
-    def _tell_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
+    def _report_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
         self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
 
     def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
@@ -437,12 +440,12 @@ class Consumer:
         """
         if self._isolation_level != READ_COMMITTED or not batch.is_transactional or batch.is_control:
             return False
-        return self._said_of(partition).is_undecided(batch.base_offset)
+        return self._report_of(partition).is_undecided(batch.base_offset)
 
     def _hide(self, partition: TopicPartition, batch: Batch) -> None:
         """Reports it later; raises CorruptRecordError unless damage is passed over."""
         if self._patience.skips_damage:
-            self._said_of(partition).hidden.add(batch.base_offset, batch.next_offset)
+            self._report_of(partition).hidden.add(batch.base_offset, batch.next_offset)
             return
         offsets = offsets_text(batch.base_offset, batch.next_offset)
         text = f"{offsets} of {partition}: aborted or not can't be told, says the broker"
@@ -451,48 +454,48 @@ class Consumer:
         raise failure
 
     def _is_damaged(self, partition: TopicPartition, start: int, end: int) -> bool:
-        return bool(_common(self._said_of(partition).damaged, start, end))
+        return bool(_common(self._report_of(partition).damaged, start, end))
 
-    def tell_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
         that nothing explains.
         """
         for partition in list(self._damaged):
-            self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
-        for partition, said in self._broker_words.items():
-            if said.met.count:
-                self._patience.tell_left_out(f"{partition}: {said.met.text()}")
-                said.met = UnexplainedHoles()
-            if said.hidden.count:
-                offsets = offsets_text(said.hidden.start, said.hidden.end)
-                count = said.hidden.offsets
+            self._report_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
+        for partition, report in self._reports.items():
+            if report.met.count:
+                self._patience.tell_left_out(f"{partition}: {report.met.text()}")
+                report.met = UnexplainedHoles()
+            if report.hidden.count:
+                offsets = offsets_text(report.hidden.start, report.hidden.end)
+                count = report.hidden.offsets
                 text = f"{count} record{'s' * (count != 1)} in {offsets}: aborted or not can't be told"
                 self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
-                said.hidden = UnexplainedHoles()
+                report.hidden = UnexplainedHoles()
 
-    def _tell_wrong_ends(
+    def _report_wrong_ends(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Reports partitions that were read to their ends, and have a wrong tail or a wrong start, or were read from
         where the log begins since its first segments were lost. Raises CorruptRecordError unless damage is passed over,
         but for the last. Asks a topic's leader once for all that it has of the topic.
         """
-        said: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
+        report: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
         for partition, end in end_offsets.items():
             try:
                 place = self._client.leader_of(partition), partition.topic
             except PlogError:
                 continue
-            if place not in said:
-                said[place] = self._ask(partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
+            if place not in report:
+                report[place] = self._fetch_topic_report(partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
             log_start = self._watermarks[partition].log_start_offset if partition in self._watermarks else -1
-            for first, last in said[place][UNEXPLAINED_OFFSETS].get(partition.partition, []):
+            for first, last in report[place][UNEXPLAINED_OFFSETS].get(partition.partition, []):
                 if last + 1 == start_offsets[partition] == log_start:
                     lost = UnexplainedHoles()
                     lost.add(first, last + 1)
                     self._patience.tell_left_out(f"{partition}: {lost.text()}")
             for key, what in _WRONG_ENDS.items():
-                if not any(first <= end for first, _ in said[place][key].get(partition.partition, [])):
+                if not any(first <= end for first, _ in report[place][key].get(partition.partition, [])):
                     continue
                 text = f"{partition}: {what}"
                 if not self._patience.skips_damage:
@@ -501,7 +504,7 @@ class Consumer:
                     raise failure
                 self._patience.tell_left_out(text)
 
-    def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
+    def _report_damaged(self, partition: TopicPartition, end: int) -> None:
         """Reports damaged offsets that follow one another together, once the end of them is known."""
         start = self._damaged.pop(partition, None)
         if start is not None:
@@ -528,7 +531,7 @@ class Consumer:
         failed_at, failure = self._failures.pop(partition, (-1, None))
         if failure is not None and failed_at == position:
             raise failure  # a broker that is asked for what is damaged may pass over it without a word
-        self._tell_damaged(partition, position)
+        self._report_damaged(partition, position)
         self._watermarks[partition] = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
         aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
         hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
@@ -578,7 +581,7 @@ class Consumer:
                     return batches, position  # a broker that is asked for what is damaged may know how far that goes
                 end = _end_of_damage(batch, following, position, data.high_watermark)
                 if end > position:
-                    self._tell_passed_over(partition, position, end, error.cause)
+                    self._report_passed_over(partition, position, end, error.cause)
                 elif batch is not None:
                     self._pass_displaced(partition, batch, position, error.cause)
                 if following is None:

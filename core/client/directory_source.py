@@ -24,7 +24,7 @@ from core.records.batches import Batch
 _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 * 1024 * 1024
 _FOLLOW_SECONDS = 0.2
-_DOUBTS_TOLD = 3
+_MOST_ONE_BY_ONE = 3
 """Unexplained holes of a partition that are reported one by one; a copy of a compacted log may have thousands."""
 
 
@@ -32,7 +32,7 @@ _DOUBTS_TOLD = 3
 class _Doubts:
     """The unexplained holes of a partition: how many were met, and which of them were not reported yet."""
 
-    told: int = 0
+    reported: int = 0
     others: UnexplainedHoles = field(default_factory=UnexplainedHoles)
 
 
@@ -52,7 +52,7 @@ class DirectorySource:
         self._with_control = with_control
         self._patience = patience or Patience()
         self._watermarks = watermarks
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._doubts: dict[TopicPartition, _Doubts] = {}
         self._open: dict[TopicPartition, PartitionReader] = {}
         self._where = ", ".join(str(reader.directory) for reader in readers)
@@ -82,7 +82,7 @@ class DirectorySource:
             reader = self._readers.get(partition)
             if reader is None:
                 raise AccessError(f"no partition {partition} in {self._where}", where=self._where)
-            self._open[partition] = reader.open(partition, self._tell_once if self._patience.skips_damage else None)
+            self._open[partition] = reader.open(partition, self._report_once if self._patience.skips_damage else None)
         return self._open[partition]
 
     def close(self) -> None:
@@ -111,13 +111,13 @@ class DirectorySource:
             log = self.log(partition)
             yield from self._read_partition(partition, log, start, ends[partition])
             yield partition, []
-            self._tell_held_back(partition, log, ends[partition])
+            self._note_held_back(partition, log, ends[partition])
         for reader in dict.fromkeys(self._readers[partition] for partition in starts):
             why = reader.why_no_log_starts()
             if why is not None:
                 self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
 
-    def _tell_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
+    def _note_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
         """Calls `Patience.note` for a partition that was read to there, if that is as far as may be read."""
         if end < self._end(log):
             return
@@ -181,10 +181,10 @@ class DirectorySource:
         if group:
             yield partition, group
 
-    def _tell_once(self, error: AccessError) -> None:
+    def _report_once(self, error: AccessError) -> None:
         """Reports a folder that can't be read, though it is looked at again and again."""
-        if error.message not in self._told:
-            self._told.add(error.message)
+        if error.message not in self._reported:
+            self._reported.add(error.message)
             self._patience.tell_left_out(error.message)
 
     def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
@@ -193,8 +193,8 @@ class DirectorySource:
     def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
         """Reports the first few of a partition one by one, the others when it was read."""
         doubts = self._doubts.setdefault(partition, _Doubts())
-        doubts.told += 1
-        if doubts.told <= _DOUBTS_TOLD:
+        doubts.reported += 1
+        if doubts.reported <= _MOST_ONE_BY_ONE:
             self._patience.tell_left_out(f"{partition}: {hole.absence_text}")
         else:
             doubts.others.add(hole.start, hole.end)

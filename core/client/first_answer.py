@@ -20,7 +20,7 @@ class FirstAnswer:
     """Connects, and waits for the first bytes that come; may be used by several threads."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, int]] = set()
+        self._warned: set[tuple[str, int]] = set()
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
         """Makes a connection, with that timeout. Raises OSError if there is none."""
@@ -29,7 +29,7 @@ class FirstAnswer:
         try:
             plain = socket.create_connection(address, timeout=SILENCE_SECONDS)
         except TimeoutError:
-            self._tell(address, "has not accepted the connection yet")
+            self._warn(address, "has not accepted the connection yet")
             plain = socket.create_connection(address, timeout=timeout_s - SILENCE_SECONDS)
         plain.settimeout(timeout_s)
         return plain
@@ -45,7 +45,7 @@ class FirstAnswer:
         if is_readable(plain, min(SILENCE_SECONDS, timeout_s)):
             return
         if timeout_s > SILENCE_SECONDS:
-            self._tell(address, "accepted the connection and has not answered; is it a Kafka broker?")
+            self._warn(address, "accepted the connection and has not answered; is it a Kafka broker?")
             from core.client.port_probe import find_speech, speaks
 
             speech = find_speech(address, has_tls=has_tls, timeout_s=timeout_s)
@@ -54,8 +54,8 @@ class FirstAnswer:
         if not is_readable(plain, deadline_s - time.monotonic()):
             raise TimeoutError
 
-    def _tell(self, address: tuple[str, int], what: str) -> None:
+    def _warn(self, address: tuple[str, int], what: str) -> None:
         """Warns once for each address, however often it is tried again."""
-        if address not in self._told:
-            self._told.add(address)
+        if address not in self._warned:
+            self._warned.add(address)
             _logger.warning("waiting for %s:%d, which %s", *address, what)

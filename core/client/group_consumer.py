@@ -165,6 +165,6 @@ class GroupConsumer:
 
     def close(self) -> None:
         """Commits and leaves."""
-        self._consumer.tell_damaged(self._positions)
+        self._consumer.report_damaged(self._positions)
         self.commit()
         self._membership.leave()

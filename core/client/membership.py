@@ -90,7 +90,7 @@ class ConsumerMember:
         self.group_instance_id = group_instance_id
         self._may_be_in = False  # since the first request, whether or not its answer came
         self._assigned: Partitions = frozenset()
-        self._told: Partitions = frozenset()
+        self._sent: Partitions = frozenset()
         self._next_s = 0.0
 
     def assignment(self, owned: Partitions) -> Partitions:
@@ -98,7 +98,7 @@ class ConsumerMember:
         topics = list(self._subscription.partitions())
         if (
             self.epoch == _JOIN_EPOCH
-            or owned != self._told
+            or owned != self._sent
             or topics != self._topics
             or time.monotonic() >= self._next_s
         ):
@@ -112,7 +112,7 @@ class ConsumerMember:
             request.rebalance_timeout_ms = _REBALANCE_TIMEOUT_MS
         if self.epoch == _JOIN_EPOCH or topics != self._topics:
             request.subscribed_topic_names = topics
-        if self.epoch == _JOIN_EPOCH or owned != self._told:
+        if self.epoch == _JOIN_EPOCH or owned != self._sent:
             request.topic_partitions = self._by_id(owned)
         self._may_be_in = True
         try:
@@ -120,10 +120,10 @@ class ConsumerMember:
         except KafkaError as error:
             if error.code not in FENCED:
                 raise
-            self.epoch, self._assigned, self._told = _JOIN_EPOCH, frozenset(), frozenset()
+            self.epoch, self._assigned, self._sent = _JOIN_EPOCH, frozenset(), frozenset()
             return
         self.epoch = response.member_epoch
-        self._told, self._topics = owned, topics
+        self._sent, self._topics = owned, topics
         self._next_s = time.monotonic() + response.heartbeat_interval_ms / 1000
         if response.assignment is not None:
             names = {self._client.topic(name).topic_id: name for name in topics}

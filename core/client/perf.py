@@ -88,7 +88,7 @@ class Measured:
         }
 
 
-Tell = Callable[[Measured], None]
+OnMeasured = Callable[[Measured], None]
 """Called every few seconds with what was measured since the last call."""
 
 
@@ -104,7 +104,7 @@ def measure_produce(
     per_second: float | None,
     warmup: int = 0,
     report_seconds: float = 5.0,
-    tell: Tell = lambda _: None,
+    tell: OnMeasured = lambda _: None,
 ) -> Measured:
     """Sends records whose values are the payloads in turn, to one partition after the other; at most so many a second.
     The first `warmup` are not counted.
@@ -144,7 +144,7 @@ def _chunks(total: int, size: int) -> Iterator[int]:
 class _ProduceMeter:
     """Pairs acknowledgements with what was sent: within a partition they come in order. Owned by one task."""
 
-    def __init__(self, report_seconds: float, tell: Tell) -> None:
+    def __init__(self, report_seconds: float, tell: OnMeasured) -> None:
         self._report_seconds = report_seconds
         self._tell = tell
         self._waiting: dict[int, deque[list[float]]] = {}

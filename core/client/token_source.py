@@ -151,8 +151,8 @@ class TokenSource:
             )
         now_s = self._clock()
         claimed, expires_s = _number(found.get("expires_in")), _number(_claims(token).get("exp"))
-        said = [claimed, None if expires_s is None else expires_s - now_s]
-        lifetime_s = min((one for one in said if one is not None), default=0.0)
+        texts = [claimed, None if expires_s is None else expires_s - now_s]
+        lifetime_s = min((one for one in texts if one is not None), default=0.0)
         lifetime_s = min(max(lifetime_s, 0.0), _LONGEST_SECONDS)
         return _Token(token, now_s + _USED_FOR * lifetime_s, now_s + lifetime_s)
 
@@ -286,8 +286,8 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 def _error_text(body: bytes) -> str:
     """Gives what an endpoint says about an error (RFC 6749, 5.2), in a few printable characters."""
     found = _json(body)
-    said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
-    text = "".join(c if c.isprintable() else "?" for c in ": ".join(said))[:200]
+    texts = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
+    text = "".join(c if c.isprintable() else "?" for c in ": ".join(texts))[:200]
     return f", {text}" if text else ""
 
 

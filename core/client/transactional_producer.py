@@ -43,7 +43,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 _LAST_ADD_PARTITIONS = 3
 _LAST_END_TXN = 4
 _LAST_TXN_OFFSET_COMMIT = 4
-"""The last versions that clients of transaction.version 1 send."""
+"""The last versions that clients of transaction.version 1 send (KIP-890)."""
 
 _NEWEST = 2
 """The transaction.version of KIP-890."""

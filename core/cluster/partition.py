@@ -88,9 +88,9 @@ class Partition:
         """Called when the log's recovery point moved."""
         if self.log.config.plog_visible_after_flush:
             self.log.update_high_watermark(self.log.recovery_point)
-        self.tell_those_who_wait()
+        self.notify_waiting()
 
-    def tell_those_who_wait(self) -> None:
+    def notify_waiting(self) -> None:
         for waiting in list(self.commit_waits):
             waiting.maybe_complete()
 

@@ -29,13 +29,13 @@ class NamedFile(io.FileIO):
 
     def __init__(self, fd: int, name: str, *, closefd: bool = True) -> None:
         super().__init__(fd, "wb", closefd=closefd)
-        self._told_name = name
+        self._shown_name = name
 
     def write(self, data: Any, /) -> Any:  # as FileIO has them
         try:
             return super().write(data)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, self._told_name) from None
+            raise OSError(error.errno, error.strerror, self._shown_name) from None
 
 
 class OutFile:

@@ -127,18 +127,18 @@ class ClassicGroup:
         self.leader_id = value.leader
         self.members = {}
         self._static_members = {}
-        for said in value.members:
-            protocols = [(value.protocol or "", said.subscription)]
-            rebalance_timeout_ms = said.session_timeout if said.rebalance_timeout < 0 else said.rebalance_timeout
+        for stored in value.members:
+            protocols = [(value.protocol or "", stored.subscription)]
+            rebalance_timeout_ms = stored.session_timeout if stored.rebalance_timeout < 0 else stored.rebalance_timeout
             member = Member(
-                said.member_id,
-                said.group_instance_id,
-                said.client_id,
-                said.client_host,
+                stored.member_id,
+                stored.group_instance_id,
+                stored.client_id,
+                stored.client_host,
                 rebalance_timeout_ms,
-                said.session_timeout,
+                stored.session_timeout,
                 protocols,
-                said.assignment,
+                stored.assignment,
             )
             self.members[member.member_id] = member
             if member.group_instance_id is not None:

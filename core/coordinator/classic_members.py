@@ -58,18 +58,18 @@ class ClassicMembers:
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         member, replaced = self._member_to_join(request.member_id, member_id, instance_id)
         protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
-        said = _subscription_of(protocols[0][1])
+        decoded = _subscription_of(protocols[0][1])
         subscription = Subscription(
             instance_id,
-            said.rack_id,
+            decoded.rack_id,
             client.client_id,
             client.client_host,
             request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms,
-            tuple(sorted(set(said.topics))),
+            tuple(sorted(set(decoded.topics))),
             classic=ClassicProtocols(request.session_timeout_ms, protocols),
         )
         updated = member._replace(subscription=subscription)
-        owned = partitions_by_id(said.owned_partitions, self._environment)
+        owned = partitions_by_id(decoded.owned_partitions, self._environment)
         joined = group.advance(member, updated, replaced, owned)
         group.await_step(joined, restarts=True)
         return JoinGroupResponse(
@@ -93,12 +93,12 @@ class ClassicMembers:
         _subscription_of(request.protocols[0].metadata)
 
     def _member_to_join(
-        self, said_id: str, member_id: str, instance_id: str | None
+        self, given_id: str, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, str | None]:
         """Gives the member, made if there is none; and the id of the static one whose place it takes."""
         known = self._group.static_member(instance_id)
-        if instance_id is not None and said_id:
-            return self._validated(said_id, instance_id, may_speak_either=True), None
+        if instance_id is not None and given_id:
+            return self._validated(given_id, instance_id, may_speak_either=True), None
         if known is not None:
             return known._replace(member_id=member_id, epoch=JOIN_EPOCH), known.member_id
         member = self._group.members.get(member_id)
@@ -166,19 +166,19 @@ def consumer_members(
     """
     subscriptions = {member.member_id: _subscription_of(member.protocols[0][1]) for member in members}
     owners: dict[tuple[bytes, int], str] = {}
-    for member_id, said in subscriptions.items():
-        for topic_id, numbers in partitions_by_id(said.owned_partitions, environment).items():
+    for member_id, decoded in subscriptions.items():
+        for topic_id, numbers in partitions_by_id(decoded.owned_partitions, environment).items():
             owners.update(dict.fromkeys(((topic_id, number) for number in numbers), member_id))
     found = []
     for member in members:
-        said = subscriptions[member.member_id]
+        decoded = subscriptions[member.member_id]
         subscription = Subscription(
             member.group_instance_id,
-            said.rack_id,
+            decoded.rack_id,
             member.client_id,
             member.client_host,
             member.rebalance_timeout_ms,
-            tuple(sorted(set(said.topics))),
+            tuple(sorted(set(decoded.topics))),
             classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
         )
         assigned = _by_topic(
@@ -187,7 +187,7 @@ def consumer_members(
             for number in numbers
             if owners.setdefault((topic_id, number), member.member_id) == member.member_id
         )
-        revoking = without(partitions_by_id(said.owned_partitions, environment), assigned)
+        revoking = without(partitions_by_id(decoded.owned_partitions, environment), assigned)
         state = MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE
         found.append(
             ConsumerMember(member.member_id, subscription, generation_id, generation_id, state, assigned, revoking)
@@ -201,18 +201,18 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
     """
     found = []
     for member in group.members.values():
-        said = member.subscription
+        subscription = member.subscription
         if member.member_id != leaving:
-            assert said.classic is not None
+            assert subscription.classic is not None
             found.append(
                 Member(
                     member.member_id,
-                    said.instance_id,
-                    said.client_id,
-                    said.client_host,
-                    said.rebalance_timeout_ms,
-                    said.classic.session_timeout_ms,
-                    list(said.classic.protocols),
+                    subscription.instance_id,
+                    subscription.client_id,
+                    subscription.client_host,
+                    subscription.rebalance_timeout_ms,
+                    subscription.classic.session_timeout_ms,
+                    list(subscription.classic.protocols),
                     assignment_bytes(member, _by_topic(member.held), environment),
                 )
             )
@@ -232,12 +232,12 @@ def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment
     return write_consumer_protocol(ConsumerProtocolAssignment(assigned), version)
 
 
-def partitions_by_id(said: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
+def partitions_by_id(named: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
     """Names topics by id, without those that are gone."""
     topics = environment.topics
     return {
         topics[partitions.topic].topic_id: frozenset(partitions.partitions)
-        for partitions in said
+        for partitions in named
         if partitions.topic in topics and partitions.partitions
     }
 

@@ -46,6 +46,7 @@ from core.protocol.schema.consumer_group_heartbeat import (
 
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
+_FIRST_VERSION_WITH_OWN_ID = 1  # KIP-1082: members make their ids
 
 
 class _Session:
@@ -259,9 +260,9 @@ class ConsumerGroup:
         self, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, had: Partitions
     ) -> ConsumerGroupHeartbeatResponse:
         """Answers, with the assignment if it changed, or if the member wants it, by sending all its fields."""
-        says_all = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
-        says_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
-        wants_all = request.member_epoch == JOIN_EPOCH or (says_all and says_topics)
+        has_all_fields = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
+        names_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        wants_all = request.member_epoch == JOIN_EPOCH or (has_all_fields and names_topics)
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
@@ -568,10 +569,11 @@ class ConsumerGroup:
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Raises KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no member may send."""
     epoch, is_joining = request.member_epoch, request.member_epoch == JOIN_EPOCH
+    needs_id = version >= _FIRST_VERSION_WITH_OWN_ID
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     problems = (
         (_is_blank(request.group_id), "GroupId can't be empty."),
-        (_is_blank(request.member_id) and (version > 0 or not is_joining), "MemberId can't be empty."),
+        (_is_blank(request.member_id) and (needs_id or not is_joining), "MemberId can't be empty."),
         (_is_blank(request.instance_id), "InstanceId can't be empty."),
         (_is_blank(request.rack_id), "RackId can't be empty."),
         (epoch < STATIC_LEAVE_EPOCH, f"MemberEpoch is {epoch}, but must be greater than or equal to -2."),

@@ -17,19 +17,19 @@ class ConsumerGroupRecords:
         self.group_id = group_id
 
     def member(self, member: ConsumerMember) -> GroupRecord:
-        said = member.subscription
+        subscription = member.subscription
         return consumer_group_record(
             schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
             schema.ConsumerGroupMemberMetadataValue(
-                said.instance_id,
-                said.rack_id,
-                said.client_id,
-                said.client_host,
-                sorted(said.topic_names),
-                said.topic_regex,
-                said.rebalance_timeout_ms,
-                said.server_assignor,
-                None if said.classic is None else _classic_metadata(said.classic),
+                subscription.instance_id,
+                subscription.rack_id,
+                subscription.client_id,
+                subscription.client_host,
+                sorted(subscription.topic_names),
+                subscription.topic_regex,
+                subscription.rebalance_timeout_ms,
+                subscription.server_assignor,
+                None if subscription.classic is None else _classic_metadata(subscription.classic),
             ),
         )
 

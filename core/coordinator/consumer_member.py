@@ -73,7 +73,7 @@ class ConsumerMember(NamedTuple):
         return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
 
 
-class _SaidPartitions(Protocol):
+class _TopicPartitions(Protocol):
     """How messages and records name partitions of a topic."""
 
     topic_id: bytes
@@ -141,8 +141,8 @@ def topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]
     return names
 
 
-def partitions_of(said: Iterable[_SaidPartitions]) -> Partitions:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in said if topic.partitions}
+def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
 
 
 def common(left: Partitions, right: Partitions) -> Partitions:

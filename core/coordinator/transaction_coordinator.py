@@ -18,13 +18,10 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_environment import TransactionEnvironment
 from core.coordinator.transaction_records import read_transaction, transaction_value
-from core.coordinator.transaction_state import TransactionMetadata, TransactionState, is_epoch_exhausted
+from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata, TransactionState, is_epoch_exhausted
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 _log = logging.getLogger("plog.transactions")
-
-RAISES_EPOCH = 2
-"""The transaction.version from which on each end of a transaction raises its producer's epoch (KIP-890)."""
 
 _RETRY_MS = 1000
 

@@ -22,6 +22,9 @@ _MAX_EPOCH = 0x7FFF
 _LAST_EPOCH = _MAX_EPOCH - 1
 """The last one that a producer gets: one is kept to fence it with."""
 
+RAISES_EPOCH = 2
+"""The transaction.version from which on each end of a transaction raises its producer's epoch (KIP-890)."""
+
 
 class TransactionState(IntEnum):
     """The states, by the number that stands in the records."""
@@ -151,7 +154,7 @@ class TransactionMetadata:
         self, *, is_commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
         """Gives it with an end that its producer has decided."""
-        raises_epoch = transaction_version >= 2
+        raises_epoch = transaction_version >= RAISES_EPOCH
         return self._enter(
             TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
             now_ms,
@@ -166,7 +169,7 @@ class TransactionMetadata:
         """Gives it aborted without its producer, whose epoch is over; if ends raise the epoch anyway, it may go on in
         the next one.
         """
-        raises_epoch = transaction_version >= 2
+        raises_epoch = transaction_version >= RAISES_EPOCH
         return self._enter(
             TransactionState.PREPARE_ABORT,
             now_ms,

@@ -110,7 +110,7 @@ def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Tur
         os.close(end)
     turns[:] = [(before, following)]
     has_turn, token = number == 0, _GO_ON
-    said = outcome()
+    result = outcome()
     for text, keeps_turn in mine:
         if not has_turn:
             token = os.read(before, 1)
@@ -119,15 +119,15 @@ def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Tur
             if token == _ALL_IS_WRITTEN:
                 break
         write_all(fd, text)
-        said = outcome()
+        result = outcome()
         has_turn = keeps_turn
         if not keeps_turn:
             _pass_on(following, _GO_ON)
     if has_turn:
-        said = outcome()
+        result = outcome()
     if has_turn or token == _ALL_IS_WRITTEN:
         _pass_on(following, _ALL_IS_WRITTEN)
-    return said
+    return result
 
 
 def _pass_on(following: int, token: bytes) -> None:

@@ -80,7 +80,7 @@ def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterat
         told += size_bytes
         on_bytes(size_bytes)
 
-    def tell_more(size_bytes: int) -> None:
+    def count_more(size_bytes: int) -> None:
         nonlocal told
         on_bytes(max(size_bytes - told, 0))
         told = max(told - size_bytes, 0)
@@ -88,7 +88,7 @@ def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterat
     try:
         findings = list(check(tell))
     except OddLogError:
-        yield from by_map(tell_more)
+        yield from by_map(count_more)
     else:
         yield from findings
 
@@ -314,8 +314,8 @@ class SegmentCheck:
         """
         if self.log_map is None or self.limit_offset is None:
             return False
-        is_told = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
-        return is_told and find_cut_segment(self.path.parent, self.base_offset, self.limit_offset) is not None
+        is_reported = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
+        return is_reported and find_cut_segment(self.path.parent, self.base_offset, self.limit_offset) is not None
 
     # --- batches
 

@@ -48,7 +48,7 @@ class ServerCopy:
     def settings_of(self, topic: str) -> Mapping[str, str]:
         """Gives the topic's settings; none if the server does not list them."""
         if topic not in self._settings:
-            configs = Admin(self._client).told_configs(ConfigResourceType.TOPIC, topic)
+            configs = Admin(self._client).find_configs(ConfigResourceType.TOPIC, topic)
             self._settings[topic] = {config.name: config.value for config in configs if config.value is not None}
         return self._settings[topic]
 

@@ -113,9 +113,9 @@ class Tracer:
         trace.groups = self._groups(partition, offset, trace.doubts)
         return trace
 
-    def find_key(self, partition: TopicPartition, key: bytes, tell_missing: Callable[[str], None]) -> int | None:
+    def find_key(self, partition: TopicPartition, key: bytes, on_missing: Callable[[str], None]) -> int | None:
         """Gives the offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage
-        may hide a later one; calls `tell_missing` once if one may be among unexplained missing offsets.
+        may hide a later one; calls `on_missing` once if one may be among unexplained missing offsets.
         """
         log = self._reader.open(partition)
         doubts: list[Hole] = []
@@ -130,7 +130,7 @@ class Tracer:
                 if found is None or hole.start > found:
                     missing.add(hole.start, hole.end)
             if missing.count:
-                tell_missing(missing.text(log.root))
+                on_missing(missing.text(log.root))
             return found
         finally:
             log.close()

@@ -93,15 +93,15 @@ def _find(records: FileRecords, base_offset: int, limit: int) -> CutSegment | No
             fits_time = fits_time and by_time[time_at][0] == largest
             time_at += 1
     lost = [(base_offset + relative, position) for relative, position in by_offset[offset_at:]]
-    tells_offset = fits_offset and all(next_offset <= o < limit and p >= records.size_bytes for o, p in lost)
+    proves_offset = fits_offset and all(next_offset <= o < limit and p >= records.size_bytes for o, p in lost)
     times = [(base_offset + relative, timestamp) for timestamp, relative in by_time[time_at:]]
-    tells_time = fits_time and all(o < limit and timestamp > largest for o, timestamp in times)
+    proves_time = fits_time and all(o < limit and timestamp > largest for o, timestamp in times)
     cut = CutSegment(records.path, records.size_bytes, "")
     where = f"{records.path.name} ends at position {records.size_bytes}, before offset {next_offset}"
-    if lost and tells_offset and (offset_at or (times and tells_time)):
+    if lost and proves_offset and (offset_at or (times and proves_time)):
         offset, position = lost[-1]
         return cut._replace(evidence=f"its {INDEX_SUFFIX} names offset {offset} at position {position}, and {where}")
-    if times and tells_time and (time_at or not by_offset):
+    if times and proves_time and (time_at or not by_offset):
         return cut._replace(evidence=f"its {TIME_INDEX_SUFFIX} names offset {times[-1][0]}, and {where}")
     return None
 

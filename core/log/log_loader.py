@@ -206,7 +206,7 @@ class _Loader:
         if had_clean_shutdown and high_watermark > max(recovery_point, end_offset):
             known_end = self._known(had_clean_shutdown=True).known_end
         if end_offset < known_end and not self._settings.is_read_only:
-            self._tell_of_short_log(end_offset, known_end)
+            self._report_short_log(end_offset, known_end)
         if end_offset < log_start_offset:
             self._cutter.remove_all(log_start_offset)
             self._segments.add(self._segment(log_start_offset, is_new=True))
@@ -269,7 +269,7 @@ class _Loader:
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
 
-    def _tell_of_short_log(self, end_offset: int, known_end: int) -> None:
+    def _report_short_log(self, end_offset: int, known_end: int) -> None:
         """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
         snapshot or the recovery point knows was flushed before.
         """

@@ -14,7 +14,7 @@ from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.log.log_config import LogConfig
 from core.log.record_validator import (
-    MOST_TOLD,
+    MOST_NAMED,
     CheckedBatch,
     check_records,
     check_small,
@@ -145,4 +145,4 @@ def _ahead_of_clock(batch: RecordBatch, config: LogConfig, now_ms: int) -> Kafka
     if not isinstance(records, list):
         return KafkaError(code, why)
     ahead = [(n, out_of_range(r.timestamp, now_ms, config)) for n, r in enumerate(records) if r.timestamp > latest]
-    return invalid_records(code, ahead[:MOST_TOLD]) if ahead else KafkaError(code, why)
+    return invalid_records(code, ahead[:MOST_NAMED]) if ahead else KafkaError(code, why)

@@ -242,37 +242,37 @@ class PartitionReader:
         wanted, end_offset = end_offset, min(end_offset, limit)
         pages, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.pages(start_offset), None)
         is_given = self._filter(outcomes, on_hole, with_control=with_control)
-        told: list[range] = []
+        reported: list[range] = []
         for page in pages:
             known = repeat(None) if outcomes is None else outcomes.in_page(page)
             for item, outcome in zip(page, known, strict=False):
                 if isinstance(item, Hole):
                     if item.start >= end_offset:
                         return
-                    told.append(range(item.start, item.end))
-                    self._meet(item, on_hole, on_doubt, on_note)
+                    reported.append(range(item.start, item.end))
+                    self._report(item, on_hole, on_doubt, on_note)
                 elif item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                     return
                 elif is_given(item, outcome):
                     yield item
         if wanted >= self.reading.sound_end:
-            self._meet_end(start_offset, told, on_hole, on_note)
+            self._report_end(start_offset, reported, on_hole, on_note)
 
-    def _meet_end(
+    def _report_end(
         self,
         start_offset: int,
-        told: Sequence[range],
+        reported: Sequence[range],
         on_hole: Callable[[Hole], None] | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
-        """Reports what is wrong and lies at no offsets of the log; `told` are those of the holes that were met."""
-        self._meet_start(start_offset, on_hole, on_note)
-        self._meet_tail(on_hole, on_note)
+        """Reports what is wrong and lies at no offsets of the log; `reported` are those of the holes that were met."""
+        self._report_start(start_offset, on_hole, on_note)
+        self._report_tail(on_hole, on_note)
         for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
-            if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
-                self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
+            if error.offset >= start_offset and not any(error.offset in offsets for offsets in reported):
+                self._report(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
 
-    def _meet(
+    def _report(
         self,
         hole: Hole,
         on_hole: Callable[[Hole], None] | None,
@@ -289,20 +289,20 @@ class PartitionReader:
                 raise hole.error()
             on_hole(hole)
 
-    def _meet_start(
+    def _report_start(
         self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
     ) -> None:
         """Reports a log start that is not believed, or that is, though another file contradicts it."""
         believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
         if self.wrong_start is not None:
-            self._meet(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
+            self._report(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
         elif contradicted is not None and on_note is not None and start_offset <= believed:
             on_note(
                 f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
                 f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
             )
 
-    def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+    def _report_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         tail = self.reading.lone_tail
         if tail is None:
             return
@@ -369,7 +369,7 @@ class PartitionReader:
         """Decides for batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If
         it is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
         """
-        told: set[int] = set()
+        reported: set[int] = set()
 
         def is_given(batch: Batch, outcome: Outcome | None) -> bool:
             if outcome is None:
@@ -379,8 +379,8 @@ class PartitionReader:
                     return True
                 outcome = outcomes.of(batch)
             whole = outcome.whole
-            if whole is not None and outcome.fate is FateKind.UNKNOWN and whole.first_offset not in told:
-                told.add(whole.first_offset)
+            if whole is not None and outcome.fate is FateKind.UNKNOWN and whole.first_offset not in reported:
+                reported.add(whole.first_offset)
                 hole = self._undecided_hole(batch, whole)
                 if on_hole is None:
                     raise hole.error()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from core.records.columns import RecordColumns
 
 _COMPRESSED_AT_ONCE = 64 * 1024
-MOST_TOLD = 1000
+MOST_NAMED = 1000
 """The most wrong records of one batch that are named."""
 
 
@@ -150,7 +150,7 @@ class _RecordCheck:
         self._before_max_ms = LONG_MAX if config.is_log_append_time else config.message_timestamp_before_max_ms
         self._now_ms = now_ms
         self._next_offset = batch.base_offset
-        self._seen = 0
+        self._checked = 0
         self._wrong: list[tuple[int, str]] = []
         self._is_late = False
 
@@ -182,7 +182,7 @@ class _RecordCheck:
             if (offsets != np.arange(self._next_offset, self._next_offset + len(offsets))).any():
                 self._ensure_consecutive(offsets.tolist())
             self._next_offset += len(offsets)
-        self._seen += len(columns)
+        self._checked += len(columns)
 
     def _note_without_key(self, numbers: Iterable[int]) -> None:
         self._note((number, "compacted topics do not accept records without a key") for number in numbers)
@@ -193,8 +193,8 @@ class _RecordCheck:
         self._is_late = self._is_late or len(self._wrong) > before
 
     def _note(self, wrong: Iterable[tuple[int, str]]) -> None:
-        room = MOST_TOLD - len(self._wrong)
-        self._wrong += [(self._seen + number, why) for number, why in islice(wrong, room)]
+        room = MOST_NAMED - len(self._wrong)
+        self._wrong += [(self._checked + number, why) for number, why in islice(wrong, room)]
 
     def end(self) -> None:
         """Raises InvalidRecordsError if records were wrong."""

@@ -464,12 +464,12 @@ class SegmentWalk:
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
         """Names the damage of a batch whose size is known; its header may still show its offsets."""
         end = batch.position + batch.size_bytes
-        says = batch if fix is None else _fixed(batch, fix)
-        first = says.base_offset if isinstance(says, RecordBatch) else says.last_offset
-        if not self._base_offset <= first <= says.last_offset < self._limit:
+        header = batch if fix is None else _fixed(batch, fix)
+        first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
+        if not self._base_offset <= first <= header.last_offset < self._limit:
             return Damage(kind, message, batch.position, end, self._base_offset, None, None, batch, fix)
-        span = says.last_offset + 1 - first
-        records = _records_of(says, span)
+        span = header.last_offset + 1 - first
+        records = _records_of(header, span)
         if not records:
             message += "; it was a transaction's marker, no record"
         return Damage(kind, message, batch.position, end, first, first + span, records, batch, fix)

@@ -97,7 +97,7 @@ class ReadAhead:
         self._waiting_bytes = 0
         self._epochs = _OpenEpochs()
         self._has_holes = False  # since the last batch of a transaction that is open
-        self.told: list[Outcome | None] = []
+        self.outcomes: list[Outcome | None] = []
         """Of each batch of records of a transaction, in the page that was given last, what that page itself shows of
         it: its marker is there. Else None, and the markers after the page tell; or an outcome that is `_UNCERTAIN`, as
         something is missing before any marker could come.
@@ -107,13 +107,13 @@ class ReadAhead:
         waiting = self._waiting
         while True:
             if waiting:
-                page, self.told = waiting.popleft()
+                page, self.outcomes = waiting.popleft()
                 self._waiting_bytes -= _size_of(page)
             else:
                 following = next(self._pages, None)
                 if following is None:
                     return
-                page, (self.told, _) = following, self._tell(following)
+                page, (self.outcomes, _) = following, self._judge(following)
             yield page
 
     def markers(self) -> Iterator[Marker]:
@@ -121,8 +121,8 @@ class ReadAhead:
         before anything that is damaged or missing, but for what a cleaner took, and where that must have been a marker.
         """
         for page in self._pages:
-            told, end = self._tell(page)
-            self._waiting.append((page, told))
+            outcomes, end = self._judge(page)
+            self._waiting.append((page, outcomes))
             self._waiting_bytes += _size_of(page)
             for item in page[:end]:
                 if isinstance(item, Hole):
@@ -145,14 +145,14 @@ class ReadAhead:
         offset = last.end - 1 if isinstance(last, Hole) else last.last_offset
         return (marker for marker in self._markers_from(offset) if marker.offset > offset)
 
-    def _tell(self, page: Page) -> tuple[list[Outcome | None], int | None]:
+    def _judge(self, page: Page) -> tuple[list[Outcome | None], int | None]:
         """Gives the page's outcomes, and the number of the first batch before which a marker must be missing."""
         has_holes = self._has_holes or Hole in map(type, page)
         end = None
         if has_holes:
             end = self._find_missing_marker(page)
             self._has_holes = self._epochs.have_holes
-        told: list[Outcome | None] = [None] * len(page)
+        outcomes: list[Outcome | None] = [None] * len(page)
         ends: dict[int, Outcome] = {}
         still_open: dict[int, int] = {}
         otherwise: Outcome | None = None
@@ -162,7 +162,7 @@ class ReadAhead:
             if isinstance(item, RecordBatch):
                 kind = item.attributes & _OF_TRANSACTION
                 if kind == TRANSACTIONAL_FLAG:
-                    outcome = told[number] = ends.get(item.producer_id) or otherwise
+                    outcome = outcomes[number] = ends.get(item.producer_id) or otherwise
                     if outcome is None:
                         still_open.setdefault(item.producer_id, item.producer_epoch)
                 elif kind == _OF_TRANSACTION:
@@ -173,7 +173,7 @@ class ReadAhead:
                 ends, otherwise = {}, _UNCERTAIN
         if not has_holes:
             self._epochs.take(ends, still_open)
-        return told, end
+        return outcomes, end
 
     def _find_missing_marker(self, page: Page) -> int | None:
         found = None
@@ -222,12 +222,12 @@ class TransactionOutcomes:
         """Gives what the page that was given last shows of each batch of records of a transaction in it; None if it
         shows nothing, and `of` decides then, by the markers after the page.
         """
-        told = self._ahead.told
-        if _UNCERTAIN not in told:
-            return told
+        outcomes = self._ahead.outcomes
+        if _UNCERTAIN not in outcomes:
+            return outcomes
         return [
             self._weighed(item) if one is _UNCERTAIN and not isinstance(item, Hole) else one
-            for item, one in zip(page, told, strict=True)
+            for item, one in zip(page, outcomes, strict=True)
         ]
 
     def of(self, batch: Batch) -> Outcome:

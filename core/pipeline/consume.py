@@ -160,11 +160,11 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
                 printer.print_all(read(starts))
         except PlogError as error:
             if error.hint == DAMAGE_HINT and len(unread) > 1:
-                _tell_unread(list(unread), run.say)
+                _report_unread(list(unread), run.say)
             raise
 
 
-def _tell_unread(partitions: list[TopicPartition], say: Callable[[str], None]) -> None:
+def _report_unread(partitions: list[TopicPartition], say: Callable[[str], None]) -> None:
     """Says of damage that ends the reading in which partitions, the damaged one too, records may be left."""
     names = ", ".join(map(str, partitions[:_MOST_NAMED]))
     more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)

@@ -44,7 +44,7 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
                 if printer.print(chunk, consumer.done):
                     return
                 if chunk is None and ends and all(consumer.positions.get(tp, 0) >= end for tp, end in ends.items()):
-                    source.tell_held_back(ends)
+                    source.note_held_back(ends)
                     return
 
 

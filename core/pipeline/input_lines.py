@@ -215,7 +215,7 @@ def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
         yield replace(lines, drops_cr=True)
 
 
-def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+def warning_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
     """Gives the same lines; warns if the first begins with UTF-8's byte order mark."""
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
@@ -223,13 +223,13 @@ def telling_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iter
         yield lines
 
 
-def telling_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+def warning_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
     """Gives the same lines; warns, once, if some end in CRLF."""
-    is_told = False
+    has_warned = False
     for lines in chunks:
-        if not is_told and lines.text and lines.has_cr:
+        if not has_warned and lines.text and lines.has_cr:
             tell("note: the lines end in CRLF; the records keep the \\r; --crlf removes it")
-            is_told = True
+            has_warned = True
         yield lines
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.pipeline.input_format import InputFormat, TimestampUnit
-from core.pipeline.input_lines import Input, dropping_cr, read_lines, telling_of_bom, telling_of_cr
+from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr
 from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines
 from core.pipeline.line_parsers import csv_parser, envelope_parser, json_parser, lines_parser, read_raw
 from core.pipeline.session import Session
@@ -119,11 +119,11 @@ class InputOptions:
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
         lines = read_lines(self.inputs, delimiter, linger_s)
         if self.format is InputFormat.lines:
-            lines = telling_of_bom(lines, say)
+            lines = warning_of_bom(lines, say)
         if self.crlf:
             lines = dropping_cr(lines)
         elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
-            lines = telling_of_cr(lines, say)
+            lines = warning_of_cr(lines, say)
         return parse_lines(lines, self._parser(say))
 
     def _parser(self, say: Callable[[str], None]) -> Parser:

@@ -424,7 +424,7 @@ class RowWriter:
         from core.client.admin import Admin
 
         with closing(self._client.another()) as client:  # whose connections have no requests under way
-            configs = Admin(client).told_configs(ConfigResourceType.TOPIC, self._topic)
+            configs = Admin(client).find_configs(ConfigResourceType.TOPIC, self._topic)
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
         return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER

@@ -73,7 +73,7 @@ class TimestampField:
     def _of_number(self, number: int) -> int:
         if self._unit is None:
             if self._tell is not None and not _END_OF_JANUARY_1970 <= number < _YEAR_5138 and number >= 0:
-                self._tell_of(number)
+                self._warn_of(number)
             return number
         if self._unit is TimestampUnit.s:
             return number * 1000
@@ -87,7 +87,7 @@ class TimestampField:
             return _END_OF_RANGE
         return int(_EXACT.to_integral_value(scaled))
 
-    def _tell_of(self, number: int) -> None:
+    def _warn_of(self, number: int) -> None:
         """Warns once."""
         assert self._tell is not None
         when, unit = "in January 1970", "s"

@@ -76,7 +76,7 @@ class Claim:
 
     def write(self, target: Path, content: bytes, name: str) -> None:
         """Replaces `target` whole; `name` is what it is called beside. Raises what `place` raises."""
-        with self.told_if_lost(), open_sink(self.filesystem, self.beside(name)) as beside:
+        with self.explaining_loss(), open_sink(self.filesystem, self.beside(name)) as beside:
             beside.write(content)
         self.place(self.beside(name), target)
 
@@ -84,7 +84,7 @@ class Claim:
         """Brings a file to the disk, and then to its place. Raises DirectoryLockedError if another has the folder now;
         the disk's OSError.
         """
-        with self.told_if_lost():
+        with self.explaining_loss():
             with contextlib.closing(self.filesystem.open_append(beside, creates=False)) as file:
                 file.sync()
             self.filesystem.rename(beside, target)
@@ -94,7 +94,7 @@ class Claim:
     def take_away(self, path: Path) -> None:
         """Removes a file of the folder, if it is still there. Raises what `place` raises."""
         away = self.beside(f"{uuid.uuid4().hex}.away")
-        with contextlib.suppress(FileNotFoundError), self.told_if_lost():
+        with contextlib.suppress(FileNotFoundError), self.explaining_loss():
             self.filesystem.rename(path, away)
         self.filesystem.unlink(away)
 
@@ -112,7 +112,7 @@ class Claim:
         )
 
     @contextlib.contextmanager
-    def told_if_lost(self) -> Iterator[None]:
+    def explaining_loss(self) -> Iterator[None]:
         """Wraps what opens or renames files of the number's folder: says why they are not there."""
         try:
             yield

@@ -62,8 +62,8 @@ def connect(servers: str, access: str) -> KafkaClient:
     from core.client.client_config import read_settings_file, replace_references
     from core.security.client_settings import parse_client_settings
 
-    said = json.loads(access)
-    settings = read_settings_file(Path(said["config"]))[0] if said["config"] else {}
-    settings |= replace_references(said["settings"], "options kafka.*")
+    stored = json.loads(access)
+    settings = read_settings_file(Path(stored["config"]))[0] if stored["config"] else {}
+    settings |= replace_references(stored["settings"], "options kafka.*")
     security = parse_client_settings(settings).security
     return KafkaClient(parse_bootstrap(servers, security.protocol), security=security)

@@ -121,7 +121,7 @@ class PlogReader(DataSourceReader):
         options = self._options
         if options.ranges:
             return [RangePartition(OffsetRange(**fields)) for fields in json.loads(options.ranges)]
-        if options.starting is not None and options.starting.says(LATEST):
+        if options.starting is not None and options.starting.begins_or_ends_at(LATEST):
             raise UsageError("startingOffsets can't be latest (-1) for a batch")
         with expansion_limited_to(options.max_expansion), contextlib.closing(open_source(options)) as source:
             partitions = find_partitions(source, options)

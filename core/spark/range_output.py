@@ -176,7 +176,7 @@ def write_files(
     """
     output: _Output | None = None
     try:
-        with claim.told_if_lost():
+        with claim.explaining_loss():
             output = _Output(claim, unit, format_, schema)
             for batch in batches:
                 output.write(batch)

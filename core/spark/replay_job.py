@@ -130,8 +130,8 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
         try:
             frame = _explode(frame, plan.schema)
         except PySparkException as error:
-            said = next(iter(str(error).strip().splitlines()), "")
-            raise UsageError(f"--schema {plan.schema}: {said}") from error
+            reason = next(iter(str(error).strip().splitlines()), "")
+            raise UsageError(f"--schema {plan.schema}: {reason}") from error
     if plan.transform:
         transform = load_function(plan.transform)
         module = sys.modules[plan.transform.partition(":")[0]]
@@ -156,10 +156,10 @@ def _read(session: SparkSession, columns: Sequence[str], ranges: Sequence[Offset
 
 
 def _transform_failure(transform: str, error: Exception) -> PlogError:
-    said = next(iter(str(error).strip().splitlines()), "")
-    if "pandas" in said.lower() and isinstance(error, ImportError):
+    reason = next(iter(str(error).strip().splitlines()), "")
+    if "pandas" in reason.lower() and isinstance(error, ImportError):
         return UsageError(f"--transform {transform} needs pandas, and it is not installed", hint="pip install pandas")
-    return UsageError(f"--transform {transform} failed: {type(error).__name__}: {said}")
+    return UsageError(f"--transform {transform} failed: {type(error).__name__}: {reason}")
 
 
 def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:

@@ -130,7 +130,7 @@ class ReplayLock:
         older = [lock_folder(self._directory, n) for n in lock_numbers(self._directory) if n < claim.number]
         for folder in [*older, *self._state.glob(f"{_CLAIM}*")]:
             away = claim.beside(f"was-{folder.name}")
-            with contextlib.suppress(FileNotFoundError), claim.told_if_lost():
+            with contextlib.suppress(FileNotFoundError), claim.explaining_loss():
                 self._filesystem.rename(folder, away)
             remove_folder(away, self._filesystem)
 

@@ -111,8 +111,8 @@ def _start(master: str, scratch: Path, log: Path) -> SparkSession:
             with killed_if_broken_off():
                 return builder.getOrCreate()
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise AccessError(f"Spark did not start: {reason}", where=str(log), hint=f"see {log}") from error
         finally:
             _restore(on_interrupt)
 

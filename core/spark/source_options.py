@@ -65,7 +65,7 @@ class Bound:
     offsets: Mapping[TopicPartition, int] | None = None
     times: Mapping[TopicPartition, int] | None = None
 
-    def says(self, word: int) -> bool:
+    def begins_or_ends_at(self, word: int) -> bool:
         """Says whether some partition is at EARLIEST, or LATEST, itself; times are neither."""
         if self.is_time or self.times is not None:
             return False
@@ -152,7 +152,7 @@ class SourceOptions:
             raise UsageError(
                 "latestPerKey reads each partition by one task: no minPartitions, no maxRecordsPerPartition"
             )
-        if self.ending is not None and self.ending.says(EARLIEST):
+        if self.ending is not None and self.ending.begins_or_ends_at(EARLIEST):
             raise UsageError("endingOffsets can't be earliest (-2)")
         self._ensure_bounds_fit()
         if 0 < self.max_offsets_per_trigger < self.min_offsets_per_trigger:

@@ -17,7 +17,7 @@ from core.records.record_batch import ProducerIdAndEpoch
 
 _log = logging.getLogger("plog.transactions")
 
-_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
 
 
 def handle(

@@ -16,7 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.coordinator.transaction_coordinator import RAISES_EPOCH
+from core.coordinator.transaction_state import RAISES_EPOCH
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnPartitionResult,
@@ -29,7 +29,7 @@ from core.protocol.schema.add_partitions_to_txn import (
 from core.records.record_batch import ProducerIdAndEpoch
 
 _FIRST_BATCHED_VERSION = 4
-_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
 
 Results = dict[TopicPartition, ErrorCode]
 

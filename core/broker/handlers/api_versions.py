@@ -21,11 +21,12 @@ from core.protocol.schema.api_versions import (
 )
 from core.protocol.schema.produce import PRODUCE
 
+_FIRST_VERSION_WITH_CLIENT_SOFTWARE = 3  # KIP-511
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    if context.api_version >= 3 and not (
+    if context.api_version >= _FIRST_VERSION_WITH_CLIENT_SOFTWARE and not (
         _CLIENT_SOFTWARE.fullmatch(request.client_software_name)
         and _CLIENT_SOFTWARE.fullmatch(request.client_software_version)
     ):

@@ -52,7 +52,7 @@ def _create(services: Services, request: CreateTopicsRequest) -> Steps[CreateTop
         if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
             results.append(_described(services, outcome, new.configs))
             if not request.validate_only:
-                services.configs.tell_kept_only(TOPIC_CONFIG, new.configs)
+                services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
         elif isinstance(outcome, KafkaError):
             results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
         yield

@@ -22,12 +22,17 @@ from core.protocol.schema.delete_topics import (
     DeleteTopicState,
 )
 
+_FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
+_FIRST_VERSION_WITH_IDS = 6  # KIP-516
+
 
 def handle(
     services: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse | Pending[DeleteTopicsResponse]:
-    wanted = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
-    return services.stepped_answers.answer(_delete(services, wanted, context.api_version), is_owed=True)
+    version = context.api_version
+    has_ids = version >= _FIRST_VERSION_WITH_IDS
+    wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
+    return services.stepped_answers.answer(_delete(services, wanted, version), is_owed=True)
 
 
 def _delete(services: Services, wanted: Sequence[DeleteTopicState], version: int) -> Steps[DeleteTopicsResponse]:
@@ -71,7 +76,8 @@ def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None
 def _find(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
     """Finds the topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
     if not services.config.delete_topic_enable:
-        code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        has_code = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "delete.topic.enable is false")
     if not _is_named_well(state):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")

@@ -16,7 +16,7 @@ from core.protocol.schema.describe_groups import (
     DescribeGroupsResponse,
 )
 
-_FIRST_VERSION_WITH_NOT_FOUND = 6
+_FIRST_VERSION_WITH_NOT_FOUND = 6  # KIP-1043
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe configs, alter configs: bits by org.apache.kafka.common.acl.AclOperation. Without an
 authorizer all are allowed.

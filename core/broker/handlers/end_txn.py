@@ -9,12 +9,13 @@ from core.broker.transaction_guard import code_for_client
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.coordinator.transaction_coordinator import RAISES_EPOCH, Outcome
+from core.coordinator.transaction_coordinator import Outcome
+from core.coordinator.transaction_state import RAISES_EPOCH
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
 from core.records.record_batch import ProducerIdAndEpoch
 
-_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
-_FIRST_VERSION_THAT_RAISES_EPOCH = 5
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
+_FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
 
 
 def handle(

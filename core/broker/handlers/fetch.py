@@ -34,8 +34,8 @@ from core.protocol.schema.fetch import (
 )
 from core.records.compression import CompressionType
 
-_FIRST_VERSION_WITH_IDS = 13
-_FIRST_VERSION_WITH_ZSTD = 10
+_FIRST_VERSION_WITH_IDS = 13  # KIP-516
+_FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
 
 
 def handle(
@@ -132,7 +132,7 @@ class DelayedFetch(Pending[FetchResponse]):
         if session is not None:
             response.session_id = session.session_id
             if session.epoch == self._session_epoch:
-                response.responses = session.without_known(response.responses)
+                response.responses = session.without_unchanged(response.responses)
             else:  # the client went on elsewhere
                 response.error_code, response.responses = ErrorCode.INVALID_FETCH_SESSION_EPOCH, []
         return response

@@ -14,7 +14,7 @@ from core.common.pending import Pending
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
-_FIRST_VERSION_WITH_PRODUCER_FENCED = 4
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 4  # KIP-588
 
 
 def handle(

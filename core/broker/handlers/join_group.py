@@ -8,7 +8,7 @@ from core.broker.services import Services
 from core.common.pending import Pending
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
 
-_FIRST_VERSION_WITHOUT_A_PROTOCOL = 7
+_FIRST_VERSION_WITHOUT_A_PROTOCOL = 7  # KIP-559
 
 
 def handle(

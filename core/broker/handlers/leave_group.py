@@ -8,7 +8,7 @@ from core.broker.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
-_FIRST_VERSION_WITH_SEVERAL = 3
+_FIRST_VERSION_WITH_SEVERAL = 3  # KIP-345
 
 
 def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:

@@ -15,13 +15,15 @@ from core.protocol.schema.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
+_FIRST_VERSION_WITH_TYPES = 1  # KIP-1142
+
 
 def handle(
     services: Services, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     asked = (
         [ConfigResourceType.CLIENT_METRICS]
-        if context.api_version == 0
+        if context.api_version < _FIRST_VERSION_WITH_TYPES
         else request.resource_types or list(CONFIG_RESOURCES)
     )
     if any(type_ not in CONFIG_RESOURCES for type_ in asked):

@@ -28,7 +28,10 @@ from core.protocol.schema.metadata import (
 _MOST_AT_ONCE = 50
 """Topics and partitions that are described in a step: that takes some 0.2 ms."""
 
-_NOT_ASKED = -(1 << 31)
+_FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # an empty list of topics is all before
+_FIRST_VERSION_WITH_CREATION = 4  # says whether topics may be created
+_FIRST_VERSION_WITH_IDS = 12  # KIP-516
+_NOT_REQUESTED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
@@ -42,7 +45,7 @@ def handle(
 
 def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     version = context.api_version
-    wants_all = request.topics is None or (version == 0 and not request.topics)
+    wants_all = request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics)
     found: Iterable[TopicImage | MetadataResponseTopic]
     if wants_all:
         found = list(services.image.topics.values())
@@ -50,17 +53,17 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
         found = (_find(services, wanted, request, version) for wanted in once.values())
     topics = []
-    told = count(1)
+    described = count(1)
     for topic in found:
         if isinstance(topic, TopicImage):
             topics.append(_describe(topic, request))
             for partition in _partitions(services, topic):
                 topics[-1].partitions.append(partition)
-                if not next(told) % _MOST_AT_ONCE:
+                if not next(described) % _MOST_AT_ONCE:
                     yield
         else:
             topics.append(topic)
-        if not next(told) % _MOST_AT_ONCE:
+        if not next(described) % _MOST_AT_ONCE:
             yield
     endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
     return MetadataResponse(
@@ -71,7 +74,7 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
         controller_id=services.node.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
         ),
     )
 
@@ -90,16 +93,16 @@ def _find(
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             topic = services.image.topics.get(wanted.name)
             if topic is None:
-                may_create = request.allow_auto_topic_creation or version < 4
+                may_create = request.allow_auto_topic_creation or version < _FIRST_VERSION_WITH_CREATION
                 topic = _auto_create(services, wanted.name, may_create=may_create)
     except KafkaError as error:
-        name = None if wanted.topic_id != ZERO_UUID and version >= 12 else wanted.name or ""
+        name = None if wanted.topic_id != ZERO_UUID and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
         return MetadataResponseTopic(
             error.code,
             name,
             wanted.topic_id,
             is_internal=(name or "") in INTERNAL_TOPICS,
-            topic_authorized_operations=_NOT_ASKED,
+            topic_authorized_operations=_NOT_REQUESTED,
         )
     return topic
 
@@ -119,7 +122,7 @@ def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTo
         topic.name,
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED,
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED,
     )
 
 

@@ -26,7 +26,7 @@ from core.protocol.schema.offset_commit import (
 )
 
 _FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
-_FIRST_VERSION_WITH_IDS = 10
+_FIRST_VERSION_WITH_IDS = 10  # KIP-848
 
 
 def handle(

@@ -24,9 +24,9 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-_FIRST_VERSION_WITH_AN_ERROR = 2  # of the group: before, each partition says it
-_FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
-_FIRST_VERSION_WITH_IDS = 10
+_FIRST_VERSION_WITH_AN_ERROR = 2  # KIP-88: of the group; before, each partition has it
+_FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # KIP-709
+_FIRST_VERSION_WITH_IDS = 10  # KIP-848
 _NOTHING = CommittedOffset(-1, -1, "", -1)
 
 

@@ -15,8 +15,8 @@ _FIRST_VERSION_WITH_A_PROTOCOL = 5  # KIP-559
 def handle(
     services: Services, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-    says_its_protocol = request.protocol_type is not None and request.protocol_name is not None
-    if context.api_version >= _FIRST_VERSION_WITH_A_PROTOCOL and not says_its_protocol:
+    names_its_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= _FIRST_VERSION_WITH_A_PROTOCOL and not names_its_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return services.groups.sync(request)
 

@@ -26,9 +26,9 @@ from core.records.record_batch import ProducerIdAndEpoch
 
 _log = logging.getLogger("plog.transactions")
 
-_FIRST_VERSION_WITH_LOADING = 2
-_FIRST_VERSION_WITH_ABORTABLE_ERRORS = 4
-_FIRST_VERSION_WITH_IMPLICIT_ADDING = 5
+_FIRST_VERSION_WITH_LOADING = 2  # KAFKA-7296
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS = 4  # KIP-890
+_FIRST_VERSION_WITH_IMPLICIT_ADDING = 5  # KIP-890
 
 _Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
 

@@ -17,7 +17,7 @@ from core.protocol.schema.update_features import (
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _UPGRADE_TYPES = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
-_FIRST_VERSION_WITH_TYPES = 1
+_FIRST_VERSION_WITH_TYPES = 1  # KIP-778
 
 
 def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:

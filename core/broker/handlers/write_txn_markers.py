@@ -11,7 +11,7 @@ from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.coordinator.transaction_coordinator import RAISES_EPOCH
+from core.coordinator.transaction_state import RAISES_EPOCH
 from core.protocol.schema.write_txn_markers import (
     WRITE_TXN_MARKERS,
     WritableTxnMarker,
