@@ -1,4 +1,4 @@
-"""A listing as people read it: a table where it fits, `name: value` lines where it does not.
+"""A listing as people read it: a table if it fits, `name: value` lines if it does not.
 
 No number and no word is ever broken. On a terminal that is too narrow, in this order:
 

@@ -6,7 +6,7 @@
 `plog_broker` is a broker in the test's own process, there in a few milliseconds (the first of a run imports it, in some
 200 ms); `plog_server` is one in a process of its own. Each test gets a fresh one.
 `@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a dot). The broker's directory is kept
-where the test failed, and its report says where.
+if the test failed, and its report says where.
 """
 
 from __future__ import annotations

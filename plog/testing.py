@@ -72,7 +72,7 @@ def running_broker(data_dir: Path | str | None = None, **settings: str) -> Itera
     """Runs a broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it
     gets one that is deleted at the end.
 
-    AccessError where the directory can't be used, KafkaError for settings that are none.
+    Raises AccessError if the directory can't be used, KafkaError for settings that are none.
     """
     from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
 

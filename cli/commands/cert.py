@@ -198,7 +198,7 @@ def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) 
             "serial": found.serial,
             "sha256": found.sha256,
         }
-        if server is not None and number == 1:  # a client checks the server's, by the others
+        if server is not None and number == 1:  # a client checks this one, by the others
             row["trusted"] = server.refusal is None
             row["why_not"] = None if server.refusal is None else server.refusal.message
         rows.append(row)

@@ -9,7 +9,7 @@
   request is admitted whatever there is.
 - A request that is worked on in turns, or waits for its transaction to be written, goes on holding what came of it.
 - As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections
-  are closed, those that hold most first, until who is next has room. Where everybody waits, who came last is closed.
+  are closed, those that hold most first, until who is next has room. If everybody waits, who came last is closed.
   Whose request is being worked on is not slow, and gives back what it holds when that is done.
 - While half of the memory is taken, connections are read in small pieces, and none has a second answer unsent.
 

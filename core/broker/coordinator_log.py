@@ -1,10 +1,10 @@
 """An internal topic in which a coordinator keeps what it knows, and from which it reads it after a start.
 
 What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
-(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, where
-only the newest record of each key is kept, as the log's cleaner would; the coordinator then takes these up in turns,
-apart from what it knows, and knows them all at once. Until that is done the partition's keys answer
-COORDINATOR_LOAD_IN_PROGRESS, which clients try again.
+(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, and only
+the newest record of each key is kept, as by the log's cleaner; the coordinator then takes these up in turns, apart from
+what it knows, and knows them all at once. Until that is done the partition's keys answer COORDINATOR_LOAD_IN_PROGRESS,
+which clients try again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def partition_of(key: str, partitions: int) -> int:
 class ReadRecord(NamedTuple):
     """A record as the log holds it; a transaction's marker if the key is empty.
 
-    `producer_id`: that of the transaction which it belongs to, -1 where it belongs to none.
+    `producer_id`: that of the transaction which it belongs to, -1 if it belongs to none.
     """
 
     key: bytes

@@ -3,7 +3,7 @@ and no other.
 
 A fetch gets one batch whole of the first partition that has records, however large it is, and of each other one at
 most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less. It
-matters once, where that one batch left no room for others, and is not the first any more: then all are counted again.
+matters once, if that one batch left no room for others, and is not the first any more: then all are counted again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A client asks for a session with epoch 0, and is given an id. From then on its requests name only partitions that are
 new, changed or forgotten, with epochs that count up; answers hold only partitions that have records, an error or other
-watermarks than the client knows. Where there is no room the id is 0, and the client goes on with whole requests. Epoch
+watermarks than the client knows. If there is no room the id is 0, and the client goes on with whole requests. Epoch
 -1 ends a session, and is what clients without one send.
 """
 

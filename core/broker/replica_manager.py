@@ -244,7 +244,7 @@ class ReplicaManager:
     def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
         """Gives what `read` finds in the partition's log.
 
-        KafkaError: its own, CORRUPT_MESSAGE where the log is damaged there, KAFKA_STORAGE_ERROR where the disk refuses.
+        KafkaError: its own, CORRUPT_MESSAGE if the log is damaged there, KAFKA_STORAGE_ERROR if the disk refuses.
         """
         try:
             return read(partition.log)

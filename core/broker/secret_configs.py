@@ -1,4 +1,4 @@
-"""Which settings' values may be secrets. They are never logged or printed, but where somebody asks for them."""
+"""Which settings' values may be secrets. They are never logged or printed, unless somebody asks for them."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Topics:
         """Does at once what clients see of the change. What is work for the disk is done in steps, by whoever submitted
         the change.
         """
-        # The coordinators' own go first: of the others they would write there, which makes such a topic again.
+        # The coordinators' own go first: they would note there that the others go, which makes such a topic again.
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)

@@ -1,7 +1,7 @@
 """What a cluster says of itself: who it is, who leads it, and what each of its brokers speaks.
 
 In KRaft a broker that is asked for the controller names any broker; the leader of the metadata's quorum is the one that
-is meant. Where that may not be asked, or is not known, what the broker says is taken.
+is meant. If that may not be asked, or is not known, what the broker says is taken.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class GroupConsumer:
     def read(self) -> Iterator[Fetched | None]:
         """Reads for ever; gives None after a round that brought nothing. What was used is reported by `done`.
 
-        KafkaError as of `Consumer.read`, and where the coordinator refuses.
+        Raises what `Consumer.read` raises, and KafkaError if the coordinator refuses.
         """
         while True:
             try:

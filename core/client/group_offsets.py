@@ -163,7 +163,7 @@ def new_offsets(
     *,
     say: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
-    """Finds where each partition's offset goes; moved to where the partition has records, which is said."""
+    """Finds where each partition's offset goes; moved to where the partition has records, which `say` reports."""
     admin = Admin(client)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))

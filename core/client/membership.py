@@ -1,8 +1,8 @@
 """Members of a consumer group: what the group's coordinator assigns to each.
 
 `ConsumerMember` speaks the consumer protocol (KIP-848), `ClassicMember` (classic_member.py) the one before;
-`SoleMember` stands for one where nobody else can be. A static member (KIP-345), one with a `group_instance_id`, keeps
-its partitions over a restart: it goes without leaving for good.
+`SoleMember` stands for one if nobody else can be in the group. A static member (KIP-345), one with a
+`group_instance_id`, keeps its partitions over a restart: it goes without leaving for good.
 """
 
 from __future__ import annotations

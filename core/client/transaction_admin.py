@@ -1,6 +1,6 @@
 """What the command line asks a cluster about transactions: who has one open, where each id stands, what to end.
 
-A transaction hangs where its partition has it open and its coordinator knows nothing of that: nobody will ever end it,
+A transaction hangs if its partition has it open and its coordinator knows nothing of that: nobody will ever end it,
 and readers of what is committed stand before it (KIP-664).
 """
 

@@ -7,7 +7,7 @@
     EndTxn                    commit or abort
 
 This is the protocol of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. In that of version 2
-(KIP-890), taken where the cluster has it, the brokers do the adding by themselves, and EndTxn gives the producer its
+(KIP-890), taken if the cluster has it, the brokers do the adding by themselves, and EndTxn gives the producer its
 next epoch. A transaction that is `prepared` has all its records on the brokers, and may be ended by another process.
 """
 

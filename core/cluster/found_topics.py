@@ -29,7 +29,7 @@ def find_topics(
 ) -> dict[FoundTopic, dict[int, int]]:
     """Gives for each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
 
-    Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
+    If folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
     What no topic can be is left out, with a warning. With `goes_by_name` no folder is left out for its id, which may be
     damaged, or a copy's: a topic whose id another has, or that has none, gets one that is made of its name, the same
     each time.

@@ -347,7 +347,7 @@ def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
         return MetadataImage(), 0
     end_offset, path = max(found)
     image = MetadataDelta(MetadataImage()).replay(read_snapshot(path)).apply()
-    return replace(image, has_known_topics=True), end_offset  # before a snapshot there is a long life
+    return replace(image, has_known_topics=True), end_offset  # there is one only after a long life
 
 
 def _replay(records: Iterable[MetadataRecord], before: MetadataImage) -> tuple[MetadataImage, bool]:

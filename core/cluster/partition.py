@@ -21,7 +21,7 @@ class Waiting(Protocol):
 
 class Partition:
     """Owned by one task. With one replica every appended record is at once replicated: the high watermark is the log
-    end, or what is flushed of it where `plog.visible.after.flush` says so.
+    end, or what is flushed of it if `plog.visible.after.flush` says so.
     """
 
     def __init__(self, log: PartitionLog, registration: PartitionRecord) -> None:

@@ -80,8 +80,8 @@ class AuthenticationError(AccessError):
 class CorruptRecordError(PlogError):
     """Bytes that break the record format.
 
-    `position` is where the damaged batch starts, in bytes from the start of `path` (or of the buffer, where
-    there is no path); `offset` is the base offset it claims, -1 when that cannot be read.
+    `position` is where the damaged batch starts, in bytes from the start of `path` (or of the buffer, if there is no
+    path); `offset` is the base offset it claims, -1 when that cannot be read.
     """
 
     def __init__(self, cause: str, *, position: int = -1, offset: int = -1, path: str = "") -> None:

@@ -5,7 +5,7 @@
          -> process: the next one
 
 A log that can't be cleaned, being damaged, is marked uncleanable until the broker's next start, with the reason, so
-that the others are. Where the disk refuses, or the process dies, the log is tried again later.
+that the others are. If the disk refuses, or the process dies, the log is tried again later.
 
 Source: org.apache.kafka.storage.internals.log.LogCleaner, LogCleanerManager.
 """

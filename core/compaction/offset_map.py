@@ -3,8 +3,8 @@
 An open-addressing table of three columns; a slot takes 24 bytes, and 8 more are set aside for the sorted offsets that
 `latest` gives:
 
-    high, low   uint64   the two halves of the key's digest; high is 0 where the slot is free, and never else
-    entry       int64    2 * offset, and 1 more where the record there is a tombstone
+    high, low   uint64   the two halves of the key's digest; high is 0 if the slot is free, and never else
+    entry       int64    2 * offset, and 1 more if the record there is a tombstone
 
 The table grows with its keys, up to the memory it is given. Many keys are put or looked up by one call: each round of
 probing is a few operations on whole columns. Kafka's takes one key at a time

@@ -2,7 +2,7 @@
 
 What stays of a batch of magic 2: base and last offset, producer, epochs and sequences, codec, attributes; so that it
 may hold fewer records than offsets, or none. Its base timestamp becomes the first kept record's, or the delete horizon
-where it has one, and the records' timestamp deltas follow; everything after them in a record is copied as it is.
+if it has one, and the records' timestamp deltas follow; everything after them in a record is copied as it is.
 
 Source: org.apache.kafka.common.record.MemoryRecords.filterTo, KIP-534 (delete horizon).
 """

@@ -162,7 +162,7 @@ def consumer_members(
     """Gives the members of a classic group as a consumer group has them, with what they have now: what is assigned to
     them, and what they had when they joined last, which they may not have given up yet.
 
-    KafkaError(INCONSISTENT_GROUP_PROTOCOL) where what they say of themselves is not a consumer's.
+    Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) if what they say of themselves is not a consumer's.
     """
     subscriptions = {member.member_id: _subscription_of(member.protocols[0][1]) for member in members}
     owners: dict[tuple[bytes, int], str] = {}

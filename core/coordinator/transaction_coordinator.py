@@ -106,7 +106,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Gives the id's producer in a new epoch; who had it before is fenced, and its transaction aborted.
 
-        `expected`: who asks says that it is this one, and goes on only where nobody else came in between (KIP-360).
+        `expected`: who asks says that it is this one, and goes on only if nobody else came in between (KIP-360).
         KafkaError: CONCURRENT_TRANSACTIONS while a transaction is being ended, PRODUCER_FENCED,
         INVALID_TRANSACTION_TIMEOUT.
         """
@@ -212,7 +212,7 @@ class TransactionCoordinator:
         known = self._existing(transactional_id)
         decide = _ensure_may_end_and_raise_epoch if transaction_version >= RAISES_EPOCH else _ensure_may_end
         if not decide(known, producer, is_commit=is_commit):
-            then(known.producer)  # it was told before
+            then(known.producer)  # this was answered before
             return
         next_id = NO_PRODUCER_ID
         if transaction_version >= RAISES_EPOCH and known.is_epoch_exhausted:

@@ -47,7 +47,7 @@ def transaction_value(metadata: TransactionMetadata, transaction_version: int) -
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
     """Gives the transactional id, and where it stands, None if it is forgotten; None for a record of no known type.
 
-    CorruptRecordError where the bytes do not hold what the type says.
+    Raises CorruptRecordError if the bytes do not hold what the type says.
     """
     read = read_record(key, value, _TYPES)
     if read is None:

@@ -115,7 +115,7 @@ class FileDump:
 def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     """Gives the file, or the files of a partition's folder or data directory, in order of their names.
 
-    AccessError if there is none, or where the file is none that Kafka or plog writes.
+    Raises AccessError if there is none, or if the file is none that Kafka or plog writes.
     """
     ensure_there(path)
     if path.is_dir():

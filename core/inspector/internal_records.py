@@ -34,7 +34,7 @@ from core.records.record import Record
 Decoder = Callable[[Record], tuple[Any, Any]]
 """Gives what a record's key and value say, for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
 
-CorruptRecordError where they say nothing that is known.
+Raises CorruptRecordError if they say nothing that is known.
 """
 
 DELETED = "<DELETE>"

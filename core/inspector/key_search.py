@@ -30,9 +30,9 @@ def find_last(
 ) -> int | None:
     """Gives the offset of the last record in [start_offset, end_offset) that has the key; None if there is none.
 
-    It is looked for from the end backwards, one segment at a time, so that damage and what it may hide matter only
-    where they come later. Raises CorruptRecordError for damage if `on_hole` is not given, and what `on_undecodable`
-    raises. `on_doubt` is called with offsets that are missing for no known reason.
+    It is looked for from the end backwards, one segment at a time, so that damage and what it may hide matter only if
+    they come later. Raises CorruptRecordError for damage if `on_hole` is not given, and what `on_undecodable` raises.
+    `on_doubt` is called with offsets that are missing for no known reason.
     """
     bounds = {segment.base_offset for segment in log.segments if start_offset < segment.base_offset < end_offset}
     stop = end_offset

@@ -139,7 +139,7 @@ class _TransactionPlanner:
         if not is_ended_right or self._is_followed_by_another(fate, ends_so):
             offset = self._find_place(fate)
             if offset is None and fate.fate is FateKind.ABORTED and fate.marker_offset is not None:
-                return  # what is missing may come back, and until then the index tells
+                return  # what is missing may come back, and until then the index shows it
             if offset is None and not is_unknown and is_ended_right:
                 return
             if offset is None and not is_unknown:

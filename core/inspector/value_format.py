@@ -42,7 +42,7 @@ _STRUCTS = {
 def parse_value_format(text: str, registry: SchemaRegistry | None = None) -> ValueFormat:
     """Makes it; with a `registry` bytes that name a schema of it are shown as JSON, unless another format is wanted.
 
-    UsageError where the text names none.
+    Raises UsageError if the text names none.
     """
     if text == "utf8":
         return as_utf8 if registry is None else schema_format(registry)

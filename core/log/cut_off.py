@@ -28,7 +28,7 @@ _NAME = r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?"
 _SET_ASIDE = r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d+)"
 _INDEX_NAME = r"(\d{20})(\.index|\.timeindex|\.txnindex)\.cut-at-0(?:-(\d+))?"
 _END_NAME = r"(\d{20})\.snapshot\.cut-at-(\d+)"
-"""Patterns, which few folders need: they are compiled where a name may match."""
+"""Patterns, which few folders need: they are compiled when a name may match."""
 
 
 class CutOff(NamedTuple):

@@ -1,6 +1,6 @@
 """Sealed segments that end too early, by what their own indexes say.
 
-A file that is cut where a batch ends is a sound file. Where the cleaner was at work, the offsets between its end and
+A file that is cut where a batch ends is a sound file. If the cleaner was at work, the offsets between its end and
 the next segment look like those of records that it took. The segment's indexes tell: an entry is made only for a batch
 that is there, and the indexes of a cleaned segment are made together with it. An entry of `.index` names an offset and
 a position, one of `.timeindex` a timestamp and an offset; the last one is made when the segment is sealed, for its
@@ -9,7 +9,7 @@ largest timestamp.
 Nothing protects an index, so one is believed only as far as the log bears it out. Its entries have to rise. Those for
 batches that are there have to fit them. Those after them have to name offsets that the segment may have had, and a
 position that the file does not reach, or a timestamp that none of its batches reaches. One flipped bit makes no such
-entry. Where no entry fits a batch, the file may be another segment's: the other index has to say the same then, but
+entry. If no entry fits a batch, the file may be another segment's: the other index has to say the same then, but
 for an `.index` that has no entry, as that of a small segment. What is believed shows that something may be lost, not
 that it is.
 
@@ -117,7 +117,7 @@ def _reaches_further(records: FileRecords, base_offset: int, offset_index: bytes
         for batch in records.iter_headers(last_position):
             next_offset = batch.last_offset + 1
     except CorruptRecordError:
-        return True  # the entry may be wrong: all headers tell
+        return True  # the entry may be wrong: all headers must be read
     return bool(time_index) and base_offset + last_offset >= next_offset
 
 

@@ -2,7 +2,7 @@
 
 What was written, and synced, only after the records proves that they were there: the name of the next segment, a
 producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing
-beside its log: a crash may keep it and lose the records. It does where the `.log` itself is gone, which no crash takes
+beside its log: a crash may keep it and lose the records. It does if the `.log` itself is gone, which no crash takes
 away. Reads only; a file that does not parse says nothing here, `plog verify` names it.
 
 Where a log began is shown by what a deletion changes. Whoever deletes the first segments renames their files to
@@ -14,9 +14,9 @@ The root's checkpoints have no checksum. After a clean stop all files agree, so 
 is not believed then:
 
 - A log start above everything else that is known of the log's end. Nobody deletes records that were never written.
-- A log start above the first entry of `leader-epoch-checkpoint`, where the first segment begins below it. DeleteRecords
+- A log start above the first entry of `leader-epoch-checkpoint`, if the first segment begins below it. DeleteRecords
   raises that entry to the new start of the log; Kafka's start does it again.
-- A high watermark above the recovery point, where the log ends at the recovery point.
+- A high watermark above the recovery point, if the log ends at the recovery point.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def find_lock_holder(directory: Path) -> LockHolder | None:
 
 def _flock_as_well(fd: int) -> None:
     """Takes the lock that the processes share which the owner starts, beside the one that Java's `FileChannel.lock`
-    takes too. Where the two kinds are one (macOS, the BSDs, NFS) the second is refused by our own first; there it does
+    takes too. If the two kinds are one (macOS, the BSDs, NFS) the second is refused by our own first; there it does
     for both alone. Raises BlockingIOError if another process has it.
     """
     try:

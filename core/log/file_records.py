@@ -153,7 +153,7 @@ class FileRecords:
             file.close()
 
     def append(self, data: Buffer, owner: object = None) -> int:
-        """Writes at the end and returns the position where; a write that fails leaves the size as it was. Nothing is
+        """Writes at the end and returns that position; a write that fails leaves the size as it was. Nothing is
         written while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
 
         Of what was written ahead for the same `owner`, only the header and what is missing are written.

@@ -75,7 +75,7 @@ class LeaderEpochCache:
         self._filesystem = filesystem
         self._entries: list[EpochEntry] = []
         self.latest_epoch = UNDEFINED_EPOCH
-        """-1 where nothing was appended with an epoch."""
+        """-1 if nothing was appended with an epoch."""
         self.was_damaged = False
         self.was_missing = False
         self._is_refused = False  # that the file says what is held

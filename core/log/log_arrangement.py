@@ -1,6 +1,6 @@
 """Makes a damaged log servable as the one reader reads it, in a folder whose files may be changed at will (a shadow).
 
-A broker sends parts of files as they lie. That is right where the batches of the log stand in order in the segments
+A broker sends parts of files as they lie. That is right if the batches of the log stand in order in the segments
 that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
 batches stand out of order are written again, segments that hold only copies of other segments' batches go, and what
 lies between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone

@@ -67,7 +67,7 @@ class LogSettings:
     is_beside_writer: bool = False
     """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
     keeps_cut_bytes: bool = True
-    """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
+    """Whether what is cut from a log's end is copied aside: not if the log's files are another's, and stay whole."""
     cuts_sound_records: bool = True
     """Whether a log ends at damage with sound records after it. If each append is synced before the next, no crash
     leaves that, and opening it raises CorruptRecordError unless this is set.
@@ -152,7 +152,7 @@ class _Loader:
             self._producers,
             self._damage,
             now_ms=settings.clock.now_ms,
-            on_batch=self._leader_epochs.note,  # nothing of this loader: that were a cycle
+            on_batch=self._leader_epochs.note,  # holds no loader: that would be a cycle
         )
         self._recovery.log_end_offset = 0
         self._late_check = LateCheck(
@@ -280,8 +280,8 @@ class _Loader:
 
     def _is_end_sound(self, known_end: int) -> bool:
         """Says whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the
-        way: no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit
-        has moved the last batch beyond, nothing is believed beyond.
+        way: no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; if one flipped bit has
+        moved the last batch beyond, nothing is believed beyond.
         """
         try:
             if not len(self._segments):

@@ -244,7 +244,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
             gap = item.range
             is_end_unknown = gap.end_offset == LONG_MAX == recovery_point  # nobody knows how far the log was safe
             if recovery_point <= gap.start_offset < end_offset or is_end_unknown:
-                return item  # but for batches of the next segment's offsets: what is missing is nothing
+                return item  # not so for batches of the next segment's offsets, with which nothing is missing
             if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
                 self.gaps.append(gap._replace(end_offset=recovery_point))
                 after = gap._replace(start_offset=recovery_point, position=gap.end_position)

@@ -1,8 +1,8 @@
 """Checks batches as a leader does before they are appended, and changes in them what must be changed.
 
 Checked by the header alone: magic, size, codec, crc, record count against last offset delta and against what the bytes
-can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only where the topic
-asks for it (`record_validator.py`). Differences from Kafka's checks are listed in docs/validation.md. Source:
+can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only if the topic
+requires it (`record_validator.py`). Differences from Kafka's checks are listed in docs/validation.md. Source:
 org.apache.kafka.storage.internals.log.LogValidator.
 """
 

@@ -5,7 +5,7 @@ read_committed which transactions were aborted (from their markers, or where one
 knows) and where the first open one begins (from the newest snapshot and the batches after it).
 
 A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
-that waits as `.swap` stands for those that it replaces already, and where the folder changed while it was opened, it is
+that waits as `.swap` stands for those that it replaces already, and if the folder changed while it was opened, it is
 opened again. Indexes that are of other files by then are not used.
 """
 

@@ -11,7 +11,7 @@ under another's name. No single batch shows it, but all of them together do, as 
   or one bit explains it (flipped); or its offsets are others' (stray).
 
 The log is the accepted and the placed batches. Works on pieces, which stand for many batches with rising offsets, so
-that a sound segment is one piece; they are taken apart only where they contradict each other.
+that a sound segment is one piece; they are taken apart only if they contradict each other.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Placement:
 class PieceBuilder:
     """Puts the batches of the files together into pieces, in order of files and positions; owned by one task.
 
-    Batches join a piece as long as their offsets rise. Where they do not, the batches between the contradiction and the
+    Batches join a piece as long as their offsets rise. If they do not, the batches between the contradiction and the
     nearest hole on either side become pieces of their own: among them is the one that is wrong.
     """
 

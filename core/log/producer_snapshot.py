@@ -5,7 +5,7 @@
     6   int32   count, then per producer 46 bytes:
     0   int64   producer id
     8   int16   producer epoch
-    10  int32   last sequence         -1 where no batch is remembered
+    10  int32   last sequence         -1 if no batch is remembered
     14  int64   last offset           -1 likewise
     22  int32   offset delta          last offset - first offset of the last batch
     26  int64   timestamp             of the last batch or marker, ms

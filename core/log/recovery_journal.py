@@ -88,7 +88,7 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
                 run.log_sizes = dict(fields["logs"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) and not is_torn:
-                is_torn = True  # a crash cut it; what it was to tell of was not done
+                is_torn = True  # a crash cut it; what it announces was not done
                 break
             raise CorruptRecordError(f"line {number}: no entry of a recovery journal", path=str(path)) from error
     return list(runs.values()), is_torn

@@ -3,7 +3,7 @@
 A deletion renames the files of a segment to `.deleted`, its `.log` first, and they go a minute later. So a
 `.log.deleted` without its `.log` is a deletion that nobody takes back: what else of the segment has its name goes too.
 
-A compaction leaves the same names, and puts new files in the place of those that it renamed. So where an index stands
+A compaction leaves the same names, and puts new files in the place of those that it renamed. So if an index stands
 under both names, the deletion was done with that segment, and somebody else took the new `.log` away.
 """
 

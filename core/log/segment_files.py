@@ -116,7 +116,7 @@ class SegmentFiles(ABC):
             self._records = self._make_records(note_opened, is_new=is_new)
         except OSError:
             for path in self.paths[1:] if is_new else ():
-                with contextlib.suppress(OSError):  # those that stay are empty, and tell of no segment
+                with contextlib.suppress(OSError):  # those that stay are empty, and no trace of a segment
                     self._filesystem.unlink(path)
             raise
         if is_new:

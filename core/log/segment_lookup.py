@@ -40,7 +40,7 @@ class FoundTimestamp(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch in the file; `base_offset` is -1 in an old format, where a batch does not say."""
+    """A batch in the file; `base_offset` is -1 in an old format, in which a batch does not say."""
 
     position: int
     size_bytes: int

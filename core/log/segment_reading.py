@@ -2,7 +2,7 @@
 
 Whoever owns a log goes through it segment after segment: recovery after a crash, the scrubber, a coordinator that loads
 its state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
-explain, the whole segment is read for a `LogMap`, and what is left is answered from that. Other than in `LogReading`, a
+explain, the whole segment is read for a `LogMap`, and what is left is answered from that. Unlike in `LogReading`, a
 batch counts only where it stands: the owner sends parts of the file as they lie.
 """
 

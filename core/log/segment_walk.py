@@ -86,8 +86,8 @@ class SegmentWalk:
     ) -> None:
         """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
         latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
-        batches that were read together share a buffer. `file` is the file where somebody has it open already, who
-        also closes it; what can't be read of it is damage.
+        batches that were read together share a buffer. `file` is the file if somebody has it open already, who also
+        closes it; what can't be read of it is damage.
         """
         self.path = path
         self.next_offset = base_offset

@@ -1,6 +1,6 @@
 """Decides what became of the transactions of a damaged log: committed, aborted, open, or unknown.
 
-A transaction's records are visible to read_committed if a commit marker ended it. Where that marker can't be read,
+A transaction's records are visible to read_committed if a commit marker ended it. If that marker can't be read,
 something else must prove what it said. No file is read here: `find_fates` is given what others found.
 
 Kafka's rules, from which everything follows:
@@ -9,7 +9,7 @@ Kafka's rules, from which everything follows:
   end a transaction without records here.
 - A producer's epoch never falls. It does not rise within a transaction; whoever raises it ends the transaction first.
   With transaction.version 2 it rises at every end, and the marker carries the new epoch; with version 1 it stays.
-  So where it has risen after offsets that are missing, a marker is among them, even if a cleaner seems to have taken
+  So if it has risen after offsets that are missing, a marker is among them, even if a cleaner seems to have taken
   them: it takes none of a transaction that still has records.
 - A `.txnindex` lists each transaction with records that was aborted by a marker of its segment. It has no checksum: an
   index that contradicts the log, or itself, is not believed.
@@ -29,8 +29,8 @@ What is proof:
   it open, and before one of its producer that a snapshot or an index has from a later offset on.
 
 A snapshot that still has a transaction open proves nothing: a broker that passed over a damaged marker writes the same.
-What is missing raises no doubt where no marker can have been (`MissingRange.may_hold_marker`), nor between two batches
-of a producer whose sequence numbers say that all of it was records of its own.
+What is missing raises no doubt if no marker can have been there (`MissingRange.may_hold_marker`), nor between two
+batches of a producer whose sequence numbers say that all of it was records of its own.
 """
 
 from __future__ import annotations

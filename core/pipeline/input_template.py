@@ -56,7 +56,7 @@ Read = Callable[[bytes], Any]
 
 
 class Field(NamedTuple):
-    """`name`: `k`, `s`, `h`, `T`, `p`, or "" for what is passed over; `size`: bytes, where it is packed."""
+    """`name`: `k`, `s`, `h`, `T`, `p`, or "" for what is passed over; `size`: bytes, if it is packed."""
 
     name: str
     read: Read

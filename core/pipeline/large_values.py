@@ -225,5 +225,5 @@ class Joiner:
         return value
 
     def incomplete(self) -> list[tuple[TopicPartition, int]]:
-        """Tells where values begin of which slices are missing: (partition, offset of the first that was seen)."""
+        """Lists where values begin of which slices are missing: (partition, offset of the first that was seen)."""
         return sorted((tp, s.first_offset) for tp, waiting in self._waiting.items() for s in waiting.values())

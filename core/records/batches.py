@@ -61,7 +61,7 @@ def count_records(batches: Iterable[Batch]) -> int:
 def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
     """Gives the bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
 
-    CorruptRecordError (saying `position`, where that is given) for a magic that no format has or a length that its
+    Raises CorruptRecordError (with `position`, if that is given) for a magic that no format has or a length that its
     header does not fit in.
     """
     offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, start)

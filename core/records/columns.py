@@ -182,7 +182,7 @@ _VARINT_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """What compaction needs of records: offsets, keys, and whether there is no value; immutable. Where a batch has a
+    """What compaction needs of records: offsets, keys, and whether there is no value; immutable. If a batch has a
     record for each of its offsets, they are taken to be in order, as producers must send them.
     """
 

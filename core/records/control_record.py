@@ -39,7 +39,7 @@ class EndTransactionMarker(NamedTuple):
 def control_type(key: bytes | None) -> ControlRecordType | None:
     """Gives the type that a control record's key names; None for one of a future Kafka.
 
-    CorruptRecordError where the key is none.
+    Raises CorruptRecordError if the key is none.
     """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError(f"control record key of {0 if key is None else len(key)} bytes, expected 4")

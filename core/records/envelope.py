@@ -3,7 +3,7 @@
     {"topic": "t", "partition": 0, "offset": 17, "timestamp": 1357017300000, "timestamp_type": "CreateTime",
      "key": "N14228", "value": "...", "headers": [["k", "v"], ["k", null]], "leader_epoch": 0}
 
-Keys, values, header names and header values are JSON strings where their bytes are UTF-8, else `{"base64": "..."}`;
+Keys, values, header names and header values are JSON strings if their bytes are UTF-8, else `{"base64": "..."}`;
 null is null, never "". Duplicate headers keep their order. When it is read, `key`, `value`, `headers`, `timestamp` and
 `partition` count; the others are what a record has once it is written, and are passed over.
 """

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as Kafka wrote them before 0.11: read, and written only where compaction takes some out.
+"""Messages of magic 0 and 1, as Kafka wrote them before 0.11: read, and written only if compaction takes some out.
 
     position  type    field
     0         int64   offset

@@ -3,13 +3,13 @@
     value.carrier == "UA" and not (key is null or offset < 100)
 
 Fields: `topic partition offset timestamp leader_epoch producer_id producer_epoch`; `key` and `value`, bytes;
-`header.NAME` or `header["NAME"]`, true where any header of that name makes it so; `value.a.b[0]` or `.a.b[0]`, and
+`header.NAME` or `header["NAME"]`, true if any header of that name makes it so; `value.a.b[0]` or `.a.b[0]`, and
 `key.a`, what JSON holds there. Operators: `== != < <= > >=`, `~` and `!~` (a regular expression, RE2, is found in it),
 `contains`, `is null`, `is not null`; `and`, `or`, `not`, parentheses. Literals: "text" and 'text', numbers, `true`,
 `false`, `null`, and x"00ff", bytes. A timestamp is compared with epoch milliseconds or with "2013-01-15T00:00:00Z".
 
 Whole columns are tested, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows
-that are still in question, and for `==` with a text only where that text's bytes stand in the row. What is not JSON, or
+that are still in question, and for `==` with a text only if that text's bytes stand in the row. What is not JSON, or
 has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
 """
 

@@ -1,7 +1,7 @@
 """Finds where the records of a group of batches lie: their sections, in one buffer, and the ends of all records in
 them.
 
-The records' length varints are hopped over, all batches of the group abreast; where those are few, one after the other,
+The records' length varints are hopped over, all batches of the group abreast; if those are few, one after the other,
 runs of one size at a stride.
 """
 
@@ -44,7 +44,7 @@ class RecordPlaces:
 
 def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> RecordPlaces:
     """Finds where each record of `batches` begins and ends; raises CorruptRecordError if their lengths do not add up,
-    or where the batches together decompress to more than `limit` bytes (by default the limit that is set for one
+    or if the batches together decompress to more than `limit` bytes (by default the limit that is set for one
     batch): one by one they may be read then.
     """
     found = _sections_in_place(batches)

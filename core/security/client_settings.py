@@ -1,6 +1,6 @@
 """Makes one description of a client's settings, by the names of Kafka's client.properties and of librdkafka.
 
-Where the two have two names for a thing, both are known. A name that neither knows is refused, with the one that was
+If the two have two names for a thing, both are known. A name that neither knows is refused, with the one that was
 meant; Kafka's settings that have nothing to do with how a cluster is reached are passed over (`other_settings.py`).
 What would make a connection less safe if it were passed over is refused by its name.
 """

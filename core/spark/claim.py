@@ -33,7 +33,7 @@ _PREFIX = "lock-"
 @dataclass(frozen=True, slots=True)
 class LockOwner:
     """A driver, as it describes itself. `started`: what sets it apart from another process of its `pid`
-    (`process_start`); `holds_flock`: False where the file system has no such locks; `is_released`: it ended, and others
+    (`process_start`); `holds_flock`: False if the file system has no such locks; `is_released`: it ended, and others
     may come.
     """
 

@@ -3,8 +3,8 @@
     note where the group is -> commit the replay's end offsets -> note that it is done
 
 A replay keeps the notes beside its plan: a folder in `_plog/groups.json`, a lane of a topic in its offset's metadata. A
-run that finds the first note and not the second commits again where the group still is where it was. Where it is not,
-the commit was done, or somebody else moved the group since: both times it stays where it is.
+run that finds the first note and not the second commits again if the group still is where it was. If it is not, the
+commit was done, or somebody else moved the group since: both times it stays where it is.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: reading fails at offsets that are damaged, missing, or deleted since it was
     planned; else it goes on after them, and reports which they are. `latest_per_key`: of each key only the last record
-    of the range, and none where that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
+    of the range, and none if that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
     bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one
     JSON value each. `access`: how the servers are reached, as `cluster_access.connect` takes it.
     """

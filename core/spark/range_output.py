@@ -1,6 +1,6 @@
 """Writes what a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
 
-    DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
+    DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, if it is partitioned
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
                                             "left_out": [..]}
 

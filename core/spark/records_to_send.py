@@ -20,7 +20,7 @@ _STICKY_BYTES = 128 * 1024
 
 
 class RecordCutter:
-    """Owned by one task. `count_partitions` of a topic; `topic` for all records, or "" where a column says it."""
+    """Owned by one task. `count_partitions` of a topic; `topic` for all records, or "" if a column has it."""
 
     def __init__(self, topic: str, count_partitions: Callable[[str], int]) -> None:
         self._topic = topic

@@ -1,8 +1,8 @@
 """The Spark side of a replay: what is missing becomes tasks, and each leaves its files and its receipt.
 
-Where records are written as they are, a task reads its range and writes it, and nothing passes through the JVM. Where
-values are made into columns, or a function of the user's changes the DataFrame, Spark reads by the plog source, and the
-tasks that come out at the end write. If each of them still has one range, it leaves that range's files; if records were
+If records are written as they are, a task reads its range and writes it, and nothing passes through the JVM. If values
+are made into columns, or a function of the user's changes the DataFrame, Spark reads by the plog source, and the tasks
+that come out at the end write. If each of them still has one range, it leaves that range's files; if records were
 shuffled between tasks, the whole job is one unit.
 """
 

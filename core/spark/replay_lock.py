@@ -1,13 +1,13 @@
 """Gives a replay's folder to one driver at a time.
 
-`_plog/lock-<number>/` (claim.py) appears whole, by a rename that fails where somebody else has the number: of two that
+`_plog/lock-<number>/` (claim.py) appears whole, by a rename that fails if somebody else has the number: of two that
 want a folder one gets it. Then the folders of lower numbers are removed, and only then does the new owner look what is
 done. An owner that ends gives the next number to nobody (`is_released`), so that nothing of its own is at work after
 it either.
 
-An owner that ended without that is recognized on its own machine: its flock is free, and its process is gone. Of an
-owner on another machine, or where the file system has no flock, nobody can know; the user must say it
-(`take_over`). A wrong word costs the other owner its work, and nobody a record.
+An owner that ended without that is recognized on its own machine: its flock is free, and its process is gone. If the
+owner is on another machine, or the file system has no flock, nobody can know; the user must say it (`take_over`). A
+wrong word costs the other owner its work, and nobody a record.
 """
 
 from __future__ import annotations

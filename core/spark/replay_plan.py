@@ -24,7 +24,7 @@ _VERSION = 2
 class ReplayPlan:
     """`request`: what was requested, in the user's words: the same again is the same replay, whatever the log has
     become. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
-    `topic_ids` by topic, where they are known.
+    `topic_ids` by topic, if they are known.
     """
 
     request: dict[str, Any]

@@ -1,6 +1,6 @@
 """`df.write.format("plog")` and `df.writeStream.format("plog")`: to topics, each job or batch exactly once.
 
-Columns are those of Spark's Kafka sink (value; key, topic, partition, headers where they are there), and `timestamp`.
+Columns are those of Spark's Kafka sink (value; key, topic, partition, headers if they are there), and `timestamp`.
 Every task writes in a transaction of its own, and leaves it prepared; when all tasks are done the driver commits them,
 one after the other. A task that is tried again fences the try before it.
 

@@ -59,7 +59,7 @@ def _delete(services: Services, topic: str, number: int, offset: int) -> int:
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}-{number} is below 0")
     log.increment_log_start_offset(offset)
-    services.replicas.notify([log.partition])  # who waits for what is gone must be told
+    services.replicas.notify([log.partition])  # whoever waits for what is gone must look again
     return log.log_start_offset
 
 

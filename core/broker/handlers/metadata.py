@@ -28,8 +28,8 @@ from core.protocol.schema.metadata import (
 _MOST_AT_ONCE = 50
 """Topics and partitions that are described in a step: that takes some 0.2 ms."""
 
-_FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # an empty list of topics is all before
-_FIRST_VERSION_WITH_CREATION = 4  # says whether topics may be created
+_FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # before, an empty list means all topics
+_FIRST_VERSION_WITH_CREATION = 4  # the request says whether topics may be created
 _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.

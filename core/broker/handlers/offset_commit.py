@@ -1,6 +1,6 @@
 """OffsetCommit: keeps how far a group has read topics that exist.
 
-The answer waits for the disk where the `flush.messages` of __consumer_offsets says so.
+The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Produce: appends record batches, partition by partition; an error of one leaves the others alone.
 
-The answer waits for the disk where `flush.messages` says so. Where a topic has batches opened, they are gone through in
+The answer waits for the disk if `flush.messages` says so. If a topic has batches opened, they are gone through in
 turns: a small one in the first.
 """
 

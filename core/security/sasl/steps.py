@@ -1,7 +1,7 @@
 """What the mechanisms of SASL have in common: the client's steps and the server's, bytes in, bytes out, no I/O.
 
 A client gives `first`, and then the answer to each message of the server's, until an answer is None: the server is
-satisfied then, and has proven itself where the mechanism lets it. AuthenticationError says that the server's message is
+satisfied then, and has proven itself if the mechanism lets it. AuthenticationError says that the server's message is
 wrong. Kafka's frames around the messages (SaslAuthenticate) are others' business.
 
 A server answers each message of a client's with one of three: `Continue` with a message to send, after which another
