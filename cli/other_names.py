@@ -200,7 +200,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--log-dirs": "did you mean --data-dir?",
     },
 }
-"""What to do instead of an option that there is not: of a command, of the first word of it, of any."""
+"""What to do instead of an option that does not exist: of a command, of the first word of it, of any."""
 
 _OF_KAFKA: Mapping[str, str] = {
     "topics": "plog topic",

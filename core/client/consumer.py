@@ -76,7 +76,7 @@ class _BrokerReport:
 
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
-"""What each leader, by its node id, was asked for, by topic."""
+"""What was requested of each leader, by its node id and topic."""
 
 
 class Consumer:

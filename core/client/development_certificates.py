@@ -5,7 +5,7 @@ server.pem server.key server.p12 a server's: certificate, key, both with the CA'
 client.pem client.key client.p12 a client's
 client.properties                for plog, Kafka's tools and Java clients, Spark
 kcat.conf                        for kcat and all that stands on librdkafka; plog takes it, too
-server.properties                what an Apache Kafka broker is to be told
+server.properties                what an Apache Kafka broker needs
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds out what speaks at a port that does not answer as a broker would.
 
 A broker with TLS closes a connection that begins without it, some servers wait for the end of a line that does not
-come, and a broker that is stopped says nothing at all. So the port is asked in other languages, on connections of their
-own.
+come, and a broker that is stopped says nothing at all. So other protocols are tried on the port, on connections of
+their own.
 """
 
 from __future__ import annotations

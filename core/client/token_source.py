@@ -46,7 +46,7 @@ _HTTP_SERVER_ERROR = 500
 class _Token:
     text: str
     use_until_s: float
-    """When another one is asked for."""
+    """When another one is fetched."""
 
     expires_s: float
 

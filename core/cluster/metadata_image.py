@@ -50,7 +50,7 @@ class MetadataImage:
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
     producer_ids: ProducerIdsRecord | None = None
     has_known_topics: bool = False
-    """Whether there ever was a topic, as far as the records tell."""
+    """Whether there ever was a topic, as far as the records show."""
     security: SecurityImage = field(default_factory=SecurityImage)
     unused: Mapping[type, MetadataRecord] = field(default_factory=dict)
     """Records that plog makes no use of, the last of each type."""

@@ -1,7 +1,7 @@
 """Explains why a record of a compacted log is still there, or what will take it.
 
-Two maps of keys are made, one of the part that can be cleaned, one of the whole log; then every record that is asked
-for is held against them, and against what the cleaner knows: aborted transactions, delete horizons, its bounds.
+Two maps of keys are made, one of the part that can be cleaned, one of the whole log; then every record that is wanted
+is compared with them, and against what the cleaner knows: aborted transactions, delete horizons, its bounds.
 """
 
 from __future__ import annotations

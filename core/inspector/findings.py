@@ -75,7 +75,7 @@ class Code(StrEnum):
 class Finding:
     """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, of which `records` are at stake.
 
-    Numbers are -1 if there is none to name; `records` is None if that can't be told. `fix` is the one byte that mends
+    Numbers are -1 if there is none to name; `records` is None if that is not known. `fix` is the one byte that mends
     it, if that is known.
     """
 

@@ -1,7 +1,7 @@
 """Checks an index against its log: it is fed the batches where entries are due, and says in the end which are wrong.
 
 Entries and batches come in the same order, so that one pass with a finger on each is enough. What an entry says of
-damaged bytes is not held against it.
+damaged bytes does not count as wrong.
 """
 
 from __future__ import annotations

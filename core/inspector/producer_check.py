@@ -1,7 +1,7 @@
 """Checks a log's idempotent and transactional batches by Kafka's rules, and snapshots and transaction indexes against
 the log: a small model of a partition's producers, apart from the broker's (core.log.producer_state_manager).
 
-Nothing is said of what can't be known: a producer's batches before the log's start, or after damage.
+What can't be known is not reported: a producer's batches before the log's start, or after damage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProducerCheck:
 
     def __init__(self) -> None:
         self.is_certain = True
-        """Whether nothing was damaged so far: what is not known after damage is not held against the log."""
+        """Whether nothing was damaged so far: what is not known after damage counts as right."""
         self.sequence_findings: list[Finding] = []
         """True only of a log that was not compacted, which takes batches out."""
         self.bad_batches: set[tuple[Path, int]] = set()

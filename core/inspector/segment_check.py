@@ -248,7 +248,7 @@ class SegmentCheck:
         return self.is_active and damage.end_position >= walk.size_bytes
 
     def _see_damage(self, damage: Damage) -> None:
-        """Notes damage, which the map reports: what stands beside it can't be held against the other files."""
+        """Notes damage, which the map reports: what stands beside it can't be compared with the other files."""
         if self.log_map is None:
             raise OddLogError
         self.has_damage = True

@@ -3,7 +3,7 @@
 What a server gives is its batches as they lie in its log, control batches and those of aborted transactions too; it
 does not say where its segments begin, so that a copy is one segment. `log-start-offset-checkpoint` has where the copy
 begins. For topics with `cleanup.policy=compact` `cleaner-offset-checkpoint` has where it ends: what is missing there is
-the cleaner's, as far as a client can tell.
+the cleaner's, as far as a client knows.
 """
 
 from __future__ import annotations

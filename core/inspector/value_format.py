@@ -1,7 +1,7 @@
 """Formats keys and values: `--key-format` and `--value-format`.
 
 utf8         text; bytes that are none as {"base64": ...} (the default)
-hex, base64  as said
+hex, base64 as the name says
 json         the JSON that is in the bytes
 int16be, int32be, int64be, uint16be, uint32be, uint64be, float32be, float64be
 struct:FMT   Python's struct format, as in struct:>qi; several fields are a list

@@ -1,7 +1,7 @@
 """Checks the transaction indexes of a log against its batches, for whoever goes through these in order.
 
 An owner of a log sends `.txnindex` entries to its readers as they are, and no checksum covers them. The batches prove
-what is said here: no transaction is reported whose first records lie before what was read, or that a cleaner was
+what is reported here: no transaction is reported whose first records lie before what was read, or that a cleaner was
 at.
 """
 

@@ -1,10 +1,10 @@
 """Sealed segments that end too early, by what their own indexes say.
 
 A file that is cut where a batch ends is a sound file. If the cleaner was at work, the offsets between its end and
-the next segment look like those of records that it took. The segment's indexes tell: an entry is made only for a batch
-that is there, and the indexes of a cleaned segment are made together with it. An entry of `.index` names an offset and
-a position, one of `.timeindex` a timestamp and an offset; the last one is made when the segment is sealed, for its
-largest timestamp.
+the next segment look like those of records that it took. The segment's indexes show it: an entry is made only for a
+batch that is there, and the indexes of a cleaned segment are made together with it. An entry of `.index` names an
+offset and a position, one of `.timeindex` a timestamp and an offset; the last one is made when the segment is sealed,
+for its largest timestamp.
 
 Nothing protects an index, so one is believed only as far as the log bears it out. Its entries have to rise. Those for
 batches that are there have to fit them. Those after them have to name offsets that the segment may have had, and a

@@ -10,8 +10,8 @@ Where a log began is shown by what a deletion changes. Whoever deletes the first
 UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
 not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
 
-The root's checkpoints have no checksum. After a clean stop all files agree, so that others tell of a wrong digit, which
-is not believed then:
+The root's checkpoints have no checksum. After a clean stop all files agree, so that others show a wrong digit, which is
+not believed then:
 
 - A log start above everything else that is known of the log's end. Nobody deletes records that were never written.
 - A log start above the first entry of `leader-epoch-checkpoint`, if the first segment begins below it. DeleteRecords

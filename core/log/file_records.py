@@ -106,7 +106,7 @@ class FileRecords:
         self._is_torn = False
         self._ahead: _WrittenAhead | None = None
         self.was_used = True
-        """Whether the file was asked for since somebody last set it to False."""
+        """Whether the file was used since somebody last set it to False."""
         if make_file is not None:
             self._file, self.size_bytes = make_file(path), 0
         elif size_bytes is not None:

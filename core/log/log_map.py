@@ -1,6 +1,6 @@
 """Reads all of a partition's log files once: which batches are its log, what is damaged, and what is missing.
 
-The files are walked by bytes alone (core.log.segment_walk); all sound batches together tell which of them are the log
+The files are walked by bytes alone (core.log.segment_walk); all sound batches together show which of them are the log
 (core.log.placement); what other files know shows where it ends, and why offsets are missing (core.log.hole).
 docs/reading.md has the rules.
 """

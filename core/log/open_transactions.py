@@ -1,8 +1,8 @@
 """Finds which transactions are open at a log's end, by its newest snapshot and the batches after it.
 
-Nobody who reads a sound log wants to read all of it for that. What a snapshot says of open transactions is held against
-the log, as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no marker
-up to the snapshot. An earlier snapshot, if it agrees, stands for what lies before it.
+Nobody who reads a sound log wants to read all of it for that. What a snapshot says of open transactions is compared
+with the log, as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no
+marker up to the snapshot. An earlier snapshot, if it agrees, stands for what lies before it.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class PartitionLog:
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.judged: JudgedTransactions | None = None
-        """What readers of committed records get, if the log is only read and its markers and indexes don't tell."""
+        """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self._unsettled: str | None = None
         self.is_written_ahead = False
         """Whether a large batch is being written, so that another append would undo what was done of it."""

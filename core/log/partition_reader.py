@@ -71,10 +71,10 @@ class PartitionReader:
         is_locked: bool = False,
     ) -> None:
         """`evidence` is what the data directory says, which is read if it is not given;
-        `log_start_offset` stands for its log start. `find_high_watermark`, asked
-        whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
-        folder can't be read; or calls `on_no_folder`, and the log is empty. With `is_locked` the
-        caller holds the directory's lock, so that nobody writes to the log.
+        `log_start_offset` stands for its log start. `find_high_watermark` is called whenever the folder is looked at:
+        nothing at or above it is read; None is no limit. Raises AccessError if the folder can't be read; or calls
+        `on_no_folder`, and the log is empty. With `is_locked` the caller holds the directory's lock, so that nobody
+        writes to the log.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()

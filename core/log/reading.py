@@ -259,7 +259,7 @@ class LogReading:
     ) -> tuple[bool, int, int]:
         """Appends to the page what of the batches found in a segment is to be given, with the holes between. `expected`
         is where the batch before them ended, -1 if there is none; `next_offset` is to be given next. Gives whether the
-        map need not be asked, and the same two after them.
+        map is not needed, and the same two after them.
         """
         limit = self._limit(number)
         for batch in found:
@@ -313,7 +313,7 @@ class LogReading:
         return True
 
     def _rises_from(self, number: int, position: int) -> bool:
-        """Says whether the headers of the segment's batches rise from there on; asked once for each segment."""
+        """Says whether the headers of the segment's batches rise from there on; looks once at each segment."""
         known = self._rising.get(number)
         if known is not None and known <= position:
             return True

@@ -9,7 +9,7 @@ A line is a JSON object. Of each run, in this order:
     {"run": 1, "logs": {"N.log": 4096}}             the sizes of the logs when it was done
     {"run": 1, "undo": true}                        it is being taken back
 
-The file of before keeps its bytes under the name that `was` says, which Kafka's loader passes over, as it does over the
+The old file keeps its bytes under the name that `was` says, which Kafka's loader passes over, as it does over the
 journal. Every line is on the disk before what it announces is done: after a crash at any step, undo finds its way back.
 A run is noted before its stage, the folder in which the new files are made, so that a stage always has a run.
 """

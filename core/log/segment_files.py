@@ -205,7 +205,7 @@ class SegmentFiles(ABC):
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether its indexes are yet to be held against the log."""
+        """Whether its indexes are yet to be checked against the log."""
         return self._indexes is None
 
     @property

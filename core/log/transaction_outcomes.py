@@ -99,8 +99,8 @@ class ReadAhead:
         self._has_holes = False  # since the last batch of a transaction that is open
         self.outcomes: list[Outcome | None] = []
         """Of each batch of records of a transaction, in the page that was given last, what that page itself shows of
-        it: its marker is there. Else None, and the markers after the page tell; or an outcome that is `_UNCERTAIN`, as
-        something is missing before any marker could come.
+        it: its marker is there. Else None, and the markers after the page decide; or an outcome that is `_UNCERTAIN`,
+        as something is missing before any marker could come.
         """
 
     def __iter__(self) -> Iterator[Page]:

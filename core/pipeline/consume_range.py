@@ -70,8 +70,8 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
 
 def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", "--until")) -> None:
     """Raises UsageError for a range that is inverted as it is written: the places are of the same kind, and the end
-    lies before the start. An empty range is none; what only the log can tell is not asked here, nor is one partition's
-    place held against that of all the others.
+    lies before the start. An empty range is none; what only the log shows is not checked here, nor is one partition's
+    place compared with that of all the others.
     """
     now_ms = time.time_ns() // 1_000_000
     starts, ends = _by_partition(start), _by_partition(end)

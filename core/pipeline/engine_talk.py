@@ -30,7 +30,7 @@ class _Once(logging.Filter):
 
 @contextmanager
 def each_line_once() -> Iterator[None]:
-    """Filters what the engine logs while nobody has said where to."""
+    """Filters what the engine logs, unless logging was configured."""
     handler, once = logging.lastResort, _Once()
     assert handler is not None
     handler.addFilter(once)
@@ -65,7 +65,7 @@ class EngineTalk(logging.Handler):
             self.damaged.add(partition.topic)
 
     def note_damage(self, node: Node) -> None:
-        """Adds the topics of which more than a note is to be said, though their logs are open."""
+        """Adds the topics that need more than a note, though their logs are open."""
         replicas, logs = node.services.replicas, node.services.log_manager
         for partitions in (logs.offline, logs.with_wrong_tail, replicas.unexplained, replicas.undecided):
             self.damaged.update(partition.topic for partition in partitions)

@@ -73,7 +73,7 @@ def pattern_formatter(
     """Makes the formatter of a pattern. `watermarks`: of the partitions that rows are of; `is_escaped`: what records
     hold can't drive a terminal.
 
-    UsageError for a token, or a way to write it, that there is not.
+    Raises UsageError for a token, or a way to write it, that does not exist.
     """
     finished = _escaped if is_escaped else lambda token: token
     tokens = [

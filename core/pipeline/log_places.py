@@ -43,7 +43,7 @@ class LogPlace:
     client: KafkaClient | None = None
     """A client of the server that the partitions were copied from; None if the files are read where they are."""
     settings: Mapping[str, str] | None = None
-    """The topic's settings, if a server told them."""
+    """The topic's settings, if a server has them."""
 
 
 OnBytes = Callable[[int], None]

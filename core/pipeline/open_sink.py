@@ -38,7 +38,7 @@ def open_file_sink(
     its name from its first record on, for whoever wants to see it grow; but for Parquet, which can't be read before its
     end.
 
-    UsageError for a format that there is not, AccessError if the file can't be made.
+    Raises UsageError for a format that does not exist, AccessError if the file can't be made.
     """
     file = OutFile(path)
     try:
@@ -52,7 +52,7 @@ def open_file_sink(
 def make_sink(
     format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
 ) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
-    """Makes a sink that writes to `out`. Raises UsageError for a format that there is not."""
+    """Makes a sink that writes to `out`. Raises UsageError for a format that does not exist."""
     if format_ == VALUE:
         return ValueSink(out)
     if format_ == PARQUET:

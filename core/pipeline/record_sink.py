@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 def with_control_text(columns: RecordColumns) -> RecordColumns:
-    """Gives control records, if they were asked for, values that say what they are."""
+    """Gives control records, if they are wanted, values that say what they are."""
     if not any(batch.is_control for batch in columns.batches):
         return columns
     keys, values = columns.keys().to_pylist(), columns.values().to_pylist()

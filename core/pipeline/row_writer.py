@@ -186,8 +186,8 @@ class RowWriter:
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
         """Writes all of it. Raises BadLineError at the first line that is no record, KafkaError naming the lines that
-        the broker did not take: what came before is written then, and said. `tee` gets the input, as it was, once it is
-        acknowledged.
+        the broker did not take: what came before is written then, and reported. `tee` gets the input, as it was, once
+        it is acknowledged.
         """
         with self._ending():
             for batch in batches:

@@ -24,7 +24,7 @@ def make_formatter(
     format_: str, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
 ) -> Formatter:
     """Makes what formats an envelope or a pattern, whose tokens are written for a terminal if `is_escaped`: what stands
-    between them is the user's own. Raises UsageError for a pattern with a token that there is not.
+    between them is the user's own. Raises UsageError for a pattern with a token that does not exist.
     """
     if format_ == ENVELOPE:
         return _format_envelopes

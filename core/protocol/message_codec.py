@@ -13,8 +13,8 @@ The functions are straight-line Python made from the declaration: neighbouring f
 A request refuses to be encoded with a field set that its version does not have, unless the field is ignorable: what a
 client asks for must not get lost. A response leaves such fields out.
 
-Decoding trusts nothing: each length is held against the bytes that are left before it is used, an array's count against
-its elements' smallest size, so that no frame makes more objects than its bytes pay for.
+Decoding trusts nothing: each length is checked against the bytes that are left before it is used, an array's count
+against its elements' smallest size, so that no frame makes more objects than its bytes pay for.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class RecordBatch:
     """One batch, read in place: a view of `buffer` from `start`, valid as long as the buffer is.
 
     `position` is where the batch lies in its file, for people to read; `start` unless the caller knows better. The
-    header is read at once, the records when asked for. The caller has made sure that the header fits
+    header is read at once, the records when they are used. The caller has made sure that the header fits
     (`batches.read_batch` does); nothing else is taken on trust. Immutable but for the fields that the broker sets.
     """
 

@@ -312,7 +312,7 @@ def ensure_writable(format_: OutputFormat, schema: Any) -> None:
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
     """Gives the schema of the files; raises UsageError for a column that they can't hold: two of one name, for readers
-    that don't tell capitals, or one of the folders' name.
+    that ignore case, or one of the folders' name.
     """
     _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []

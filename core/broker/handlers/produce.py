@@ -64,7 +64,7 @@ _WITHOUT_LOG_START = (
 
 
 class UnacknowledgedError(Exception):
-    """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
+    """A request with acks=0 failed: there is no answer, so that closing the connection must show it to the client."""
 
 
 def handle(

@@ -5,7 +5,7 @@ satisfied then, and has proven itself if the mechanism lets it. AuthenticationEr
 wrong. Kafka's frames around the messages (SaslAuthenticate) are others' business.
 
 A server answers each message of a client's with one of three: `Continue` with a message to send, after which another
-one must come; `Done` with a last message to send and who the client is; `Failed` with what the client may be told.
+one must come; `Done` with a last message to send and who the client is; `Failed` with what the client may know.
 After the last two nothing more may come.
 """
 
