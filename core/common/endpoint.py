@@ -48,9 +48,8 @@ def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
 
 
 def parse_bootstrap(text: str, protocol: str | None = None) -> list[tuple[str, int]]:
-    """Reads HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; raises UsageError for anything else. A security
-    protocol may stand before each, as SASL_SSL://HOST:PORT, which is what providers show; it must be `protocol`, unless
-    that is None.
+    """Reads HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; raises UsageError for anything else. Each may begin
+    with a security protocol, SASL_SSL://HOST:PORT, as providers show it; it must be `protocol`, unless that is None.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:

@@ -104,8 +104,7 @@ class OutFile:
             self._close()
 
     def put_in_place(self) -> None:
-        """Gives the file its name, if it has not got it; it may grow after that. Raises AccessError if that is
-        refused."""
+        """Gives the file its name, unless it has it; it may grow after that. Raises AccessError if that is refused."""
         if self._partial is None:
             return
         try:

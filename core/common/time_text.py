@@ -15,8 +15,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_iso_time(text: str) -> int:
-    """Reads an ISO 8601 date or time, UTC if it names no zone, as milliseconds since the epoch; else raises
-    ValueError."""
+    """Reads an ISO 8601 date or time, UTC without a zone, as milliseconds since the epoch; else raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

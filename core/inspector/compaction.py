@@ -294,8 +294,8 @@ class Compaction:
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:
         """Plans again, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
-        called with the directory locked. Raises AccessError if the disk refuses: the log is then the old one, or the
-        new.
+        called with the directory locked. Raises AccessError if the disk refuses: the log is the old or the new one
+        then.
         """
         try:
             self._ensure_there(partition)

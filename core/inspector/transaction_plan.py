@@ -74,8 +74,7 @@ def plan_transactions(
     put_back: PuttingBack | None = None,
     is_locked: bool = False,
 ) -> TransactionPlan:
-    """Plans for transactions of a partition that will have lost these offsets, [start, end) each; others may be
-    missing.
+    """Plans for transactions of a partition that will have lost offsets [start, end) each; others may be missing.
 
     `set_aside`: logs that will be gone; `put_back`: what will come back after the log's end. `is_like_kafka`: no marker
     is written, the transactions that the cut leaves open are named. `is_locked`: the caller holds the directory's lock.

@@ -174,8 +174,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     """Gives the partition folders of a data directory, in order of their names: links to folders are followed, and
-    links that lead nowhere are among them, so that whoever opens them says so. Raises OSError if the directory can't be
-    read.
+    links that lead nowhere are given too, so that whoever opens them says so. Raises OSError if that can't be read.
     """
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):

@@ -61,8 +61,7 @@ class LeaderEpochRecovery:
 
     def _begin_at(self, log_start_offset: int) -> None:
         """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
-        batches know nothing. An entry below the first segment, if the log begins with that, shows that segments are
-        lost.
+        batches know nothing. An entry below the first segment that begins the log shows that segments are lost.
         """
         epochs = self._epochs.entries
         if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:

@@ -314,8 +314,7 @@ class _Loader:
             self._open_transactions = found
 
     def _is_last_indexed(self, listing: FolderListing) -> bool:
-        """Says whether the indexes of the last segment can be its own. If not, it is read whole, even if cleanly
-        stopped."""
+        """Says whether the last segment's indexes can be its own. If not it is read whole, also after a clean stop."""
         logs = listing.log_sizes()
         if not logs:
             return True

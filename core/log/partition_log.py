@@ -479,9 +479,8 @@ class PartitionLog:
         self._ensure_in_order()
 
     def increment_log_start_offset(self, offset: int) -> None:
-        """Begins the log at `offset` now, for DeleteRecords and retention. Raises KafkaError(OFFSET_OUT_OF_RANGE) above
-        the high watermark; a no-op below the present start. Segments that lie before it whole are deleted by
-        retention."""
+        """Begins the log at `offset`, for DeleteRecords and retention. Raises KafkaError(OFFSET_OUT_OF_RANGE) above the
+        high watermark; a no-op below the present start. Retention deletes the segments that lie before it whole."""
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

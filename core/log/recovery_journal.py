@@ -208,8 +208,7 @@ def _sync_file(path: Path, filesystem: FileSystem) -> None:
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Says whether a recovery in that folder, or its undoing, was cut short. Raises CorruptRecordError if the journal
-    is none."""
+    """Says whether a recovery there, or its undoing, was cut short. Raises CorruptRecordError for a bad journal."""
     runs, is_torn = _read(directory)
     return is_torn or any(not run.is_whole for run in runs[-1:]) or any(map(os.path.lexists, _leftovers(directory)))
 

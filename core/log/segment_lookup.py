@@ -226,8 +226,7 @@ def find_by_timestamp(
     headers: Iterable[Batch], timestamp: int, start_offset: int, whole: Callable[[Batch], Batch]
 ) -> Steps[FoundTimestamp | None]:
     """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`; None if there is
-    none. If a batch does not decode, that is its first offset: whoever reads from there on meets it, and nothing is
-    left out.
+    none. A batch that does not decode gives its first offset: whoever reads on meets it, and nothing is left out.
 
     `whole` reads a batch that it may be in. There is a step after each of those, and from time to time before.
     """

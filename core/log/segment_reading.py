@@ -40,8 +40,7 @@ class DamagedBytes(NamedTuple):
 
 
 class SegmentReading:
-    """Reads a segment's file up to `end`, as it was then: what is appended lies after it. Owned by one task, in any
-    thread.
+    """Reads a segment's file up to `end` as of then: what is appended lies after it. Owned by one task, in any thread.
 
     I1 batches and damaged bytes cover the file up to `end` without overlap, in order
     """

@@ -267,8 +267,7 @@ def _outcome_by(marker: Marker) -> Outcome:
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
     """Gives the markers in (records, position, end position) of segments. Ends before anything that is damaged or
     missing, but for what a cleaner took, and where that must have been a marker; at once, if the first batch there
-    neither holds `start_offset` nor begins right after it or before it. Looks at what `checked_headers` looks at,
-    faster.
+    neither holds `start_offset` nor begins beside it. Looks at what `checked_headers` looks at, faster.
     """
     unpack = _HEADER.unpack_from
     epochs = _OpenEpochs()

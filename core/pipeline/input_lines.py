@@ -143,8 +143,7 @@ class Chunk:
 
 def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Chunk]:
     """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
-    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError for what gzip
-    compressed.
+    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if gzipped.
     """
     for name, stream in open_inputs(inputs):
         widen(stream)

@@ -72,8 +72,7 @@ class MessageCodec(Generic[M]):
         return self._source.encoder_of(self.message_type)
 
     def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
-        """Gives the message that starts at `position` and the position after it; raises MalformedMessageError if it is
-        none.
+        """Gives the message at `position` and the position after it; raises MalformedMessageError if it is none.
 
         `records` and `bytes` fields: records are views of `buffer`, bytes are copies.
         """

@@ -80,8 +80,7 @@ def entry_size(buffer: memoryview, start: int, position: int | None = None) -> i
 def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) -> Batch:
     """Reads the batch that starts at `start` and lies whole in `buffer`; raises CorruptRecordError if none does.
 
-    Only the frame is checked: the caller decides whether to pay for `ensure_valid`. `position` is that of
-    `RecordBatch`.
+    Only the frame is checked: the caller decides whether to pay for `ensure_valid`. `position` as in `RecordBatch`.
     """
     left = len(buffer) - start
     where = start if position is None else position

@@ -115,8 +115,7 @@ def ends_of(array: Any) -> npt.NDArray[np.int32]:
 
 
 def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Joins the bytes of the first row of all columns, of the second, and so on; gives where rows end. Nulls are
-    empty."""
+    """Joins the bytes of all columns row by row; gives where rows end. Nulls are empty."""
     taken = _take(columns)
     return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
 

@@ -146,8 +146,7 @@ class LegacyRecordBatch:
         return bytes(self.buffer[start : start + length]), start + length
 
     def messages(self, *, limit: int | None = None) -> list[LegacyRecordBatch]:
-        """Gives the messages in a wrapper, with the offsets and timestamps that are in them; a plain message,
-        itself."""
+        """Gives the messages in a wrapper, with the offsets and timestamps in them; for a plain message, itself."""
         codec = self.compression
         if codec is CompressionType.NONE:
             return [self]

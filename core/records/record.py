@@ -46,8 +46,7 @@ class Record(NamedTuple):
 
 
 def decode_records(section: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
-    """Decodes all records of a batch's uncompressed records section; raises CorruptRecordError if its bytes do not add
-    up.
+    """Decodes all records of a batch's uncompressed section; raises CorruptRecordError if its bytes do not add up.
 
     Every length is checked by where the record must end. 1- and 2-byte varints are read in line: a call for each would
     double the time.

@@ -86,8 +86,7 @@ def build_batch(section: bytes | memoryview, **fields: Any) -> bytes:
 
 
 def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> RecordBatch:
-    """Makes a batch like that one with `section`, compressed with that codec, as its records; its buffer is
-    writable."""
+    """Makes a batch like that one, its records `section`, compressed with that codec; its buffer is writable."""
     header = bytearray(batch.buffer[batch.start : batch.start + HEADER_SIZE])
     _INT32.pack_into(header, LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(section))
     _INT16.pack_into(header, ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)

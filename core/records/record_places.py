@@ -1,5 +1,4 @@
-"""Finds where the records of a group of batches lie: their sections, in one buffer, and the ends of all records in
-them.
+"""Finds where the records of some batches lie: their sections, in one buffer, and the ends of all records in them.
 
 The records' length varints are hopped over, all batches of the group abreast; if those are few, one after the other,
 runs of one size at a stride.

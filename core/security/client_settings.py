@@ -224,8 +224,7 @@ class ClientSettings:
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
-    """Parses them; raises UsageError for a setting that is none, is wrong, or asks what plog can't do; it shows no
-    secret.
+    """Parses them; raises UsageError for one that is none, is wrong, or asks what plog can't do; it shows no secret.
 
     `ask_password` gets the name of a user whose password is not in the settings.
     """

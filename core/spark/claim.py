@@ -32,9 +32,8 @@ _PREFIX = "lock-"
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """A driver, as it describes itself. `started`: what sets it apart from another process of its `pid`
-    (`process_start`); `holds_flock`: False if the file system has no such locks; `is_released`: it ended, and others
-    may come.
+    """A driver, as it describes itself. `started`: what sets it apart from others of its `pid` (`process_start`);
+    `holds_flock`: False if the file system has no such locks; `is_released`: it ended, and others may come.
     """
 
     host: str

@@ -1,5 +1,4 @@
-"""Reads how the driver and its tasks reach a cluster: options `kafka.*` and `commandConfig` of source, sink and
-replays.
+"""Reads how driver and tasks reach a cluster: the options `kafka.*` and `commandConfig` of source, sink and replays.
 
 `kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
 as `--command-config` is. What options say is written into plans and may be shown by Spark's UI, so a secret is no

@@ -65,8 +65,7 @@ class ReplayLock:
 
     def acquire(self, *, take_over: bool = False) -> LockOwner | None:
         """Gives the owner that it was taken over from, if that one did not release it. Raises DirectoryLockedError if
-        an owner lives, or may live and is not to be taken over; nothing is written then. Raises AccessError if the disk
-        refuses.
+        an owner lives, or may live and is not to be taken over, with nothing written; AccessError if the disk refuses.
         """
         self._has_made_directory = not self._directory.exists()
         try:

@@ -265,8 +265,7 @@ def _ensure_known(given: Mapping[str, str]) -> None:
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """Reads {"topic": {"0": 23, "1": -2}}; ids of topics may be there, as in a stream's checkpoint; they don't
-    count."""
+    """Reads {"topic": {"0": 23, "1": -2}}; topics' ids may be there, as in a stream's checkpoint, and don't count."""
     found: dict[str, dict[str, Any]] = json.loads(text)
     found.pop(TOPIC_IDS, None)
     return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}

@@ -23,8 +23,7 @@ class ClientSteps(Protocol):
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Answers; None if there is nothing more to say. Raises AuthenticationError for a message no server should
-        send."""
+        """Answers; None if nothing is left to say. Raises AuthenticationError for a message no server should send."""
 
 
 @dataclass(frozen=True, slots=True)
