@@ -50,7 +50,7 @@ def serve(
         typer.Option(
             "--advertise",
             metavar="HOST:PORT",
-            help="The address that clients are told to connect to, if it differs from --listen.",
+            help="The address that clients connect to, if it differs from --listen.",
         ),
     ] = None,
     data_dir: DataDirOption = None,

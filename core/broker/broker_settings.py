@@ -103,7 +103,7 @@ class BrokerSettings:
     log_dirs = Setting[list[str] | None](_T.LIST, None, "The data directory.")
     log_dir = Setting[list[str] | None](_T.LIST, None, "The data directory, where log.dirs is not set.")
     listeners = Setting[list[str] | None](_T.LIST, None, "Where the broker listens: PLAINTEXT://HOST:PORT.")
-    advertised_listeners = Setting[list[str] | None](_T.LIST, None, "What clients are told to connect to.")
+    advertised_listeners = Setting[list[str] | None](_T.LIST, None, "The addresses that clients connect to.")
     listener_security_protocol_map = Setting(
         _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
     )
@@ -192,7 +192,7 @@ class BrokerSettings:
         _T.INT, 45000, "How long a member of a consumer group (KIP-848) may be silent, ms.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms = Setting(
-        _T.INT, 5000, "How often such members are told to speak, ms.", at_least(1)
+        _T.INT, 5000, "How often such members send heartbeats, ms.", at_least(1)
     )
     group_consumer_min_session_timeout_ms = Setting(
         _T.INT, 45000, "The shortest consumer.session.timeout.ms that a group may be given, ms.", at_least(1)

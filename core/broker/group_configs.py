@@ -43,7 +43,7 @@ GROUP_CONFIG = ConfigDef(
     "group",
     [
         ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
-        ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members are told to speak, ms.", at_least(1)),
+        ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members send heartbeats, ms.", at_least(1)),
         _kept_int("consumer.assignment.interval.ms", 1000, 0, 15_000),
         _kept_int("share.assignment.interval.ms", 1000, 0, 15_000),
         _kept("share.auto.offset.reset", _T.STRING, "latest", "Where a group begins.", _offset_reset),
