@@ -33,7 +33,7 @@ _LEAST_SECONDS = 1.0
 that is about to expire makes a session so short.
 """
 
-_HANDSHAKE_VERSION = 1
+_HANDSHAKE_VERSION = 1  # KIP-152
 _NO_AUTHENTICATION = "the listener does not authenticate"
 _NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
 

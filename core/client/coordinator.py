@@ -13,7 +13,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
-_FIRST_BATCHED_VERSION = 4
+_FIRST_BATCHED_VERSION = 4  # KIP-699
 _RETRY_SECONDS = 0.1
 _TIMEOUT_SECONDS = 10.0
 

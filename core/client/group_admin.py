@@ -33,8 +33,8 @@ from core.protocol.schema.offset_delete import (
 )
 from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 
-_FIRST_FETCH_VERSION_OF_SEVERAL = 8
-_LAST_VERSION_BY_NAME = 9
+_FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
+_LAST_VERSION_BY_NAME = 9  # KIP-848
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
 
 

@@ -55,8 +55,8 @@ from core.records.record_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 _log = logging.getLogger("plog.groups")
 
 _MINUTE_MS = 60_000
-_FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4
-_FIRST_JOIN_VERSION_THAT_SKIPS = 9
+_FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4  # KIP-394
+_FIRST_JOIN_VERSION_THAT_SKIPS = 9  # KIP-814
 
 Offsets = dict[TopicPartition, CommittedOffset]
 _Transaction = tuple[int, int]  # the partition of __consumer_offsets that it wrote to, and its producer's id

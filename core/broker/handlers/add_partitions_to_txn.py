@@ -28,7 +28,7 @@ from core.protocol.schema.add_partitions_to_txn import (
 )
 from core.records.record_batch import ProducerIdAndEpoch
 
-_FIRST_BATCHED_VERSION = 4
+_FIRST_BATCHED_VERSION = 4  # KIP-890
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
 
 Results = dict[TopicPartition, ErrorCode]

@@ -26,7 +26,7 @@ from core.protocol.schema.find_coordinator import (
 
 _log = logging.getLogger("plog.broker")
 
-_FIRST_BATCHED_VERSION = 4
+_FIRST_BATCHED_VERSION = 4  # KIP-699
 _FIRST_VERSION_WITH_SHARE_GROUPS = 6  # KIP-932
 _GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
 _NO_COORDINATOR = "this broker does not coordinate share groups"
