@@ -376,13 +376,13 @@ def test_what_lies_after_the_ends_is_asked_once_for_a_topic(
     produce_values(broker, b"x", partition=1)
     broker.services.log_manager.with_wrong_tail.add(B)
     asked: list[TopicPartition] = []
-    ask = Consumer._ask
+    ask = Consumer._fetch_topic_report
 
     def count(self: Consumer, partition: TopicPartition, *names: str) -> object:
         asked.append(partition)
         return ask(self, partition, *names)
 
-    monkeypatch.setattr(Consumer, "_ask", count)
+    monkeypatch.setattr(Consumer, "_fetch_topic_report", count)
     told: list[str] = []
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     found = Consumer(client, patience=Patience(skips_damage=True, tell_left_out=told.append)).read(
