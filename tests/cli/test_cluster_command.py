@@ -94,7 +94,7 @@ def test_brokers_that_speak_different_versions() -> None:
         BrokerDescription(2, {"": "b:1"}, versions={1: (0, 17), 999: (0, 0)}),
         BrokerDescription(3, {"": "c:1"}, failure=ConnectionFailedError("no")),
     ]
-    found = _api_rows(ClusterDescription("id", 1, brokers), says_all=True)
+    found = _api_rows(ClusterDescription("id", 1, brokers), shows_all=True)
     assert [tuple(row.values()) for row in found] == [
         (1, "Fetch", 0, 17, [2]),
         (1, "Fetch", 4, 18, [1]),
