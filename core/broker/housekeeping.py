@@ -32,11 +32,11 @@ class Housekeeping:
         services, config = self._services, self._services.config
         logs, run = services.log_manager, services.runtime.run_in_background
         if self._is_due("high watermarks", config.replica_high_watermark_checkpoint_interval_ms):
-            logs.checkpoint_high_watermarks(run)
+            logs.checkpoints.write_high_watermarks(run)
         if self._is_due("recovery points", config.log_flush_offset_checkpoint_interval_ms):
-            logs.checkpoint_recovery_points(run)
+            logs.checkpoints.write_recovery_points(run)
         if self._is_due("log starts", config.log_flush_start_offset_checkpoint_interval_ms):
-            logs.checkpoint_log_starts(run)
+            logs.checkpoints.write_log_starts(run)
         if not services.node.is_read_only:
             self._expire_of_coordinators()
         if self._is_due("retention", config.log_retention_check_interval_ms):
@@ -81,7 +81,7 @@ class Housekeeping:
             if deleted:
                 services.deletion.delete_later(deleted, log.config.file_delete_delay_ms)
                 services.replicas.notify([log.partition])
-        services.log_manager.checkpoint_log_starts(services.runtime.run_in_background)
+        services.log_manager.checkpoints.write_log_starts(services.runtime.run_in_background)
 
     def _is_due(self, what: str, every_ms: int) -> bool:
         """Says whether it is due, by the clock that nobody sets: a step of the other one changes nothing."""

@@ -82,7 +82,7 @@ class LogOpening:
         """
         self.has_adopted = bool(folders)
         found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
-        self._services.log_manager.note_unknown_recovery_points(folders)
+        self._services.log_manager.checkpoints.note_unknown_recovery_points(folders)
         self._controller.adopt_topics(found)
         for topic, partitions in found.items() if not self._services.node.is_read_only else ():
             _log.warning(

@@ -37,7 +37,7 @@ class RecoveredFlush:
         served = self._log_manager.logs
         following = next((found for found in recovered if served.get(found[0].partition) is found[0]), None)
         if following is None:
-            self._log_manager.checkpoint_recovery_points(self._runtime.run_in_background)
+            self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)
             return
         log, segment = following
         offset = log.end_offset_of(segment)
@@ -57,7 +57,7 @@ class RecoveredFlush:
             now_ms = self._runtime.clock.monotonic_ms()
             if now_ms - self._noted_ms >= _CHECKPOINT_EVERY_MS:
                 self._noted_ms = now_ms
-                self._log_manager.checkpoint_recovery_points(self._runtime.run_in_background)
+                self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)
             self._flush_next(recovered)
 
         self._runtime.run_flush(sync, then)

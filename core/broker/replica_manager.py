@@ -104,7 +104,7 @@ class ReplicaManager:
         config = self._configs.of_topic(topic.name)
         held = {TopicPartition(topic.name, one.partition_id): one for one in registrations}
         try:
-            self._log_manager.forget_checkpoints(partition for partition in held if self._is_missing(partition))
+            self._log_manager.checkpoints.forget(partition for partition in held if self._is_missing(partition))
         except OSError as error:
             for partition in filter(self._is_missing, held):
                 self._set_offline(partition, error)

@@ -48,6 +48,7 @@ class LogCleaner:
         make_process: Callable[[], CleanerProcess] = CleanerProcess,
     ) -> None:
         self._log_manager = log_manager
+        self._checkpoints = log_manager.checkpoints
         self._run = run
         self._delete_later = delete_later
         self._on_log_failed = on_log_failed
@@ -103,7 +104,7 @@ class LogCleaner:
             if tried_ms - self._tried_ms.get(partition, -retry_ms) < retry_ms:
                 continue
             try:
-                part = find_cleanable_part(log, self._log_manager.clean_offsets.get(partition), now_ms)
+                part = find_cleanable_part(log, self._checkpoints.clean_offsets.get(partition), now_ms)
             except CorruptRecordError as error:
                 self._give_up(log, error)
                 continue
@@ -195,8 +196,8 @@ class LogCleaner:
         """
         end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
         writes: list[Callable[[], None]] = []
-        if end_offset > self._log_manager.clean_offsets.get(log.partition, 0):
-            self._log_manager.checkpoint_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
+        if end_offset > self._checkpoints.clean_offsets.get(log.partition, 0):
+            self._checkpoints.write_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
 
         def write_all() -> None:
             for write in writes:
@@ -207,7 +208,7 @@ class LogCleaner:
     def _on_cleaned(self, cleaning: _Cleaning, cleaned: LogCleaned) -> None:
         log, stats = cleaning.log, cleaned.stats
         self._end(cleaning)
-        self._log_manager.checkpoint_cleaned(log.partition, cleaned.end_offset, self._run)
+        self._checkpoints.write_cleaned(log.partition, cleaned.end_offset, self._run)
         _log.info(
             "%s: clean up to offset %d: %d of %d records are left, %d of %d bytes",
             log.partition,
@@ -262,10 +263,10 @@ class LogCleaner:
 
     def _clear_away(self, partition: TopicPartition) -> None:
         """Removes what a cleaning left that did not come to its end; the next start does it if the disk refuses."""
-        log, clean_offset = self._log_manager.logs.get(partition), self._log_manager.clean_offsets.get(partition)
+        log, clean_offset = self._log_manager.logs.get(partition), self._checkpoints.clean_offsets.get(partition)
         with contextlib.suppress(OSError):
             if clean_offset is not None:
-                self._log_manager.checkpoint_cleaned(partition, clean_offset)
+                self._checkpoints.write_cleaned(partition, clean_offset)
             if log is not None:
                 drop_swaps(log.directory, self._filesystem)
 

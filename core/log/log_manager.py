@@ -1,9 +1,7 @@
 """A log directory (one of Kafka's `log.dirs`) and the partition logs in it.
 
     meta.properties  .lock  .kafka_cleanshutdown            whose it is; taken; left cleanly
-    recovery-point-offset-checkpoint                        up to where each log is safe on the disk
-    log-start-offset-checkpoint                             where each log begins, where that is not offset 0
-    replication-offset-checkpoint                           high watermarks
+    *-checkpoint                                            see `offset_checkpoints.py`
     <topic>-<partition>/                                    the logs
 
 One log that cannot be opened does not keep the others from serving: it is offline, with the reason
@@ -16,28 +14,21 @@ import contextlib
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
+from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
-    CLEANER_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    OFFSET_CHECKPOINTS,
-    RECOVERY_POINT_CHECKPOINT,
     deleted_directory_name,
     find_partition_folders,
     is_deleted_directory_name,
@@ -48,6 +39,7 @@ from core.log.folder_listing import FolderListing
 from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.offset_checkpoints import OffsetCheckpoints, has_earlier_epochs
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
@@ -104,9 +96,9 @@ class LogManager:
         self._with_id: set[TopicPartition] = set()  # whose folders say that they are of that topic
         self._settings = settings
         self._filesystem = settings.filesystem
-        self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
-        self._newest = dict(self._checkpoints)
-        self._checkpointing = threading.Lock()
+        self.checkpoints = OffsetCheckpoints(
+            directory, self._filesystem, self.logs, is_kept=lambda tp: tp in self.offline or tp in self.unloaded
+        )
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
@@ -116,13 +108,6 @@ class LogManager:
     def read_evidence(self) -> DirectoryEvidence:
         """Gives what the directory says of its logs, as it is now."""
         return DirectoryEvidence(self.directory, origin=self._origin)
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offset_checkpoint(self.directory / name)
-        except CorruptRecordError as error:
-            _log.warning("%s; every log is read whole instead", error)
-            return {}
 
     def find_logs_to_sync(self) -> list[PartitionLog]:
         """Those whose files can't be closed before they are synced, when there are so many that it is time for that."""
@@ -168,11 +153,6 @@ class LogManager:
         self._filesystem.sync_directory(self.directory)
         _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
 
-    def note_unknown_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
-        """Of logs that came from elsewhere, perhaps without a checkpoint: nothing may be taken for 0."""
-        held = self._checkpoints[RECOVERY_POINT_CHECKPOINT]
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT, dict.fromkeys(partitions, UNKNOWN_RECOVERY_POINT) | held, run_now)
-
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
     ) -> list[LoadedLog]:
@@ -211,15 +191,15 @@ class LogManager:
         evidence: DirectoryEvidence,
     ) -> LoadedLog:
         """Opens the log, in any thread, after `_checkpoint_swaps`."""
-        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        recovery_point = self.checkpoints.recovery_points.get(partition, 0)
         return load_log(
             path,
             partition,
             config,
             replace(settings, is_beside_writer=self._is_beside_writer()),
-            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
+            log_start_offset=self.checkpoints.log_starts.get(partition, 0),
             recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
-            high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
+            high_watermark=self.checkpoints.high_watermarks.get(partition, 0),
             had_clean_shutdown=self.had_clean_shutdown,
             evidence=evidence,
         )
@@ -255,7 +235,7 @@ class LogManager:
         """The sizes of the segments that are not below the recovery point whole, and of those before them that have to
         be read for the producers, after the newest snapshot. `sizes` are those of all, by base offset, in order.
         """
-        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        recovery_point = self.checkpoints.recovery_points.get(partition, 0)
         first = max((base for base in sizes if base <= recovery_point), default=0)
         start = max((offset for offset in snapshots if offset <= first), default=0)
         ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
@@ -294,7 +274,7 @@ class LogManager:
         kept for who wants to know.
         """
         self.lost_starts.pop(log.partition, None)
-        if self._settings.is_read_only or not _has_earlier_epochs(log):
+        if self._settings.is_read_only or not has_earlier_epochs(log):
             return
         known, given_up = evidence.of(log.directory, log.partition), read_lost_offsets(log.directory)
         hole = find_lost_start(known, given_up, log.directory)
@@ -307,8 +287,8 @@ class LogManager:
         if not config.is_compacted or self._is_beside_writer():
             return
         clean_offset = swapped_below(path, self._filesystem)
-        if clean_offset > self.clean_offsets.get(partition, 0):
-            self.checkpoint_cleaned(partition, clean_offset)
+        if clean_offset > self.checkpoints.clean_offsets.get(partition, 0):
+            self.checkpoints.write_cleaned(partition, clean_offset)
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""
@@ -320,7 +300,7 @@ class LogManager:
         self.offline[partition] = error
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """Gives the partition's log, and makes it if there is none yet; `forget_checkpoints` comes before. Raises
+        """Gives the partition's log, and makes it if there is none yet; `OffsetCheckpoints.forget` comes before. Raises
         OSError as the disk does.
         """
         if partition in self.logs and partition in self._with_id:
@@ -400,58 +380,7 @@ class LogManager:
         """Folders whose deletion a stop interrupted."""
         return [Path(e.path) for e in os.scandir(self.directory) if is_deleted_directory_name(e.name) and e.is_dir()]
 
-    # --- checkpoints and the end
-
-    def checkpoint_recovery_points(self, run: RunInBackground = run_now) -> None:
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT, {tp: log.recovery_point for tp, log in self.logs.items()}, run)
-
-    def checkpoint_high_watermarks(self, run: RunInBackground = run_now) -> None:
-        self._checkpoint(HIGH_WATERMARK_CHECKPOINT, {tp: log.high_watermark for tp, log in self.logs.items()}, run)
-
-    def checkpoint_log_starts(self, run: RunInBackground = run_now) -> None:
-        """Also where the first segment begins there: after a power cut those before it may be back. But not where those
-        were lost: nobody would know any more.
-        """
-        held = self._checkpoints[LOG_START_OFFSET_CHECKPOINT]
-        starts = {tp: log.log_start_offset for tp, log in self.logs.items()}
-        for tp in [tp for tp, log in self.logs.items() if _has_earlier_epochs(log)]:
-            starts[tp] = held.get(tp, 0) if held.get(tp, 0) <= starts[tp] else 0  # one that was not believed
-        self._checkpoint(LOG_START_OFFSET_CHECKPOINT, {tp: start for tp, start in starts.items() if start > 0}, run)
-
-    @property
-    def clean_offsets(self) -> Mapping[TopicPartition, int]:
-        """Up to where each log was cleaned."""
-        return self._newest[CLEANER_CHECKPOINT]
-
-    def checkpoint_cleaned(self, partition: TopicPartition, offset: int, run: RunInBackground = run_now) -> None:
-        """The log is clean up to there."""
-        self._checkpoint(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
-
-    def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
-        """Written only if something changed. Logs that are not open keep what was known of them."""
-        held = self._checkpoints[name]
-        offsets |= {tp: o for tp, o in held.items() if tp in self.offline or tp in self.unloaded}
-        if offsets == held == self._newest[name] and (self.directory / name).exists():
-            return
-
-        self._newest[name] = offsets
-
-        def write() -> None:
-            with self._checkpointing:
-                if self._newest[name] is offsets:  # else another was asked for meanwhile
-                    write_offset_checkpoint(self.directory / name, offsets, self._filesystem)
-                    self._checkpoints[name] = offsets
-
-        run(write)
-
-    def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """Writes the checkpoints without partitions that are about to be made: what the files say of deleted ones, or
-        are about to say, must not be taken for theirs. Raises OSError as the disk does.
-        """
-        new = {partition for partition in partitions if partition not in self.logs}
-        for name, newest in self._newest.items():
-            if not (newest.keys().isdisjoint(new) and self._checkpoints[name].keys().isdisjoint(new)):
-                self._checkpoint(name, {tp: offset for tp, offset in newest.items() if tp not in new}, run_now)
+    # --- the end
 
     def close(self, broker_epoch: int, *, threads: int = 1) -> None:
         """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so.
@@ -489,11 +418,7 @@ class LogManager:
         return f"stopping: {done} of {all_} partitions closed"
 
     def _write_at_end(self, broker_epoch: int) -> None:
-        self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks()
-        self.checkpoint_log_starts()
-        if not (self.directory / CLEANER_CHECKPOINT).exists():
-            write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
+        self.checkpoints.write_all()
         if not self.offline and not self.unloaded:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
@@ -521,12 +446,6 @@ def _topic_id_of(directory: Path) -> bytes | None:
     except CorruptRecordError as error:
         _log.warning("%s", error)
         return None
-
-
-def _has_earlier_epochs(log: PartitionLog) -> bool:
-    """Whether the log knows of epochs before its start: a deletion drops those."""
-    epochs = log.leader_epochs.entries
-    return bool(epochs) and epochs[0].start_offset < log.log_start_offset
 
 
 def _is_of_another(directory: Path, topic_id: bytes) -> bool:

@@ -38,7 +38,7 @@ def handle(services: Services, request: DeleteRecordsRequest, context: RequestCo
                 partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, error.code))
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))
     try:
-        services.log_manager.checkpoint_log_starts()  # at once: what is deleted stays so
+        services.log_manager.checkpoints.write_log_starts()  # at once: what is deleted stays so
     except OSError as error:
         _log.error("log starts could not be written: %s", error)
         for partition in (p for topic in topics for p in topic.partitions):

@@ -183,7 +183,7 @@ def test_what_was_recovered_behind_a_roll_is_flushed_once(tmp_path: Path) -> Non
     produce_values(first, b"a", b"b", b"c")
     log = first.services.replicas.find("t", 0).log
     assert log.recovery_point == log.segments.active.base_offset == 2, "rolling flushed the others"
-    first.services.log_manager.checkpoint_recovery_points()
+    first.services.log_manager.checkpoints.write_recovery_points()
     crash(first)
     second = open_broker(tmp_path)
     flushing = Background()

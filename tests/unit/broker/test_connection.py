@@ -637,14 +637,14 @@ def test_a_disk_that_refuses_in_the_background_is_one_line(
 
     async def talk(_server: SocketServer) -> None:
         produce_values(broker, b"a")
-        broker.services.log_manager.checkpoint_high_watermarks(broker.runtime.run_in_background)
+        broker.services.log_manager.checkpoints.write_high_watermarks(broker.runtime.run_in_background)
         done = asyncio.Event()
         broker.runtime.run_in_background(lambda: None, done.set)
         await done.wait()
         [line] = [record for record in caplog.records if record.levelname == "ERROR"]
         assert line.getMessage() == f"could not write to {checkpoint}: no space left on device"
         assert line.exc_info is None
-        broker.services.log_manager.checkpoint_high_watermarks(broker.runtime.run_in_background)
+        broker.services.log_manager.checkpoints.write_high_watermarks(broker.runtime.run_in_background)
 
     serving(broker, talk)
     broker.close()

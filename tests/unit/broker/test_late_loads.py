@@ -425,7 +425,7 @@ def test_a_stop_before_all_was_read_is_no_clean_one(directory: Path, count: int,
         served.thread.run()
     loaded = set(VALUES) - set(served.unloaded)
     served.broker.housekeeping.step()
-    served.broker.services.log_manager.checkpoint_recovery_points()
+    served.broker.services.log_manager.checkpoints.write_recovery_points()
     if is_clean:
         served.broker.services.late_loads.stop()
         served.broker.close()

@@ -65,7 +65,7 @@ def directory(tmp_path: Path) -> Path:
     broker = open_broker(tmp_path / "data")
     add_topic(broker, internal_segment_bytes="200", retention_ms="-1")
     produce_values(broker, *(b"value %d" % number for number in range(7)))
-    broker.services.log_manager.checkpoint_recovery_points()
+    broker.services.log_manager.checkpoints.write_recovery_points()
     broker._lock.release()
     last = max((tmp_path / "data" / "t-0").glob("*.log"))
     last.write_bytes(last.read_bytes() + b"half a batch")

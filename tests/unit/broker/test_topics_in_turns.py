@@ -20,7 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.log import log_manager
+from core.log import offset_checkpoints
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
@@ -268,17 +268,17 @@ def test_checkpoints_are_written_once_a_topic(broker: SteeredNode, monkeypatch: 
     for number in range(PARTITIONS):
         produce_values(broker, b"v", partition=number)
         broker.services.replicas.find("t", number).log.flush()
-    broker.services.log_manager.checkpoint_recovery_points()
-    broker.services.log_manager.checkpoint_high_watermarks()
+    broker.services.log_manager.checkpoints.write_recovery_points()
+    broker.services.log_manager.checkpoints.write_high_watermarks()
     broker.services.topics.delete("t")
     written: list[Path] = []
-    write = log_manager.write_offset_checkpoint
+    write = offset_checkpoints.write_offset_checkpoint
 
     def count(path: Path, *rest: Any) -> None:
         written.append(path)
         write(path, *rest)
 
-    monkeypatch.setattr(log_manager, "write_offset_checkpoint", count)
+    monkeypatch.setattr(offset_checkpoints, "write_offset_checkpoint", count)
     add_topic(broker, "t", PARTITIONS)
     names = sorted(path.name for path in written)
     assert names == ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
@@ -291,13 +291,13 @@ def test_a_disk_that_refuses_to_forget_what_it_knew(broker: SteeredNode, monkeyp
     """An old offset must not be taken for one of the new log: its partition waits for the next start."""
     add_topic(broker)
     produce_values(broker, b"v")
-    broker.services.log_manager.checkpoint_high_watermarks()
+    broker.services.log_manager.checkpoints.write_high_watermarks()
     broker.services.topics.delete("t")
 
     def refuse(path: Path, *_rest: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(log_manager, "write_offset_checkpoint", refuse)
+    monkeypatch.setattr(offset_checkpoints, "write_offset_checkpoint", refuse)
     add_topic(broker, "t", 2)
     assert list(broker.services.log_manager.offline) == [TopicPartition("t", number) for number in range(2)]
     monkeypatch.undo()

@@ -154,10 +154,10 @@ def test_after_a_restart_only_what_came_since_is_dirty(broker: SteeredNode, tmp_
     add_compacted(broker)
     fill(broker)
     tick(broker)
-    clean_up_to = broker.services.log_manager.clean_offsets[T0]
+    clean_up_to = broker.services.log_manager.checkpoints.clean_offsets[T0]
     broker.close()
     again = open_broker(tmp_path / "data", clock=ManualClock(NOW))
-    assert again.services.log_manager.clean_offsets == {T0: clean_up_to}
+    assert again.services.log_manager.checkpoints.clean_offsets == {T0: clean_up_to}
     assert len(keys_and_values(again)) == 7
     again.close()
     broker._lock.acquire(0)  # for the fixture's end
@@ -204,10 +204,10 @@ def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: SteeredNode,
     tick(broker)
     (marked,) = broker.cleaning.cleaner.uncleanable
     (other,) = {T0, TopicPartition("u", 0)} - {marked}
-    assert other in broker.services.log_manager.clean_offsets
-    assert marked not in broker.services.log_manager.clean_offsets
+    assert other in broker.services.log_manager.checkpoints.clean_offsets
+    assert marked not in broker.services.log_manager.checkpoints.clean_offsets
     tick(broker, 10_000_000)
-    assert marked not in broker.services.log_manager.clean_offsets
+    assert marked not in broker.services.log_manager.checkpoints.clean_offsets
 
 
 def test_real_damage_is_found_before_anything_is_replaced(broker: SteeredNode) -> None:
@@ -230,10 +230,10 @@ def test_where_the_disk_refuses_it_is_tried_again(broker: SteeredNode, process: 
     fill(broker)
     process.failure = PlogError("no space left on device")
     tick(broker)
-    assert T0 not in broker.services.log_manager.clean_offsets
+    assert T0 not in broker.services.log_manager.checkpoints.clean_offsets
     assert not broker.cleaning.cleaner.uncleanable
     tick(broker)
-    assert T0 in broker.services.log_manager.clean_offsets
+    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
 
 
 def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
@@ -252,7 +252,7 @@ def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
     monkeypatch.setattr(log_cleaner, "find_cleanable_part", find)
     tick(broker)
     assert list(broker.cleaning.cleaner.uncleanable) == [T0]
-    assert list(broker.services.log_manager.clean_offsets) == [TopicPartition("u", 0)]
+    assert list(broker.services.log_manager.checkpoints.clean_offsets) == [TopicPartition("u", 0)]
 
 
 def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> None:
@@ -276,7 +276,7 @@ def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> No
         rounds += 1
     for topic in ("t", "u"):
         log = broker.services.replicas.find(topic, 0).log
-        assert broker.services.log_manager.clean_offsets[log.partition] == log.segments.active.base_offset
+        assert broker.services.log_manager.checkpoints.clean_offsets[log.partition] == log.segments.active.base_offset
     assert rounds > 10
     broker.close()
 
@@ -286,7 +286,7 @@ def test_a_closed_cleaner_begins_nothing(broker: SteeredNode, process: InlinePro
     fill(broker)
     broker.cleaning.cleaner.close()
     tick(broker)
-    assert T0 not in broker.services.log_manager.clean_offsets
+    assert T0 not in broker.services.log_manager.checkpoints.clean_offsets
 
 
 def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) -> None:
@@ -363,7 +363,7 @@ def test_appends_go_on_while_a_log_is_cleaned(broker: SteeredNode) -> None:
     while background.waiting:
         background.run()
         assert keys_and_values(broker) == before
-    assert T0 in broker.services.log_manager.clean_offsets
+    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
 
 
 # --- the process
@@ -382,7 +382,7 @@ def test_a_process_of_its_own(tmp_path: Path) -> None:
     before = keys_and_values(broker)
     tick(broker)
     assert keys_and_values(broker) == before
-    assert T0 in broker.services.log_manager.clean_offsets
+    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
     damaged = broker.cleaning.cleaner.uncleanable[TopicPartition("u", 0)]
     assert "crc mismatch" in str(damaged)
     assert str(broker.services.replicas.find("u", 0).log.segments.first.records.path) in str(damaged)
@@ -406,7 +406,7 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     before = keys_and_values(broker)
     tick(broker)
     log = broker.services.replicas.find("t", 0).log
-    assert broker.services.log_manager.clean_offsets[T0] < log.segments.active.base_offset
+    assert broker.services.log_manager.checkpoints.clean_offsets[T0] < log.segments.active.base_offset
     assert keys_and_values(broker) == before
     directory = tmp_path / "data" / "t-0"
     (left,) = directory.glob("*.log.swap")
@@ -419,7 +419,7 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     tick(broker)
     assert len(broker.services.replicas.find("t", 0).log.segments) == 2
     assert not list(directory.glob("*.swap"))
-    assert broker.services.log_manager.clean_offsets[T0] == log.segments.active.base_offset
+    assert broker.services.log_manager.checkpoints.clean_offsets[T0] == log.segments.active.base_offset
     assert keys_and_values(broker) == before
     broker.close()
 

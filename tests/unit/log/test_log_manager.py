@@ -160,7 +160,7 @@ def test_a_clean_start(manager: LogManager, tmp_path: Path) -> None:
 
 
 def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     torn = tmp_path / "a-0" / f"{0:020d}.log"
     torn.write_bytes(torn.read_bytes() + b"half a batch")
     again = new_manager(tmp_path)
@@ -172,7 +172,7 @@ def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_opened_leaves_the_others_alone(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     log = tmp_path / "a-0" / f"{0:020d}.log"
     log.unlink()
     log.mkdir()
@@ -229,10 +229,10 @@ def test_what_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path: Path, capl
 def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
     manager.logs[A].increment_log_start_offset(2)
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_starts()
     finish(manager.remove([A]))
-    manager.forget_checkpoints([A])
+    manager.checkpoints.forget([A])
     log = manager.create(A, random_uuid(), LogConfig())
     append(log, make_batch(b"new"))
     again = opened(tmp_path)  # as after a crash
@@ -242,9 +242,9 @@ def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: 
 def test_a_checkpoint_that_is_late_does_not_replace_a_newer_one(manager: LogManager, tmp_path: Path) -> None:
     late: list[Callable[[], None]] = []
     manager.logs[A].flush()
-    manager.checkpoint_recovery_points(lambda work, then=None: late.append(work))
+    manager.checkpoints.write_recovery_points(lambda work, then=None: late.append(work))
     manager.logs[B].flush()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     newest = (tmp_path / "recovery-point-offset-checkpoint").read_text()
     late[0]()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == newest == "0\n2\na 0 3\nb-c 12 3\n"
@@ -255,15 +255,15 @@ def test_a_late_checkpoint_says_nothing_of_a_partition_that_was_made_again(manag
     late: list[Callable[[], None]] = []
     manager.logs[A].flush()
     manager.logs[A].increment_log_start_offset(2)
-    manager.checkpoint_recovery_points(lambda work, then=None: late.append(work))
-    manager.checkpoint_log_starts(lambda work, then=None: late.append(work))
-    manager.checkpoint_cleaned(A, 2, lambda work, then=None: late.append(work))
+    manager.checkpoints.write_recovery_points(lambda work, then=None: late.append(work))
+    manager.checkpoints.write_log_starts(lambda work, then=None: late.append(work))
+    manager.checkpoints.write_cleaned(A, 2, lambda work, then=None: late.append(work))
     finish(manager.remove([A]))
-    manager.forget_checkpoints([A])
+    manager.checkpoints.forget([A])
     append(manager.create(A, random_uuid(), LogConfig()), make_batch(b"new"))
     for write in late:
         write()
-    assert A not in manager.clean_offsets
+    assert A not in manager.checkpoints.clean_offsets
     again = opened(tmp_path)  # as after a crash
     assert (again.logs[A].log_start_offset, again.logs[A].log_end_offset) == (0, 1)
 
