@@ -15,9 +15,8 @@ Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has t
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,29 +27,21 @@ from core.common.filesystem import FileSystem
 from core.compaction.batch_verdict import BatchVerdict
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaned_transactions import CleanedTransactions
+from core.compaction.cleaner_reader import CleanerReader, Group
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
-from core.log.file_names import LOG_SUFFIX, offset_file_name
-from core.log.file_records import FileRecords
-from core.log.log_segment import LogSegment
-from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import CURRENT_MAGIC, Batch, group_batches, read_batch
+from core.records.batches import Batch
 from core.records.columns import RecordKeys, decode_keys
 from core.records.record_batch import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    DELETE_HORIZON_FLAG,
-    TRANSACTIONAL_FLAG,
     RecordBatch,
 )
 from core.records.record_places import locate_records
 
-READ_BYTES = 4 * 1024 * 1024
-"""How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""
+_NO_HORIZON = -1
 
 
 @dataclass(slots=True)
@@ -86,13 +77,14 @@ class Cleaner:
 
 
 class _Cleaning:
-    """One log, once."""
+    """One log, once; owned by one task."""
 
     def __init__(self, log: LogToClean, cleaner: Cleaner, now_ms: int) -> None:
         self._log = log
         self._cleaner = cleaner
         self._now_ms = now_ms
         self._stats = cleaner.stats
+        self._reader = CleanerReader(log, cleaner.filesystem or cleaner.reading, cleaner.on_bytes)
         self._key_digest = KeyDigest()
         self.map = OffsetMap(cleaner.dedupe_buffer_bytes, cleaner.load_factor)
         self._latest = LatestOffsets(np.empty(0, np.int64), np.empty(0, np.int32))
@@ -105,7 +97,7 @@ class _Cleaning:
         log = self._log
         transactions = CleanedTransactions([a for a in log.aborted if a.last_offset >= log.first_dirty_offset])
         first = log.first_dirty_segment
-        runs = [[first], *self._runs(range(first + 1, len(log.segments)))] if first < len(log.segments) else []
+        runs = [[first], *self._reader.runs(range(first + 1, len(log.segments)))] if first < len(log.segments) else []
         for numbers in runs:
             if not self._put_joined(numbers, transactions):
                 for number in numbers:
@@ -115,7 +107,7 @@ class _Cleaning:
 
     def _put_joined(self, numbers: Sequence[int], transactions: CleanedTransactions) -> bool:
         """Puts the segments into the map at once; False, and there is none of them in it, where that can't be done."""
-        headers = self._join(numbers)
+        headers = self._reader.join(numbers)
         if headers is None or len(self.map) + int(headers.field("count").sum()) > self.map.capacity:
             return False
         try:
@@ -125,10 +117,9 @@ class _Cleaning:
 
     def _put_segment(self, number: int, transactions: CleanedTransactions) -> bool:
         """False where the map is full."""
-        segment = self._open(number)
-        with _naming_segment(segment):
+        with self._reader.open(number) as segment:
             found = segment.translate_offset(self._log.first_dirty_offset)
-            for group in self._groups(segment, found[0]) if found else ():
+            for group in self._reader.groups(segment, found[0]) if found else ():
                 if not self._put(group, transactions):
                     return False
                 self.map.advance(group[-1].last_offset)
@@ -182,9 +173,9 @@ class _Cleaning:
         segments = [log.segments[number] for number in numbers]
         out = CleanedSegment(log.directory, [s.base_offset for s in segments], log.config, self._cleaner.filesystem)
         is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
-        for run in self._runs(numbers):
+        for run in self._reader.runs(numbers):
             is_dirty = log.segments[run[0]].base_offset >= log.first_dirty_offset
-            joined = self._join(run) if is_dirty else None
+            joined = self._reader.join(run) if is_dirty else None
             if joined is not None and self._are_dirty(joined):
                 written = out.size_bytes
                 is_changed |= self._copy_dirty(joined, out)
@@ -203,9 +194,8 @@ class _Cleaning:
     def _copy_segment(self, number: int, out: CleanedSegment) -> bool:
         is_changed = False
         is_legacy_kept = self._keeps_legacy_tombstones(number)
-        segment = self._open(number)
-        with _naming_segment(segment):
-            for group in self._groups(segment, 0):
+        with self._reader.open(number) as segment:
+            for group in self._reader.groups(segment, 0):
                 written = out.size_bytes
                 is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
                 self._cleaner.on_bytes(out.size_bytes - written)
@@ -436,130 +426,6 @@ class _Cleaning:
         for verdict, rebuilt in zip(verdicts, rebuild_batches(places, rows, horizons), strict=True):
             verdict.rebuilt, verdict.max_timestamp = rebuilt
 
-    # --- reading
-
-    def _runs(self, numbers: Iterable[int]) -> Iterator[list[int]]:
-        """Puts small segments together that are worked on at once: few batches cost a step as much as many."""
-        run, size_bytes = list[int](), 0
-        for number in numbers:
-            own_bytes = self._log.segments[number].size_bytes
-            if run and size_bytes + own_bytes > READ_BYTES:
-                yield run
-                run, size_bytes = [], 0
-            run.append(number)
-            size_bytes += own_bytes
-        if run:
-            yield run
-
-    def _join(self, numbers: Sequence[int]) -> BatchHeaders | None:
-        """Reads several small segments as if they were one; None where there is one alone, or something in them that
-        must be looked at in its own file.
-        """
-        if len(numbers) < 2:
-            return None
-        data, starts, bases = list[bytes](), list[Rows](), list[Rows]()
-        size_bytes = 0
-        try:
-            for number in numbers:
-                base_offset = self._log.segments[number].base_offset
-                for piece, _, found in self._read_pieces(base_offset):
-                    data.append(piece)
-                    starts.append(np.array(found, np.int64) + size_bytes)
-                    bases.append(np.full(len(found), base_offset))
-                    size_bytes += len(piece)
-        except CorruptRecordError:
-            return None
-        if not data:
-            return None
-        headers = BatchHeaders(b"".join(data), np.concatenate(starts))
-        if not headers or not _are_plain(headers):
-            return None
-        bases_of = np.concatenate(bases)
-        is_same_segment = np.concatenate(([False], bases_of[1:] == bases_of[:-1]))
-        previous_ends = np.concatenate(([0], headers.next_offsets()[:-1]))
-        if (headers.field("base_offset") < np.where(is_same_segment, previous_ends, bases_of)).any():
-            return None
-        self._cleaner.on_bytes(size_bytes)
-        return headers
-
-    def _read_pieces(self, base_offset: int) -> Iterator[tuple[bytes, int, list[int]]]:
-        path = self._log.directory / offset_file_name(base_offset, LOG_SUFFIX)
-        records = FileRecords(path, (self._cleaner.filesystem or self._cleaner.reading).open_read)
-        try:
-            yield from records.iter_pieces(0, read_bytes=READ_BYTES)
-        finally:
-            records.close()
-
-    def _open(self, number: int) -> LogSegment:
-        log = self._log
-        base_offset = log.segments[number].base_offset
-        filesystem = self._cleaner.filesystem or self._cleaner.reading
-        return LogSegment(log.directory, base_offset, log.config, filesystem, OpenFiles(), created_ms=0, is_sealed=True)
-
-    def _groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
-        """Batches from a position on, those together that were read together. CorruptRecordError where offsets do not
-        rise: they are in no checksum.
-        """
-        next_offset = segment.base_offset
-        try:
-            for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
-                headers = BatchHeaders(data, np.array(starts, np.int64), data_position)
-                if headers and _are_plain(headers):
-                    next_offset = _ensure_rising(headers, next_offset)
-                    yield headers
-                else:
-                    view = memoryview(data)
-                    batches = [read_batch(view, start, data_position + start) for start in starts]
-                    for batch in batches:
-                        next_offset = _ensure_follows(batch, next_offset)
-                    yield from group_batches(batches, READ_BYTES)
-                self._cleaner.on_bytes(len(data))
-        finally:
-            segment.records.close()
-
-
-Group = BatchHeaders | list[Batch]
-"""Batches that are worked on together: as columns where all of them are plain."""
-
-_NO_HORIZON = -1
-_NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
-
-
-def _are_plain(headers: BatchHeaders) -> bool:
-    """Whether they are of magic 2, hold records, uncompressed, and nothing but their keys decides what stays."""
-    return bool(
-        (headers.field("magic") == CURRENT_MAGIC).all()
-        and not (headers.field("attributes") & _NOT_PLAIN).any()
-        and (headers.field("count") > 0).all()
-    )
-
-
-def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
-    """Gives the offset behind the last; CorruptRecordError for the first batch that begins before the one in front of
-    it ends.
-    """
-    ends = headers.next_offsets()
-    if (headers.field("base_offset") < np.concatenate(([next_offset], ends[:-1]))).any():
-        for batch in headers:
-            next_offset = _ensure_follows(batch, next_offset)
-    return int(ends[-1])
-
-
-def _ensure_follows(batch: Batch, next_offset: int) -> int:
-    first = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
-    if first < next_offset:
-        raise batch.corrupt(f"offset {first} where the batch before it ends at {next_offset}")
-    return batch.last_offset + 1
-
 
 def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:
     return isinstance(batch, RecordBatch) and transactions.may_discard(batch)
-
-
-@contextlib.contextmanager
-def _naming_segment(segment: LogSegment) -> Iterator[None]:
-    """Says of damage which file it is in."""
-    try:
-        yield
-    except CorruptRecordError as error:
-        raise error.in_file(segment.records.path) from None

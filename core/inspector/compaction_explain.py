@@ -16,7 +16,7 @@ import numpy.typing as npt
 from core.common.errors import CorruptRecordError
 from core.common.time_text import time_text
 from core.compaction.cleaned_transactions import CleanedTransactions
-from core.compaction.cleaner import READ_BYTES
+from core.compaction.cleaner_reader import READ_BYTES
 from core.compaction.key_digest import Digests, KeyDigest
 from core.compaction.log_to_clean import Bound
 from core.compaction.offset_map import NO_LIMIT_BYTES, OffsetMap

@@ -10,7 +10,7 @@ import pytest
 
 from core.common.errors import CorruptRecordError
 from core.common.steps import finish
-from core.compaction import cleaner as cleaner_module
+from core.compaction import cleaner_reader
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner, _Cleaning
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
@@ -279,7 +279,7 @@ def test_small_segments_read_together_or_alone_are_cleaned_the_same(
     for buffer_bytes in (20 * 32, 1 << 20):
         end, cleaner = compact(log, None, NOW, dedupe_buffer_bytes=buffer_bytes)
         with monkeypatch.context() as patched:
-            patched.setattr(cleaner_module, "READ_BYTES", read_bytes)
+            patched.setattr(cleaner_reader, "READ_BYTES", read_bytes)
             other_end, other_cleaner = compact(other, None, NOW, dedupe_buffer_bytes=buffer_bytes)
         assert end == other_end
         stats, other_stats = (replace(one.stats, map_bytes=0, map_records=0) for one in (cleaner, other_cleaner))
@@ -366,7 +366,7 @@ def test_batches_all_at_once_and_one_by_one_leave_the_same(
         other = shutil.copytree(log.directory, tmp_path / f"one-{turn}" / "t-0")
         options = {"now_ms": NOW + 100 * turn, "dedupe_buffer_bytes": buffer_bytes}
         with monkeypatch.context() as patched:
-            patched.setattr(cleaner_module, "_are_plain", lambda _: False)
+            patched.setattr(cleaner_reader, "_are_plain", lambda _: False)
             slow = open_log(other, segment_bytes=30_000, delete_retention_ms=50)
             slow_end, slow_cleaner = compact(slow, checkpoint, **options)
             slow.close()
