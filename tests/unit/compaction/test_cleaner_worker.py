@@ -28,6 +28,6 @@ def test_no_more_bytes_a_second_than_are_allowed() -> None:
 def test_the_process_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     throttle = Throttle(1e9)
     throttle(1)
-    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "getppid", lambda: -1)  # 1 may be who runs this test, in a container
     with pytest.raises(SystemExit):
         throttle(1)
