@@ -26,9 +26,9 @@ from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 
 if TYPE_CHECKING:
+    from core.inspector.dump_options import DumpOptions
     from core.inspector.file_dump import FileDump
     from core.inspector.hex_dump import HexField
-    from core.inspector.segment_dump import DumpOptions
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -150,8 +150,8 @@ def dump_segment(
     """
     from core.client.schema_registry import SchemaRegistry
     from core.common.time_text import parse_time
+    from core.inspector.dump_options import DumpOptions
     from core.inspector.file_dump import find_dumps
-    from core.inspector.segment_dump import DumpOptions
     from core.inspector.value_format import parse_value_format
 
     paths = [*(paths or []), *(Path(path) for path in (files or "").split(",") if path)]

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from core.common.bad_sectors import unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
+from core.inspector.dump_options import DumpOptions
 from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
 from core.inspector.findings import Finding, corrupt_code, corrupt_finding, unreadable_finding
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.output import write_all
-from core.inspector.segment_dump import DumpOptions, SegmentDump
+from core.inspector.segment_dump import SegmentDump
+from core.inspector.segment_text import SegmentText
 from core.log.cut_off import is_set_aside_log
 from core.log.file_names import (
     LOG_SUFFIX,
@@ -53,7 +55,9 @@ class FileDump:
         """Gives the text of Kafka's tool, headed by the file's name."""
         yield f"Dumping {self.path}\n".encode()
         if self.is_log:
-            yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.kafka_text)
+            text = SegmentText(self.path, self.options)
+            yield from text.pieces()
+            self.findings += text.findings
         else:
             lines = kafka_text(self.path, self.kind, self._small_rows())
             while piece := "".join(islice(lines, _LINES_TOGETHER)):
@@ -66,9 +70,9 @@ class FileDump:
                 write_all(fd, [piece])
             return
         write_all(fd, [f"Dumping {self.path}\n".encode()])
-        dump = SegmentDump(self.path, self.options)
-        dump.write_kafka_text(fd)
-        self.findings += dump.findings
+        text = SegmentText(self.path, self.options)
+        text.write(fd)
+        self.findings += text.findings
 
     def hex_fields(self) -> Iterator[HexField]:
         """Gives every byte, field by field."""

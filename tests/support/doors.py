@@ -22,12 +22,13 @@ from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
+from core.inspector.dump_options import DumpOptions
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import FolderPlan, RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
 from core.inspector.segment_check import VerifyOptions
-from core.inspector.segment_dump import DumpOptions, SegmentDump
+from core.inspector.segment_dump import SegmentDump
 from core.inspector.verify import verify
 from core.log.damage import DamageKind
 from core.log.directory_reader import DirectoryReader
