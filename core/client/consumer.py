@@ -516,9 +516,7 @@ class Consumer:
         """Gives the offset below which what does not come, when nothing else does, was removed by compaction."""
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
-    def _batches(  # noqa: C901 - what a batch may be, one after the other
-        self, partition: TopicPartition, data: PartitionData, position: int
-    ) -> tuple[list[Batch], int]:
+    def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
         """Gives the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
 
         KafkaError; raises CorruptRecordError if the first is damaged.
@@ -533,17 +531,18 @@ class Consumer:
             raise failure  # a broker that is asked for what is damaged may pass over it without a word
         self._report_damaged(partition, position)
         self._watermarks[partition] = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
-        aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
-        hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
-        records = data.records
-        assert records is None or isinstance(records, memoryview)
-        batches: list[Batch] = []
-        start, batch, following = position, None, None
-        earlier = 0
         self._looked_back.discard(partition)
         if partition in self._looks_back:
             self._looked_back.add(partition)  # until something new comes
-        found = _with_next(iter_whole_batches(records or memoryview(b"")))
+        return self._read_batches(partition, data, position)
+
+    def _read_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Goes along the batches of an answer; gives what `_batches` does."""
+        hidden = _hidden_by(data)
+        assert data.records is None or isinstance(data.records, memoryview)
+        found = _with_next(iter_whole_batches(data.records or memoryview(b"")))
+        batches: list[Batch] = []
+        start, batch, following, earlier = position, None, None, 0
         while True:
             try:
                 batch, following = next(found, (None, None))
@@ -554,36 +553,24 @@ class Consumer:
                     if earlier > 1:
                         self._meet_earlier(partition, batch)
                     continue
-                if self._may_be_newer(partition, batch, position, data.high_watermark):
+                if not self._is_next(
+                    partition,
+                    batch,
+                    following,
+                    position,
+                    data.high_watermark,
+                    is_first=position == start,
+                    has_batches=bool(batches),
+                ):
                     return batches, position
-                _ensure_fits(batch, following, position, data.high_watermark, is_first=position == start)
-                if (first_offset := first_offset_of(batch, position)) > position:
-                    if following is None and position > start:
-                        return batches, position  # asked for first, it comes with what follows, or the broker knows why
-                    if (
-                        batches
-                        and not self._patience.skips_damage
-                        and self._is_damaged(partition, position, first_offset)
-                    ):
-                        return batches, position  # which are given before the error
-                    self._pass_hole(partition, position, first_offset)
                 batch.ensure_valid()
             except CorruptRecordError as error:
-                skips_damage = self._patience.skips_damage
-                is_asked_again = position > start and not (skips_damage and following is not None)
-                if not skips_damage:
-                    failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
-                    failure.hint = DAMAGE_HINT
-                    if not is_asked_again:
-                        raise failure from None
-                    self._failures[partition] = position, failure
-                if is_asked_again:
+                is_first = position == start
+                end = self._pass_damage(
+                    partition, batch, following, position, data.high_watermark, error, is_first=is_first
+                )
+                if end is None:
                     return batches, position  # a broker that is asked for what is damaged may know how far that goes
-                end = _end_of_damage(batch, following, position, data.high_watermark)
-                if end > position:
-                    self._report_passed_over(partition, position, end, error.cause)
-                elif batch is not None:
-                    self._pass_displaced(partition, batch, position, error.cause)
                 if following is None:
                     return batches, max(end, position + 1)
                 start = position = end  # a broker that is asked again may begin with the same batch
@@ -600,6 +587,63 @@ class Consumer:
             if not is_hidden or (self._with_control and batch.is_control):
                 batches.append(batch)
 
+    def _is_next(
+        self,
+        partition: TopicPartition,
+        batch: Batch,
+        following: Batch | None,
+        position: int,
+        high_watermark: int,
+        *,
+        is_first: bool,
+        has_batches: bool,
+    ) -> bool:
+        """Whether the batch is to be read now, the hole before it passed over. False if the next answer begins there.
+        `has_batches`: some were read from this answer, which are given before an error.
+        """
+        if self._may_be_newer(partition, batch, position, high_watermark):
+            return False
+        _ensure_fits(batch, following, position, high_watermark, is_first=is_first)
+        first_offset = first_offset_of(batch, position)
+        if first_offset > position:
+            if following is None and not is_first:
+                return False  # asked for first, it comes with what follows, or the broker knows why
+            if has_batches and not self._patience.skips_damage and self._is_damaged(partition, position, first_offset):
+                return False
+            self._pass_hole(partition, position, first_offset)
+        return True
+
+    def _pass_damage(
+        self,
+        partition: TopicPartition,
+        batch: Batch | None,
+        following: Batch | None,
+        position: int,
+        high_watermark: int,
+        error: CorruptRecordError,
+        *,
+        is_first: bool,
+    ) -> int | None:
+        """Gives where the damage ends; None if it has to be asked for first. Raises CorruptRecordError if the reader
+        does not pass over damage, now or when it was asked for.
+        """
+        skips_damage = self._patience.skips_damage
+        is_asked_again = not is_first and not (skips_damage and following is not None)
+        if not skips_damage:
+            failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
+            failure.hint = DAMAGE_HINT
+            if not is_asked_again:
+                raise failure from None
+            self._failures[partition] = position, failure
+        if is_asked_again:
+            return None
+        end = _end_of_damage(batch, following, position, high_watermark)
+        if end > position:
+            self._report_passed_over(partition, position, end, error.cause)
+        elif batch is not None:
+            self._pass_displaced(partition, batch, position, error.cause)
+        return end
+
     def _may_be_newer(self, partition: TopicPartition, batch: Batch, position: int, high_watermark: int) -> bool:
         """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
         watermark before it reads the records. An answer to the next request knows of it.
@@ -610,6 +654,11 @@ class Consumer:
         is_new = self._after_end.get(partition) != first_offset
         self._after_end[partition] = first_offset
         return is_new
+
+
+def _hidden_by(data: PartitionData) -> AbortedFilter:
+    aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
+    return AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
 
 
 def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ from core.common.each_of import each_of
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.inspector.findings import Finding
-from core.inspector.log_stats import LogStats, read_stats
+from core.inspector.log_stats import LogStats, Sample, SegmentStats, read_stats
 from core.pipeline.frontend import Progress
 from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes
 from core.pipeline.session import Session
@@ -70,31 +70,8 @@ def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_b
 
 def figures_of(log: LogStats, *, is_copy: bool = False) -> dict[str, Any]:
     """Gives every figure; sizes in bytes, times in epoch ms, shares of 1. Nobody knows a server's segments."""
-    sample = log.sample
     return {
-        "summary": {
-            "records": log.records,
-            "batches": log.batches,
-            "size_bytes": log.size_bytes,
-            "segments": None if is_copy else len(log.segments),
-            "start_offset": max(log.start_offset, 0),
-            "end_offset": log.end_offset,
-            "offsets_without_record": log.missing_offsets,
-            "hidden_records": log.hidden_records,
-            "first_timestamp": log.first_timestamp,
-            "last_timestamp": log.last_timestamp,
-            "out_of_order_batches": log.out_of_order_batches,
-            "most_late_ms": log.most_late_ms,
-            "future_batches": log.future_batches,
-            "control_batches": log.control_batches,
-            "transactional_batches": log.transactional_batches,
-            "batch_bytes_p50": log.batch_bytes.quantile(0.5),
-            "batch_bytes_p99": log.batch_bytes.quantile(0.99),
-            "batch_bytes_max": log.batch_bytes.most,
-            "batch_records_p50": log.batch_records.quantile(0.5),
-            "batch_records_p99": log.batch_records.quantile(0.99),
-            "batch_records_max": log.batch_records.most,
-        },
+        "summary": _summary(log, is_copy=is_copy),
         "over_time": [
             {"start": start, "records": records, "bytes": size} for start, records, size in log.over_time.rows()
         ],
@@ -103,50 +80,70 @@ def figures_of(log: LogStats, *, is_copy: bool = False) -> dict[str, Any]:
             {"codec": codec, "batches": batches, "bytes": size} for codec, (batches, size) in sorted(log.codecs.items())
         ],
         "magics": {str(magic): count for magic, count in sorted(log.magics.items())},
-        "sample": {
-            "batches": sample.batches,
-            "records": sample.records,
-            "stored_bytes": sample.stored_bytes,
-            "uncompressed_bytes": sample.plain_bytes,
-            "recompressed": [
-                {"codec": codec, "bytes": size, "saving": round(sample.saving(codec), 4)}
-                for codec, size in sample.as_codec.items()
-            ],
-            "null_keys": sample.null_keys,
-            "null_values": sample.null_values,
-            "with_headers": sample.with_headers,
-            "distinct_keys": len(sample.keys),
-            "top_keys": [
-                {"key": key.decode("utf-8", "backslashreplace"), "records": count} for key, count in sample.top_keys()
-            ],
-            "key_bytes_p50": sample.key_sizes.quantile(0.5),
-            "key_bytes_max": sample.key_sizes.most,
-            "value_bytes_p50": sample.value_sizes.quantile(0.5),
-            "value_bytes_max": sample.value_sizes.most,
-        },
-        "producers": [
-            {
-                "producer_id": producer.producer_id,
-                "epoch": producer.epoch,
-                "batches": producer.batches,
-                "records": producer.records,
-                "is_transactional": producer.is_transactional,
-                "first_timestamp": producer.first_timestamp,
-                "last_timestamp": producer.last_timestamp,
-            }
-            for producer in sorted(log.producers.values(), key=lambda producer: -producer.records)
+        "sample": _sample_figures(log.sample),
+        "producers": [asdict(one) for one in sorted(log.producers.values(), key=lambda producer: -producer.records)],
+        "segments": [] if is_copy else [_segment_figures(segment) for segment in log.segments],
+    }
+
+
+def _summary(log: LogStats, *, is_copy: bool) -> dict[str, Any]:
+    return {
+        "records": log.records,
+        "batches": log.batches,
+        "size_bytes": log.size_bytes,
+        "segments": None if is_copy else len(log.segments),
+        "start_offset": max(log.start_offset, 0),
+        "end_offset": log.end_offset,
+        "offsets_without_record": log.missing_offsets,
+        "hidden_records": log.hidden_records,
+        "first_timestamp": log.first_timestamp,
+        "last_timestamp": log.last_timestamp,
+        "out_of_order_batches": log.out_of_order_batches,
+        "most_late_ms": log.most_late_ms,
+        "future_batches": log.future_batches,
+        "control_batches": log.control_batches,
+        "transactional_batches": log.transactional_batches,
+        "batch_bytes_p50": log.batch_bytes.quantile(0.5),
+        "batch_bytes_p99": log.batch_bytes.quantile(0.99),
+        "batch_bytes_max": log.batch_bytes.most,
+        "batch_records_p50": log.batch_records.quantile(0.5),
+        "batch_records_p99": log.batch_records.quantile(0.99),
+        "batch_records_max": log.batch_records.most,
+    }
+
+
+def _sample_figures(sample: Sample) -> dict[str, Any]:
+    return {
+        "batches": sample.batches,
+        "records": sample.records,
+        "stored_bytes": sample.stored_bytes,
+        "uncompressed_bytes": sample.plain_bytes,
+        "recompressed": [
+            {"codec": codec, "bytes": size, "saving": round(sample.saving(codec), 4)}
+            for codec, size in sample.as_codec.items()
         ],
-        "segments": [
-            {
-                "file": segment.path.name,
-                "base_offset": segment.base_offset,
-                "size_bytes": segment.size_bytes,
-                "batches": segment.batches,
-                "records": segment.records,
-                "first_timestamp": segment.first_timestamp,
-                "last_timestamp": segment.last_timestamp,
-                "damaged_bytes": segment.damaged_bytes,
-            }
-            for segment in (() if is_copy else log.segments)
+        "null_keys": sample.null_keys,
+        "null_values": sample.null_values,
+        "with_headers": sample.with_headers,
+        "distinct_keys": len(sample.keys),
+        "top_keys": [
+            {"key": key.decode("utf-8", "backslashreplace"), "records": count} for key, count in sample.top_keys()
         ],
+        "key_bytes_p50": sample.key_sizes.quantile(0.5),
+        "key_bytes_max": sample.key_sizes.most,
+        "value_bytes_p50": sample.value_sizes.quantile(0.5),
+        "value_bytes_max": sample.value_sizes.most,
+    }
+
+
+def _segment_figures(segment: SegmentStats) -> dict[str, Any]:
+    return {
+        "file": segment.path.name,
+        "base_offset": segment.base_offset,
+        "size_bytes": segment.size_bytes,
+        "batches": segment.batches,
+        "records": segment.records,
+        "first_timestamp": segment.first_timestamp,
+        "last_timestamp": segment.last_timestamp,
+        "damaged_bytes": segment.damaged_bytes,
     }
