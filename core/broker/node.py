@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.cleaning import Cleaning
@@ -60,6 +61,15 @@ _log = logging.getLogger("plog.broker")
 _PLAINTEXT = 0
 
 
+class _Parts(NamedTuple):
+    """What a node is made of."""
+
+    services: Services
+    scrubber: Scrubber
+    cleaning: Cleaning
+    recovered_flush: RecoveredFlush
+
+
 class Node:
     """Owned by one task from its construction, which opens the directory, to `close`.
 
@@ -98,8 +108,18 @@ class Node:
         self._unreadable: list[Path] = []
         self._prepare_directory()
         self._lock.acquire(lock_timeout_s)
+        with self._releasing_on_failure():
+            parts = self._open(config)
+            self.services = parts.services
+            self.scrubber, self.cleaning, self._recovered_flush = parts.scrubber, parts.cleaning, parts.recovered_flush
+            self.dispatcher = RequestDispatcher(self.services)
+            self.housekeeping = Housekeeping(self.services, self.cleaning, self.scrubber)
+
+    @contextlib.contextmanager
+    def _releasing_on_failure(self) -> Iterator[None]:
+        """Frees the directory if it can't be opened, and says why in the user's paths."""
         try:
-            self._open(config)
+            yield
         except OSError as error:
             self._release()
             failure = access_error(error, error.filename or self.directory, "open")
@@ -211,7 +231,7 @@ class Node:
 
     # --- the services
 
-    def _open(self, config: BrokerConfig) -> None:
+    def _open(self, config: BrokerConfig) -> _Parts:
         """Makes the services, from the metadata up, and opens the logs on the way."""
         runtime = self._runtime
         meta = self._identify(config)
@@ -232,8 +252,8 @@ class Node:
             replicas=ReplicaManager(node, configs, log_manager, runtime),
             deletion=FileDeletion(log_manager, runtime),
         )
-        self.scrubber = self._make_scrubber(storage)
-        self.cleaning = Cleaning(storage, self.scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
+        scrubber = self._make_scrubber(storage)
+        cleaning = Cleaning(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
         doubts = ReadersDoubts(log_manager, storage.replicas, self.directory)
         late_checks = LateChecks(
             log_manager.logs.values,
@@ -241,20 +261,20 @@ class Node:
             runtime.run_in_background,
             None if self.is_read_only else doubts.note_unexplained,
         )
-        self._recovered_flush = RecoveredFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
+        recovered_flush = RecoveredFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
         opening = LogOpening(
             storage,
             controller,
             late_checks=late_checks,
             doubts=doubts,
-            recovered_flush=self._recovered_flush,
+            recovered_flush=recovered_flush,
             unreadable=self._unreadable,
         )
         controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
-        logs = self._open_logs(storage, opening, lacks_metadata=metadata_log.lacks_records)
+        logs = self._open_logs(storage, opening, cleaning, lacks_metadata=metadata_log.lacks_records)
         group_log = GroupLog(logs)
         producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted)
-        self.services = Services(
+        services = Services(
             **vars(logs),
             group_log=group_log,
             transaction_log=TransactionLog(logs, producer_ids, group_log),
@@ -263,8 +283,7 @@ class Node:
             stepped_answers=SteppedAnswers(runtime),
             served_apis=SERVED_APIS,
         )
-        self.dispatcher = RequestDispatcher(self.services)
-        self.housekeeping = Housekeeping(self.services, self.cleaning, self.scrubber)
+        return _Parts(services, scrubber, cleaning, recovered_flush)
 
     def _make_scrubber(self, storage: StorageServices) -> Scrubber:
         scrubber = Scrubber(
@@ -278,12 +297,14 @@ class Node:
         storage.replicas.on_damage = scrubber.examine
         return scrubber
 
-    def _open_logs(self, storage: StorageServices, opening: LogOpening, *, lacks_metadata: bool) -> LogServices:
+    def _open_logs(
+        self, storage: StorageServices, opening: LogOpening, cleaning: Cleaning, *, lacks_metadata: bool
+    ) -> LogServices:
         """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""
         late_loads = LateLoads(storage, opening)
         storage.replicas.on_unloaded = late_loads.ask
         topics = Topics(storage)
-        topics.subscribe(self.cleaning.on_topic_deleted)
+        topics.subscribe(cleaning.on_topic_deleted)
         log_manager = storage.log_manager
         folders = opening.find_known(lacks_metadata=lacks_metadata)
         if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
