@@ -180,9 +180,9 @@ def spark_replay(
     request.ensure_sensible()
     ensure_pyspark()
     if transform:
-        from core.spark.replay_job import load_function
+        from core.common.user_function import load_function
 
-        load_function(transform)
+        load_function(transform, "--transform")
     if request.kind == "topic":
         if take_over:
             raise UsageError(

@@ -10,7 +10,6 @@ MODULE:NAME  a function of bytes that gives what json can write
 
 from __future__ import annotations
 
-import importlib
 import json
 import struct
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 
 from core.client.schema_registry import SchemaError, SchemaRegistry
 from core.common.errors import UsageError
+from core.common.user_function import load_function
 from core.records.envelope import encode_bytes
 
 ValueFormat = Callable[[bytes | None], Any]
@@ -58,7 +58,7 @@ def parse_value_format(text: str, registry: SchemaRegistry | None = None) -> Val
     if head == "struct":
         return _or_utf8(_struct(tail))
     if separator and tail:
-        return _or_utf8(_function(head, tail))
+        return _or_utf8(_function(text))
     raise UsageError(
         f"{text!r} is no format", hint=f"utf8, hex, base64, json, {', '.join(_STRUCTS)}, struct:>qi or module:function"
     )
@@ -121,11 +121,6 @@ def _struct(format_: str) -> Callable[[bytes], Any]:
     return read
 
 
-def _function(module: str, name: str) -> Callable[[bytes], Any]:
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{module}:{name}: {error}") from error
-    if not callable(function):
-        raise UsageError(f"{module}:{name} is no function")
+def _function(text: str) -> Callable[[bytes], Any]:
+    function = load_function(text)
     return lambda data: json.loads(json.dumps(function(data)))

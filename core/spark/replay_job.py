@@ -8,13 +8,11 @@ shuffled between tasks, the whole job is one unit.
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -23,6 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from core.common.errors import PlogError, UsageError
+from core.common.user_function import load_function
 from core.spark.claim import Claim
 from core.spark.data_source import PlogDataSource
 from core.spark.offset_range import OffsetRange
@@ -133,7 +132,7 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
             reason = next(iter(str(error).strip().splitlines()), "")
             raise UsageError(f"--schema {plan.schema}: {reason}") from error
     if plan.transform:
-        transform = load_function(plan.transform)
+        transform = load_function(plan.transform, "--transform")
         module = sys.modules[plan.transform.partition(":")[0]]
         if module.__file__ is not None and "." not in module.__name__:
             session.sparkContext.addPyFile(module.__file__)  # tasks import it by its name, for the functions in it
@@ -187,21 +186,6 @@ def _explode(frame: DataFrame, schema: str) -> DataFrame:
     if both:
         raise UsageError(f"--schema has {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
     return frame.select(*others, "value.*")
-
-
-def load_function(text: str) -> Callable[[Any], Any]:
-    """Imports module:function, looked for in the working directory too. Raises UsageError if it is not there."""
-    module_name, separator, name = text.partition(":")
-    if not separator:
-        raise UsageError(f"--transform {text}: expected module:function")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--transform {text}: {error}") from error
-    function: Callable[[Any], Any] = found
-    return function
 
 
 def keeps_ranges(frame: DataFrame, ranges: int) -> bool:

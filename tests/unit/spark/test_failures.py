@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.user_function import load_function
 from core.spark.claim import lock_numbers
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
@@ -23,7 +24,6 @@ from core.spark.offset_range import OffsetRange, read_range
 from core.spark.pyspark_version import ensure_pyspark
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
-from core.spark.replay_job import load_function
 from core.spark.replay_plan import ReplayPlan
 from core.spark.session import _failure, _jvm_failure
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
@@ -230,7 +230,7 @@ def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(UsageError, match=r"--transform job_with_pandas:f: No module named 'pandas_that_is_not_here'"):
-        load_function("job_with_pandas:f")
+        load_function("job_with_pandas:f", "--transform")
 
 
 @pytest.mark.parametrize(
