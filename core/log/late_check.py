@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -78,15 +78,9 @@ class LateCheck:
 
     def check(self, segment: LogSegment, end_offset: int) -> None:
         """See `ListedSegment.check`."""
-        indexed_to = find_indexed_end(segment, end_offset)
-        if indexed_to != end_offset:
-            keep_proof_of_cut(segment, end_offset, self._filesystem)
-        if indexed_to is None:
-            _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
-            self._mend(segment, end_offset)
-            indexed_to = segment.next_offset()
-        if indexed_to < end_offset:
-            self._holes.append(SegmentHole(segment.records.path, indexed_to, end_offset))
+        hole = check_indexes(self._partition, segment, end_offset, self._mend, self._filesystem)
+        if hole is not None:
+            self._holes.append(hole)
 
     def _mend(self, segment: LogSegment, end_offset: int) -> None:
         producers = self._producers
@@ -134,7 +128,29 @@ class LateCheck:
             return [(hole.start, hole.end) for hole in holes]
 
 
-def keep_proof_of_cut(segment: LogSegment, end_offset: int, filesystem: FileSystem) -> None:
+def check_indexes(
+    partition: TopicPartition,
+    segment: LogSegment,
+    end_offset: int,
+    rebuild: Callable[[LogSegment, int], object],
+    filesystem: FileSystem,
+    *,
+    keeps_proof: bool = True,
+) -> SegmentHole | None:
+    """Has the indexes of a sealed segment made again if they can't be its own, and gives the hole before `end_offset`,
+    where the next segment begins. With `keeps_proof` indexes that reach beyond the log are kept first.
+    """
+    indexed_to = find_indexed_end(segment, end_offset)
+    if indexed_to != end_offset and keeps_proof:
+        _keep_proof_of_cut(segment, end_offset, filesystem)
+    if indexed_to is None:
+        _log.info("%s: rebuilding the indexes of segment %d", partition, segment.base_offset)
+        rebuild(segment, end_offset)
+        indexed_to = segment.next_offset()
+    return SegmentHole(segment.records.path, indexed_to, end_offset) if indexed_to < end_offset else None
+
+
+def _keep_proof_of_cut(segment: LogSegment, end_offset: int, filesystem: FileSystem) -> None:
     """Keeps the indexes of a sealed segment that reach beyond its log, before they are made again. Raises the disk's
     OSError.
     """

@@ -30,7 +30,7 @@ from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import find_unreadable_files
 from core.log.folder_listing import FolderListing
 from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
-from core.log.late_check import LateCheck, SegmentHole, compacted_below, keep_proof_of_cut, warn_of_holes
+from core.log.late_check import LateCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.leader_epoch_recovery import LeaderEpochRecovery
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
@@ -401,17 +401,19 @@ class _Loader:
                 continue
             following = self._segments.higher(segment.base_offset)
             if check_below is None or (following is not None and following.base_offset <= check_below):
-                indexed_to = find_indexed_end(segment, self._recovery.end_of(segment))
                 if following is None:
-                    self._has_unsound_end = indexed_to is None
+                    self._has_unsound_end = find_indexed_end(segment, LONG_MAX) is None
                     continue
-                if indexed_to != following.base_offset and self._settings.keeps_cut_bytes:
-                    keep_proof_of_cut(segment, following.base_offset, self._filesystem)
-                if indexed_to is None:
-                    self._rebuild_indexes(segment)
-                    indexed_to = segment.next_offset()
-                if indexed_to < following.base_offset:
-                    holes.append(SegmentHole(segment.records.path, indexed_to, following.base_offset))
+                hole = check_indexes(
+                    self._partition,
+                    segment,
+                    following.base_offset,
+                    self._recovery.recover,
+                    self._filesystem,
+                    keeps_proof=self._settings.keeps_cut_bytes,
+                )
+                if hole is not None:
+                    holes.append(hole)
             if segment.is_sealed:
                 segment.close_until_used()
         if holes and self._settings.keeps_cut_bytes:
@@ -440,10 +442,6 @@ class _Loader:
         log comes last.
         """
         return base_offset < last_base_offset or indexed_end(self._directory, base_offset) > base_offset
-
-    def _rebuild_indexes(self, segment: LogSegment) -> None:
-        _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
-        self._recovery.recover(segment, self._recovery.end_of(segment))
 
     # --- after an unclean stop
 
