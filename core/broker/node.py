@@ -241,7 +241,7 @@ class Node:
         controller = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
-        log_manager = self._make_log_manager(configs.broker)
+        log_manager = self._make_log_manager(configs)
         storage = StorageServices(
             runtime=runtime,
             filesystem=self._filesystem,
@@ -314,11 +314,11 @@ class Node:
         topics.begin()
         return LogServices(**vars(storage), late_loads=late_loads, topics=topics)
 
-    def _make_log_manager(self, config: BrokerConfig) -> LogManager:
+    def _make_log_manager(self, configs: Configs) -> LogManager:
         settings = LogSettings(
             self._runtime.clock,
             self._filesystem,
-            config.producer_id_expiration_ms,
+            lambda: configs.broker.producer_id_expiration_ms,
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
             checks_late=self._loads_late,

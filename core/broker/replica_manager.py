@@ -152,7 +152,6 @@ class ReplicaManager:
         config = self._configs.of_topic(topic.name)
         for _, partition in self._served(topic):
             partition.log.configure(config)
-            partition.log.producers.expiration_ms = self._configs.broker.producer_id_expiration_ms
             self.flush_as_configured(partition.log)
 
     def _set_offline(self, partition: TopicPartition, error: OSError) -> None:

@@ -214,7 +214,7 @@ class PartitionRecovery:
             self._stage,
             partition,
             LogConfig(),
-            LogSettings(SystemClock(), self._filesystem, producer_id_expiration_ms=1 << 62, keeps_cut_bytes=False),
+            LogSettings(SystemClock(), self._filesystem, lambda: 1 << 62, keeps_cut_bytes=False),
             log_start_offset=self._log_starts.get(partition, 0),
             recovery_point=None,
         ).log

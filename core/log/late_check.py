@@ -62,7 +62,7 @@ class LateCheck:
         *,
         filesystem: FileSystem,
         clock: Clock,
-        producer_id_expiration_ms: int,
+        producer_id_expiration_ms: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._partition = partition
@@ -70,7 +70,7 @@ class LateCheck:
         self._damage = damage
         self._filesystem = filesystem
         self._clock = clock
-        self._expiration_ms = producer_id_expiration_ms
+        self._producer_id_expiration_ms = producer_id_expiration_ms
         self.lock = threading.RLock()
         """Is held while a segment is checked."""
         self._producers: ProducerStateManager | None = None  # up to the end of the segment that was mended last
@@ -87,7 +87,7 @@ class LateCheck:
         self._producers = None  # others are mended meanwhile, if those are read for this one
         if producers is None or producers.map_end_offset != segment.base_offset:
             producers = ProducerStateManager(
-                self._directory, self._filesystem, producer_id_expiration_ms=self._expiration_ms
+                self._directory, self._filesystem, producer_id_expiration_ms=self._producer_id_expiration_ms
             )
         recovery = SegmentRecovery(self._partition, self._segments, producers, self._damage, now_ms=self._clock.now_ms)
         recovery.recover(segment, end_offset)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class LogSettings:
 
     clock: Clock
     filesystem: FileSystem
-    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_ms: Callable[[], int] = lambda: 86_400_000
     open_files: OpenFiles = field(default_factory=OpenFiles)
     is_read_only: bool = False
     """Whether the logs lie in a shadow, to be served as the one reader reads them (core.log.log_arrangement)."""

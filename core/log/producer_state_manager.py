@@ -8,7 +8,7 @@ crash the last good one is loaded and the log after it read again
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container
+from collections.abc import Callable, Container
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +34,13 @@ class ProducerStateManager:
     I2 a transaction counts as unstable from its first record until the high watermark has passed its marker
     """
 
-    def __init__(self, directory: Path, filesystem: FileSystem, *, producer_id_expiration_ms: int) -> None:
+    def __init__(
+        self, directory: Path, filesystem: FileSystem, *, producer_id_expiration_ms: Callable[[], int]
+    ) -> None:
+        """`producer_id_expiration_ms` is asked each time: it may be altered while the log is open."""
         self._directory = directory
         self._filesystem = filesystem
-        self.expiration_ms = producer_id_expiration_ms
+        self._find_expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         self._packed = PackedProducers()
         self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
@@ -151,14 +154,14 @@ class ProducerStateManager:
         calls of this have seen, with the time by the monotonic clock. Kafka goes by their last records' timestamps; a
         clock that is set, or records that are old, would forget one that writes still.
         """
-        idle = {}
+        idle, expiration_ms = {}, self._find_expiration_ms()
         for producer_id, state in list(self._producers.items()):
             if state.current_txn_first_offset is not None:
                 continue
             last, since_ms = self._idle.get(producer_id, (None, now_ms))
             if last != state.last_written:
                 since_ms = now_ms
-            if now_ms - since_ms >= self.expiration_ms:
+            if now_ms - since_ms >= expiration_ms:
                 del self._producers[producer_id]
                 self._packed.remove(state)
             else:
@@ -192,6 +195,7 @@ class ProducerStateManager:
         That clock may have been set, and what a producer sends again would be taken twice.
         """
         self.reset(log_start_offset)
+        expiration_ms = self._find_expiration_ms()
         for offset, path in reversed(self._find_snapshots()):
             if not log_start_offset <= offset <= log_end_offset:
                 continue
@@ -205,7 +209,7 @@ class ProducerStateManager:
                 state = ProducerState.from_snapshot(entry)
                 if state.current_txn_first_offset is not None:
                     self._ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
-                elif newest_ms - entry.timestamp >= self.expiration_ms:
+                elif newest_ms - entry.timestamp >= expiration_ms:
                     continue
                 self._producers[entry.producer_id] = state
                 self._packed.note_change(state)

@@ -24,8 +24,11 @@ from core.records.record import Record
 from tests.support.golden import GOLDEN, GoldenCase, GoldenRecord, case, directories, golden_cases
 
 UNDAMAGED = [c for c in golden_cases() if not c.name.startswith("c_") or c.name.endswith(".recovered")]
-FOR_EVER_MS = 10**15
-"""The fixtures' producers are old by now; their state must not expire while it is compared."""
+
+
+def for_ever_ms() -> int:
+    """The fixtures' producers are old by now; their state must not expire while it is compared."""
+    return 10**15
 
 
 def timestamp_type(batch: Batch) -> str:
@@ -100,7 +103,7 @@ def load_copy(golden: GoldenCase, tmp_path: Path, *, clean: bool) -> tuple[Path,
         directory,
         TopicPartition(golden.name, 0),
         config_of(golden),
-        LogSettings(SystemClock(), FileSystem(), FOR_EVER_MS),
+        LogSettings(SystemClock(), FileSystem(), for_ever_ms),
         log_start_offset=golden.truth["begin_offset"],
         high_watermark=golden.truth["high_watermark"],
         had_clean_shutdown=clean,
@@ -153,7 +156,7 @@ def test_recovery_keeps_what_kafka_keeps_and_no_byte_is_lost(directory: Path, tm
     intact = case(directory.name.removesuffix(".corrupt"))
     copy = tmp_path / intact.name
     shutil.copytree(directory, copy)
-    settings = LogSettings(SystemClock(), FileSystem(), FOR_EVER_MS)
+    settings = LogSettings(SystemClock(), FileSystem(), for_ever_ms)
     partition = TopicPartition(intact.name, 0)
     loaded = load_log(copy, partition, config_of(intact), settings, had_clean_shutdown=False)
     offsets = [

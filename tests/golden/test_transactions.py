@@ -27,7 +27,7 @@ from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, De
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
-from tests.golden.test_kafka_directories import FOR_EVER_MS, content
+from tests.golden.test_kafka_directories import content, for_ever_ms
 from tests.support.broker import ask, open_broker
 from tests.support.golden import GOLDEN, case
 
@@ -189,7 +189,7 @@ def test_the_same_batches_make_the_same_log(name: str, tmp_path: Path) -> None:
     directory.mkdir()
     if (golden.directory / "partition.metadata").exists():
         shutil.copy(golden.directory / "partition.metadata", directory)
-    settings = LogSettings(clock, FileSystem(), FOR_EVER_MS)
+    settings = LogSettings(clock, FileSystem(), for_ever_ms)
     log = load_log(directory, TopicPartition(name, 0), config, settings, had_clean_shutdown=False).log
     for path in sorted(golden.directory.glob("*.log")):
         for batch in FileRecords(path, FileSystem().open_read).iter_batches():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -27,7 +28,8 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
-from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker
+from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
+from tests.support.logs import NOW, make_batch
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -366,3 +368,20 @@ def test_what_has_settings_is_listed(broker: SteeredNode) -> None:
     assert listed(GROUP) == []
     unknown = ask(broker, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest([99]))
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_log_that_is_made_later_forgets_producers_as_it_is_set_then(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock)
+    assert alter(broker, BROKER, "", ("producer.id.expiration.ms", SET, "1000000")) == (0, "")
+    add_topic(broker, retention_ms="-1")
+    assert produce(broker, make_batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)).error_code == 0
+    producers = broker.services.replicas.find("t", 0).log.producers
+    for _ in range(2):
+        clock.advance(600_000)
+        broker.housekeeping.step()
+        assert producers.find(7) is not None
+    clock.advance(600_000)
+    broker.housekeeping.step()
+    assert producers.find(7) is None
+    broker.close()

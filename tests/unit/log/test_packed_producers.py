@@ -47,7 +47,7 @@ def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_roll_packs_no_more_than_those_who_changed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_producers, "_MOST_CHANGED", 10)
-    manager = ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=1000)
+    manager = ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=lambda: 1000)
     for number in range(95):
         batch = make_batch(b"v", producer_id=number, producer_epoch=0, base_sequence=0)
         manager.update(batch, 0, 0)

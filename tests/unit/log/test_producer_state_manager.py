@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def manager(tmp_path: Path) -> ProducerStateManager:
-    return ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=DAY_MS)
+    return ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=lambda: DAY_MS)
 
 
 def add(manager: ProducerStateManager, batch: RecordBatch, offset: int) -> None:
