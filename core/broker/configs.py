@@ -25,14 +25,22 @@ class Configs:
         self._controller = controller
         self._node = node
         self._logged: set[str] = set()
+        self._of_topics: dict[str, LogConfig] = {}
+        """Those that were asked for since the metadata changed: a start asks for each partition."""
         self.log_kept_only(BROKER_CONFIG, static.static)
         self.broker = static
         self._take_dynamic()
         controller.subscribe(self._on_metadata)
 
-    def of_topic(self, name: str, image: MetadataImage | None = None) -> LogConfig:
-        """Gives what the logs of that topic are kept by, as the metadata are now or were in that image."""
-        image = image or self._controller.image
+    def of_topic(self, name: str) -> LogConfig:
+        """Gives what the logs of that topic are kept by."""
+        config = self._of_topics.get(name)
+        if config is None:
+            config = self._of_topics[name] = self.of_topic_in(self._controller.image, name)
+        return config
+
+    def of_topic_in(self, image: MetadataImage, name: str) -> LogConfig:
+        """Gives what they are kept by with the metadata of that image."""
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 
@@ -51,6 +59,7 @@ class Configs:
                 _log.info("%s is set: %s", name, KEPT_ONLY.removesuffix("."))
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
+        self._of_topics.clear()
         if delta.changes_brokers_configs():
             self._take_dynamic()
 

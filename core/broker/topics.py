@@ -112,7 +112,7 @@ class Topics:
         """Closes the logs of topics that were deleted; the steps, if there are any, rename their folders."""
         leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in delta.deleted_topics():
-            delay_ms = self._services.configs.of_topic(topic.name, delta.before).file_delete_delay_ms
+            delay_ms = self._services.configs.of_topic_in(delta.before, topic.name).file_delete_delay_ms
             leaving[delay_ms] += [TopicPartition(topic.name, number) for number in topic.partitions]
         removals = [
             (self._services.log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()

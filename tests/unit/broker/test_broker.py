@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.log_config import LogConfig
 from core.log.log_segment import LogSegment
 from core.log.meta_properties import read_meta_properties
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -287,3 +290,19 @@ def test_housekeeping_goes_on_when_the_clock_is_set(tmp_path: Path, step_ms: int
     broker.housekeeping.step()
     assert "t 0 1" in checkpoint.read_text()
     broker.close()
+
+
+def test_a_start_works_out_a_topics_settings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_broker(tmp_path)
+    add_topic(first, "t", 5)
+    first.close()
+    asked: list[Mapping[str, Any]] = []
+    from_values = LogConfig.from_values
+
+    def count(values: Mapping[str, Any]) -> LogConfig:
+        asked.append(values)
+        return from_values(values)
+
+    monkeypatch.setattr(LogConfig, "from_values", count)
+    open_broker(tmp_path).close()
+    assert len(asked) == 1
