@@ -10,6 +10,7 @@ which clients try again.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -20,10 +21,11 @@ from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committe
 from core.broker.log_services import LogServices
 from core.broker.runtime import go_through
 from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.pending import Pending
+from core.common.pending import Pending, TimerHandle
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
@@ -87,26 +89,46 @@ class Replay(Protocol):
         """Makes known all that was taken up, in one step."""
 
 
-class CoordinatorLog:
+class CoordinatorLog(ABC):
     """Owned by the broker's task, but for the reading itself."""
 
-    def __init__(
-        self,
-        services: LogServices,
-        topic: str,
-        new_topic: Callable[[], NewTopic],
-        begin_replay: Callable[[int], Replay],
-    ) -> None:
-        """`new_topic`: how the topic is made. `begin_replay` is called with a partition's number when it was read."""
+    def __init__(self, services: LogServices, topic: str) -> None:
         self._services = services
         self._topic = topic
-        self._new_topic = new_topic
-        self._begin_replay = begin_replay
         self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
         self._creation: Steps[None] | None = None
+        services.topics.subscribe(self._on_topic_deleted)
+
+    @abstractmethod
+    def _new_topic(self) -> NewTopic:
+        """How the topic is made."""
+
+    @abstractmethod
+    def _begin_replay(self, number: int) -> Replay:
+        """Is called with a partition's number when it was read."""
+
+    @abstractmethod
+    def _forget_all(self) -> None:
+        """What the coordinator knows goes with the topic that keeps it."""
+
+    @property
+    def _commit_timeout_ms(self) -> int | None:
+        """How long an answer waits at most for what it tells of to be committed."""
+        return None
+
+    # --- what coordinators need of the world
+
+    def now_ms(self) -> int:
+        return self._services.runtime.clock.now_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._services.runtime.clock.monotonic_ms()
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        return self._services.runtime.schedule(delay_ms, function)
 
     # --- the topic
 
@@ -143,14 +165,14 @@ class CoordinatorLog:
         topic = self._services.image.topics.get(self._topic)
         return {} if topic is None else topic.partitions
 
-    def number_of(self, key: str) -> int | None:
+    def find_number(self, key: str) -> int | None:
         """Gives the partition that the key belongs to; None if there is no topic yet."""
         numbers = self.numbers
         return partition_of(key, len(numbers)) if numbers else None
 
     def partition(self, key: str) -> Partition:
         """Gives where the key's records are kept. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if that can't be."""
-        number = self.number_of(key)
+        number = self.find_number(key)
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
@@ -172,21 +194,21 @@ class CoordinatorLog:
         """
         return find_uncommitted(self.partition(key), refuse) if self.numbers else []
 
-    def when_committed(
-        self, key: str, answer: T, refuse: Callable[[ErrorCode], None], timeout_ms: int | None = None
-    ) -> T | Pending[T]:
+    def when_committed(self, key: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
         """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
         that into the answer first. Raises what `partition` raises.
         """
-        return when_committed(self._services.replicas, self.find_uncommitted(key, refuse), answer, timeout_ms)
+        waiting = self.find_uncommitted(key, refuse)
+        return when_committed(self._services.replicas, waiting, answer, self._commit_timeout_ms)
 
     # --- loading
 
-    def forget(self) -> None:
-        """Forgets a topic that is gone."""
-        self._is_loaded.clear()
-        self._after_loading.clear()
-        self._to_read.clear()
+    def _on_topic_deleted(self, topic: TopicImage) -> None:
+        if topic.name == self._topic:
+            self._forget_all()
+            self._is_loaded.clear()
+            self._after_loading.clear()
+            self._to_read.clear()
 
     def load_all(self) -> ErrorCode | None:
         """Begins to read what is not read yet; if not everything is known, says why."""
@@ -194,11 +216,11 @@ class CoordinatorLog:
             self._load(number)
         return next((code for number in self.numbers if (code := self._why_not_loaded(number)) is not None), None)
 
-    def ensure_loaded(self, key: str) -> None:
+    def ensure_loaded(self, key: str, /) -> None:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read,
         COORDINATOR_NOT_AVAILABLE if it can't be. Nothing is to be read if there is no topic yet.
         """
-        number = self.number_of(key)
+        number = self.find_number(key)
         if number is not None and not self._is_loaded.get(number):
             self._load(number)
             code = self._why_not_loaded(number)

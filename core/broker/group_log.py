@@ -6,21 +6,16 @@ A broker that only reads keeps its groups in memory: they live as long as it doe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TypeVar
+from collections.abc import Mapping
 
 from core.broker.coordinator_log import CoordinatorLog, ReadRecord
 from core.broker.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
 from core.broker.log_services import LogServices
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import TopicImage
-from core.cluster.partition import Partition
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending, TimerHandle
-from core.common.steps import Steps
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_environment import GroupConfig
 from core.coordinator.group_records import GroupRecord
@@ -36,16 +31,14 @@ _CODES_FOR_CLIENTS = {
 }
 """What a client gets for errors of the log."""
 
-T = TypeVar("T")
-
 _log = logging.getLogger("plog.groups")
 
 
-class GroupLog:
+class GroupLog(CoordinatorLog):
     """Owned by the broker's task, but for the reading itself. Gives `coordinator` its world (`GroupEnvironment`)."""
 
     def __init__(self, services: LogServices) -> None:
-        self._services = services
+        super().__init__(services, GROUPS_TOPIC)
         config = services.config
         self.config = GroupConfig(
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -58,8 +51,6 @@ class GroupLog:
             group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
         )
         self.coordinator = GroupCoordinator(self)
-        self._kept = CoordinatorLog(services, GROUPS_TOPIC, self._new_topic, partial(_Replay, self.coordinator))
-        services.topics.subscribe(self.on_topic_deleted)
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
@@ -79,15 +70,6 @@ class GroupLog:
         settings = self._services.image.configs.get((ConfigResourceType.GROUP, group_id), {})
         return group_setting(name, settings, self._services.config)
 
-    def now_ms(self) -> int:
-        return self._services.runtime.clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self._services.runtime.clock.monotonic_ms()
-
-    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        return self._services.runtime.schedule(delay_ms, function)
-
     # --- the topic
 
     def _new_topic(self) -> NewTopic:
@@ -103,34 +85,25 @@ class GroupLog:
             },
         )
 
-    def ensure_topic(self) -> None:
-        """See `CoordinatorLog.ensure_topic`."""
-        self._kept.ensure_topic()
+    def _begin_replay(self, number: int) -> _Replay:
+        return _Replay(self.coordinator, number)
 
-    def ensure_topic_in_steps(self) -> Steps[None]:
-        """See `CoordinatorLog.ensure_topic_in_steps`."""
-        return self._kept.ensure_topic_in_steps()
+    def _forget_all(self) -> None:
+        self.coordinator.forget_all()
 
-    def partition(self, group_id: str) -> Partition:
-        """Gives where the group is kept. Raises KafkaError if that can't be."""
-        return self._kept.partition(group_id)
+    def _on_topic_deleted(self, topic: TopicImage) -> None:
+        """Forgets how far groups have read of it."""
+        super()._on_topic_deleted(topic)
+        if topic.name != GROUPS_TOPIC:
+            self.coordinator.on_topic_deleted(topic.name)
 
-    def when_committed(self, group_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
-        """See `CoordinatorLog.when_committed`, for as long as `offsets.commit.timeout.ms`."""
-        timeout_ms = self._services.config.offsets_commit_timeout_ms
-        return self._kept.when_committed(group_id, answer, refuse, timeout_ms)
+    @property
+    def _commit_timeout_ms(self) -> int:
+        return self._services.config.offsets_commit_timeout_ms
 
     def number_of(self, group_id: str) -> int:
         """See `GroupEnvironment.number_of`."""
-        return self._kept.number_of(group_id) or 0
-
-    def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Forgets groups with the topic that keeps them; of another one it forgets how far they have read."""
-        if topic.name == GROUPS_TOPIC:
-            self.coordinator.forget_all()
-            self._kept.forget()
-        else:
-            self.coordinator.on_topic_deleted(topic.name)
+        return self.find_number(group_id) or 0
 
     # --- writing
 
@@ -145,7 +118,7 @@ class GroupLog:
         try:
             self.ensure_topic()
             batch = batch_of([Record(n, now_ms, key, value) for n, (key, value) in enumerate(records)], **fields)
-            self._kept.append(self.partition(group_id), batch)
+            self.append(self.partition(group_id), batch)
         except (OSError, KafkaError) as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             _log.error("group %s could not be written: %s", group_id, error)
@@ -153,20 +126,10 @@ class GroupLog:
 
     def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
         """Takes up a marker of that partition: what the transaction committed there counts now, or never."""
-        self._kept.when_loaded(
+        self.when_loaded(
             number,
             lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit),
         )
-
-    # --- loading
-
-    def load_all(self) -> ErrorCode | None:
-        """See `CoordinatorLog.load_all`."""
-        return self._kept.load_all()
-
-    def ensure_loaded(self, group_id: str) -> None:
-        """See `GroupEnvironment.ensure_loaded`."""
-        self._kept.ensure_loaded(group_id)
 
 
 class _Replay:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.broker.coordinator_log import CoordinatorLog, ReadRecord
@@ -17,12 +16,10 @@ from core.broker.group_log import GROUPS_TOPIC, GroupLog
 from core.broker.log_services import LogServices
 from core.broker.producer_ids import ProducerIds
 from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending, TimerHandle
-from core.common.steps import Steps
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.coordinator.transaction_environment import TransactionConfig
@@ -41,22 +38,18 @@ _CODES_FOR_CLIENTS = {
 }
 """Errors of the log that trying again does not mend; for the others a client learns that it may."""
 
-T = TypeVar("T")
-
 _log = logging.getLogger("plog.transactions")
 
 
-class TransactionLog:
+class TransactionLog(CoordinatorLog):
     """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
 
     def __init__(self, services: LogServices, producer_ids: ProducerIds, groups: GroupLog) -> None:
         """`groups` learn of the markers that are written to their topic."""
-        self._services = services
+        super().__init__(services, TRANSACTIONS_TOPIC)
         self._producer_ids = producer_ids
         self._groups = groups
         self.coordinator = TransactionCoordinator(self)
-        self._kept = CoordinatorLog(services, TRANSACTIONS_TOPIC, self._new_topic, partial(_Replay, self))
-        services.topics.subscribe(self.on_topic_deleted)
 
     @property
     def config(self) -> TransactionConfig:
@@ -66,15 +59,6 @@ class TransactionLog:
     @property
     def transaction_version(self) -> int:
         return self._services.image.features.get("transaction.version", 0)
-
-    def now_ms(self) -> int:
-        return self._services.runtime.clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self._services.runtime.clock.monotonic_ms()
-
-    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        return self._services.runtime.schedule(delay_ms, function)
 
     def next_producer_id(self) -> int:
         return self._producer_ids.next(self.load_all, lambda: self.coordinator.latest_producer_id)
@@ -96,29 +80,13 @@ class TransactionLog:
             },
         )
 
-    def ensure_topic(self) -> None:
-        """See `CoordinatorLog.ensure_topic`."""
-        self._kept.ensure_topic()
+    def _begin_replay(self, number: int) -> _Replay:
+        return _Replay(self, number)
 
-    def ensure_topic_in_steps(self) -> Steps[None]:
-        """See `CoordinatorLog.ensure_topic_in_steps`."""
-        return self._kept.ensure_topic_in_steps()
-
-    def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Forgets transactional ids with the topic that keeps them."""
-        if topic.name == TRANSACTIONS_TOPIC:
-            self.coordinator.forget_all()
-            self._kept.forget()
+    def _forget_all(self) -> None:
+        self.coordinator.forget_all()
 
     # --- loading
-
-    def load_all(self) -> ErrorCode | None:
-        """See `CoordinatorLog.load_all`; what was being ended when the broker stopped is ended then."""
-        return self._kept.load_all()
-
-    def ensure_loaded(self, transactional_id: str) -> None:
-        """See `TransactionEnvironment.ensure_loaded`."""
-        self._kept.ensure_loaded(transactional_id)
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
         """Makes known all that the partition holds. What was being ended when the broker stopped is ended now, unless
@@ -132,25 +100,13 @@ class TransactionLog:
 
     # --- writing
 
-    def partition(self, transactional_id: str) -> Partition:
-        """Gives where the id is kept. Raises KafkaError if that can't be."""
-        return self._kept.partition(transactional_id)
-
-    def find_uncommitted(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-        """See `CoordinatorLog.find_uncommitted`."""
-        return self._kept.find_uncommitted(transactional_id, refuse)
-
-    def when_committed(self, transactional_id: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
-        """See `CoordinatorLog.when_committed`."""
-        return self._kept.when_committed(transactional_id, answer, refuse)
-
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """See `TransactionEnvironment.write`."""
         self._services.node.ensure_writable()
         try:
             self.ensure_topic()
             record = Record(0, self.now_ms(), transaction_key(transactional_id), value)
-            self._kept.append(self.partition(transactional_id), batch_of([record]))
+            self.append(self.partition(transactional_id), batch_of([record]))
         except (OSError, KafkaError) as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             _log.error("transactional id %s could not be written: %s", transactional_id, error)

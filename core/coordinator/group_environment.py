@@ -68,7 +68,7 @@ class GroupEnvironment(Protocol):
         """See `core.common.pending.Schedule`."""
         ...
 
-    def ensure_loaded(self, group_id: str) -> None:
+    def ensure_loaded(self, group_id: str, /) -> None:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the group is still being read,
         COORDINATOR_NOT_AVAILABLE if it can't be.
         """

@@ -47,7 +47,7 @@ class TransactionEnvironment(Protocol):
         """Gives one that was never given. Raises KafkaError if none can be had."""
         ...
 
-    def ensure_loaded(self, transactional_id: str) -> None:
+    def ensure_loaded(self, transactional_id: str, /) -> None:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the id is still being read,
         COORDINATOR_NOT_AVAILABLE if it can't be.
         """

@@ -153,7 +153,7 @@ class TransactionLife:
         broker = SteeredNode(directory, BrokerConfig.parse(_SETTINGS), clock=self.clock)
         try:
             broker.services.transaction_log.load_all()
-            if broker.services.transaction_log._kept.numbers:
+            if broker.services.transaction_log.numbers:
                 broker.services.transactions.init_producer_id(ID, 60_000)
             if "out" not in broker.services.image.topics or len(broker.services.image.topics["out"].partitions) < 2:
                 assert not self.begun or at < self.begun[0]
