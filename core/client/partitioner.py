@@ -64,11 +64,6 @@ def murmur2(key: bytes) -> int:
     return h ^ h >> 15
 
 
-def partition_of_key(key: bytes, partitions: int) -> int:
-    """Gives the partition that Java's producer gives."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
-
-
 def murmur2_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:  # without nulls
     """Computes `murmur2` of every key."""
     return _by_length(keys, _murmur2_matrix)

@@ -299,7 +299,7 @@ def _index_finding(path: Path, message: str, offset: int, number: int) -> Findin
     return Finding(Severity.ERROR, Code.TRANSACTION_INDEX_MISMATCH, str(path), message, position, offset)
 
 
-def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity: Severity, records: int = 0) -> Finding:
+def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity: Severity) -> Finding:
     return Finding(
         severity,
         code,
@@ -309,5 +309,4 @@ def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity:
         batch.base_offset,
         batch.position + batch.size_bytes,
         batch.last_offset,
-        records,
     )

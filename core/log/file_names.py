@@ -126,15 +126,15 @@ class UnreadableFile(NamedTuple):
 
 
 def find_unreadable_files(
-    directory: Path, suffix: str = LOG_SUFFIX, filesystem: FileSystem | None = None, *, opens_all: bool = True
+    directory: Path, filesystem: FileSystem | None = None, *, opens_all: bool = True
 ) -> list[UnreadableFile]:
-    """Gives whatever is named by an offset and ends so, and can't be opened as a regular file, in order of the offsets.
+    """Gives whatever has the name of a segment's log, and can't be opened as a regular file, in order of the offsets.
     What lies in such a segment is unknown; that it is there is known. Without `opens_all` only what is no regular file.
     """
     found = []
     for entry in os.scandir(directory):
         parsed = parse_offset_file_name(entry.name)
-        if parsed is None or parsed[1] != suffix or (not opens_all and is_file(entry)):
+        if parsed is None or parsed[1] != LOG_SUFFIX or (not opens_all and is_file(entry)):
             continue
         error = find_unreadable(Path(entry.path), filesystem)
         if error is not None:

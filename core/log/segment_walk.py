@@ -166,7 +166,6 @@ class SegmentWalk:
         if page:
             self.next_offset = page[-1].next_offset
             self.position = data_position + start
-            self._is_legacy = False
         return page
 
     def _sound_run(self) -> Iterator[RecordBatch]:

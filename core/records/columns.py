@@ -223,9 +223,9 @@ def decode_whole_batches(
         yield from decode_whole_batches([batch], on_undecodable)
 
 
-def decode_keys(batches: Sequence[Batch], *, limit: int | None = None) -> RecordKeys:
+def decode_keys(batches: Sequence[Batch]) -> RecordKeys:
     """Decodes as `decode_columns` does, but only what comes before the value; raises CorruptRecordError likewise."""
-    places = locate_records(batches, limit=limit)
+    places = locate_records(batches)
     data = np.frombuffer(places.buffer, np.uint8)
     ends = places.ends
     position = skip_varints(data, skip_varints(data, places.starts) + 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.client.partitioner import PARTITIONERS, murmur2, murmur2_columns, partition_of_key
+from core.client.partitioner import PARTITIONERS, murmur2, murmur2_columns
 from core.records.byte_strings import ByteStrings
 
 
@@ -22,7 +22,6 @@ from core.records.byte_strings import ByteStrings
 def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
     """Values of Kafka's own test (org.apache.kafka.common.utils.UtilsTest)."""
     assert murmur2(key) == hash_ & 0xFFFFFFFF
-    assert partition_of_key(key, 7) == (hash_ & 0x7FFFFFFF) % 7
 
 
 @pytest.mark.parametrize(
