@@ -31,7 +31,6 @@ from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
-from core.records.record_batch import RecordBatch
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -553,7 +552,7 @@ class Consumer:
                     if earlier > 1:
                         self._meet_earlier(partition, batch)
                     continue
-                if not self._is_next(
+                if stated_offset(batch) != position and not self._is_next(
                     partition,
                     batch,
                     following,
@@ -598,7 +597,8 @@ class Consumer:
         is_first: bool,
         has_batches: bool,
     ) -> bool:
-        """Whether the batch is to be read now, the hole before it passed over. False if the next answer begins there.
+        """Whether a batch that does not begin at the position is to be read now, the hole before it passed over. False
+        if the next answer begins there.
         `has_batches`: some were read from this answer, which are given before an error.
         """
         if self._may_be_newer(partition, batch, position, high_watermark):
@@ -648,7 +648,7 @@ class Consumer:
         """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
         watermark before it reads the records. An answer to the next request knows of it.
         """
-        first_offset = _first_offset(batch)
+        first_offset = stated_offset(batch)
         if first_offset <= position or first_offset < high_watermark:
             return False
         is_new = self._after_end.get(partition) != first_offset
@@ -684,7 +684,7 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
 
     One that begins where the reader is may lie after the high watermark, which is older than the records.
     """
-    first_offset = _first_offset(batch)
+    first_offset = stated_offset(batch)
     if first_offset >= high_watermark and first_offset > position:
         raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
     if not is_first and first_offset < position:
@@ -693,11 +693,6 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
         return
     if stated_offset(following) <= batch.last_offset and position <= following.last_offset:
         raise batch.corrupt("offsets are the next batch's")
-
-
-def _first_offset(batch: Batch) -> int:
-    """Gives the last one for a compressed message of magic 0 or 1: it would have to be opened for the first."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, high_watermark: int) -> int:
