@@ -22,6 +22,8 @@ from core.records.byte_strings import ByteStrings
 def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
     """Values of Kafka's own test (org.apache.kafka.common.utils.UtilsTest)."""
     assert murmur2(key) == hash_ & 0xFFFFFFFF
+    keys, values = ByteStrings.of_list([key]), ByteStrings.of_list([b"v"])
+    assert PARTITIONERS["murmur2"](7, 1000).assign(keys, values).tolist() == [(hash_ & 0x7FFFFFFF) % 7]
 
 
 @pytest.mark.parametrize(
