@@ -92,10 +92,6 @@ class MetadataLog:
     def epoch(self) -> int:
         return self._epoch
 
-    @property
-    def is_empty(self) -> bool:
-        return self._log.log_end_offset == 0
-
     # --- opening
 
     def _open(self, *, is_read_only: bool) -> PartitionLog:
@@ -166,11 +162,7 @@ class MetadataLog:
         """Takes away what was written from that offset on; says whether a power cut can't bring it back."""
         try:
             self._log.truncate_to(end_offset)
-            file = self._filesystem.open_append(self._log.segments.active.records.path, creates=False)
-            try:
-                file.sync()
-            finally:
-                file.close()
+            self._filesystem.sync_file(self._log.segments.active.records.path)
             self._filesystem.sync_directory(self.directory)
         except OSError as error:
             _log.error("%s", access_error(error, error.filename or self.directory, "cut back"))

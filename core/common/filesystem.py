@@ -140,6 +140,11 @@ class FileSystem:
         if sync:
             self.sync_directory(path.parent)
 
+    def sync_file(self, path: Path) -> None:
+        """Syncs a file that is there. Safe from any thread."""
+        with contextlib.closing(self.open_append(path, creates=False)) as file:
+            file.sync()
+
     def rename(self, old: Path, new: Path) -> None:
         """Renames within or between folders; the caller syncs the folder when the name must survive a crash."""
         old.replace(new)

@@ -9,6 +9,7 @@ crash loses them and recovery makes them again), but it never lies.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import struct
 from itertools import pairwise
@@ -104,14 +105,10 @@ class AbstractIndex:
         """Returns when the file, as it is, is on the disk, if `flush` changed it; if there is none any more, nothing
         needs to be. Safe from any thread once the index is sealed.
         """
-        if not self._is_unsynced or not self.path.exists():
-            return
-        file = self._filesystem.open_append(self.path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-        self._is_unsynced = False
+        if self._is_unsynced:
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.sync_file(self.path)
+            self._is_unsynced = False
 
     def seal(self) -> None:
         """Takes no more appends: writes the file and lets go of the memory."""

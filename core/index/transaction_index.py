@@ -154,12 +154,8 @@ class TransactionIndex:
         """Syncs the file if there is one. Safe from any thread once its segment is sealed."""
         if self._entries is not None:
             self._write()
-        if self.path.exists():
-            file = self._filesystem.open_append(self.path)
-            try:
-                file.sync()
-            finally:
-                file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.sync_file(self.path)
 
     def sanity_check(self) -> None:
         """Raises CorruptRecordError if the file does not parse, unless it was read before."""

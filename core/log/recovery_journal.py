@@ -158,7 +158,7 @@ class RecoveryJournal:
         path = self._directory / name
         was = f"{name}{SET_ASIDE}{self._number}" if os.path.lexists(path) else None
         if new is not None:
-            _sync_file(new, self._filesystem)
+            self._filesystem.sync_file(new)
         self._write({"name": name, "was": was})
         if was is not None:
             if path.is_dir() and not path.is_symlink():  # which has one name only
@@ -179,7 +179,7 @@ class RecoveryJournal:
         temporary = name.with_name(name.name + _LINK_TEMPORARY)
         self._filesystem.link(path, temporary)
         if not os.path.samestat(temporary.lstat(), path.lstat()):  # of the links themselves, where they are such
-            _sync_file(temporary, self._filesystem)
+            self._filesystem.sync_file(temporary)
         self._filesystem.rename(temporary, name)
 
     def finish(self) -> None:
@@ -197,14 +197,6 @@ def _append(directory: Path, fields: dict[str, Any], filesystem: FileSystem) -> 
     finally:
         file.close()
     filesystem.sync_directory(directory)
-
-
-def _sync_file(path: Path, filesystem: FileSystem) -> None:
-    file = filesystem.open_append(path)
-    try:
-        file.sync()
-    finally:
-        file.close()
 
 
 def is_unfinished(directory: Path) -> bool:

@@ -62,10 +62,6 @@ class Claim:
     filesystem: FileSystem = field(default_factory=FileSystem, compare=False, repr=False)
 
     @property
-    def state(self) -> Path:
-        return self.directory / STATE
-
-    @property
     def folder(self) -> Path:
         return lock_folder(self.directory, self.number)
 
@@ -84,8 +80,7 @@ class Claim:
         the disk's OSError.
         """
         with self.explaining_loss():
-            with contextlib.closing(self.filesystem.open_append(beside, creates=False)) as file:
-                file.sync()
+            self.filesystem.sync_file(beside)
             self.filesystem.rename(beside, target)
             for folder in (target.parent, beside.parent):  # of which either may hold the name after a power cut
                 self.filesystem.sync_directory(folder)

@@ -62,7 +62,7 @@ def batches(log: MetadataLog) -> list[RecordBatch]:
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_what_was_appended_is_there_again(tmp_path: Path, is_clean: bool) -> None:
     log = open_log(tmp_path)
-    assert log.is_empty
+    assert log.end_offset == 0
     log.append(topic("a", 3))
     log.append([ConfigRecord(TOPIC, "a", "retention.ms", "5")])
     assert from_outside(tmp_path) == {"a"}, "while it is open"
