@@ -223,7 +223,7 @@ def _name_of(image: MetadataImage, topic_id: bytes) -> str:
     return topic.name if topic is not None else ""
 
 
-def _of_list_offsets(_image: MetadataImage, request: ListOffsetsRequest) -> Iterator[TopicPartition]:
+def _of_indexes(_image: MetadataImage, request: ListOffsetsRequest | DeleteRecordsRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
 
@@ -231,11 +231,6 @@ def _of_list_offsets(_image: MetadataImage, request: ListOffsetsRequest) -> Iter
 def _of_epochs(_image: MetadataImage, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.topic, wanted.partition) for wanted in topic.partitions)
-
-
-def _of_delete_records(_image: MetadataImage, request: DeleteRecordsRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
 
 
 def _of_markers(_image: MetadataImage, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
@@ -251,9 +246,9 @@ def _of_producers(_image: MetadataImage, request: DescribeProducersRequest) -> I
 _NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
     PRODUCE.key: _of_produce,
     FETCH.key: _of_fetch,
-    LIST_OFFSETS.key: _of_list_offsets,
+    LIST_OFFSETS.key: _of_indexes,
     OFFSET_FOR_LEADER_EPOCH.key: _of_epochs,
-    DELETE_RECORDS.key: _of_delete_records,
+    DELETE_RECORDS.key: _of_indexes,
     DESCRIBE_PRODUCERS.key: _of_producers,
     WRITE_TXN_MARKERS.key: _of_markers,
 }

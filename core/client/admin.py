@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from core.client.client_connection import ClientConnection
+from core.client.coordinator import ensure_success
 from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
@@ -102,7 +103,7 @@ class Admin:
         )
         request = CreateTopicsRequest([topic], _TIMEOUT_MS, validate_only)
         for result in self._client.controller_connection().call(CREATE_TOPICS, request).topics:
-            _ensure_success(result.error_code, result.error_message, name)
+            ensure_success(result.error_code, name, result.error_message)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         states = [DeleteTopicState(name) for name in names]
@@ -112,14 +113,14 @@ class Admin:
             topics=states if by_state else [], topic_names=[] if by_state else list(names), timeout_ms=_TIMEOUT_MS
         )
         for result in connection.call(DELETE_TOPICS, request).responses:
-            _ensure_success(result.error_code, result.error_message, result.name or "")
+            ensure_success(result.error_code, result.name or "", result.error_message)
             self._client.forget_topic(result.name or "")
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS, validate_only)
         for result in self._client.controller_connection().call(CREATE_PARTITIONS, request).results:
-            _ensure_success(result.error_code, result.error_message, name)
+            ensure_success(result.error_code, name, result.error_message)
         self._client.forget_topic(name)
 
     # --- configurations
@@ -136,7 +137,7 @@ class Admin:
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, configs)], validate_only)
         connection = self._connection_for(resource_type, name)
         for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
-            _ensure_success(result.error_code, result.error_message, name)
+            ensure_success(result.error_code, name, result.error_message)
 
     def describe_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
@@ -146,7 +147,7 @@ class Admin:
         request = DescribeConfigsRequest([resource], include_documentation=with_docs)
         values: list[ConfigValue] = []
         for result in self._connection_for(resource_type, name).call(DESCRIBE_CONFIGS, request).results:
-            _ensure_success(result.error_code, result.error_message, name)
+            ensure_success(result.error_code, name, result.error_message)
             values += [
                 ConfigValue(c.name, c.value, c.config_source, c.read_only, c.is_sensitive, c.documentation)
                 for c in result.configs
@@ -167,7 +168,7 @@ class Admin:
     def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
         """Gives what has settings, by type and name: of those types, or of all."""
         answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
-        _ensure_success(answer.error_code, None, "configurations")
+        ensure_success(answer.error_code, "configurations")
         found = [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
         return sorted(found)
 
@@ -199,7 +200,7 @@ class Admin:
                 for result in topic.partitions:
                     partition = TopicPartition(topic.name, result.partition_index)
                     try:
-                        _ensure_success(result.error_code, None, str(partition))
+                        ensure_success(result.error_code, str(partition))
                         starts[partition] = result.low_watermark
                     except KafkaError as error:
                         refused.append(error)
@@ -271,12 +272,6 @@ class Admin:
             for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
                 for found in topic.partitions:
                     partition = TopicPartition(topic.name, found.partition_index)
-                    _ensure_success(found.error_code, None, str(partition))
+                    ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset
         return offsets
-
-
-def _ensure_success(code: int, message: str | None, what: str) -> None:
-    if code:
-        error = ErrorCode.of(code)
-        raise KafkaError(error, message or f"{what}: {error.text}")

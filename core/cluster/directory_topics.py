@@ -17,7 +17,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
 from core.log.meta_properties import read_meta_properties
-from core.log.partition_metadata_file import read_partition_metadata
+from core.log.partition_metadata_file import find_topic_id
 from core.protocol.schema.metadata_records import PartitionRecord
 
 
@@ -49,7 +49,10 @@ class DirectoryTopics:
                 f"no topic {name!r} in {self._reader.directory}",
                 hint=did_you_mean(name, self.names()),
             )
-        topic_id = topic.topic_id if topic else _topic_id(self._reader.partitions[TopicPartition(name, numbers[0])])
+        if topic is not None:
+            topic_id = topic.topic_id
+        else:
+            topic_id = find_topic_id(self._reader.partitions[TopicPartition(name, numbers[0])]) or bytes(16)
         described = TopicDescription(name, topic_id, dict(self._image.topic_configs(name)))
         for number in sorted({*numbers, *(topic.partitions if topic else ())}):
             described.partitions.append(self._describe_partition(TopicPartition(name, number)))
@@ -100,10 +103,3 @@ def _damaged(directory: Path) -> tuple[str, ...]:
         return tuple(map(str, read_damaged_ranges(directory)))
     except CorruptRecordError:
         return ()
-
-
-def _topic_id(directory: Path) -> bytes:
-    try:
-        return read_partition_metadata(directory) or bytes(16)
-    except CorruptRecordError:
-        return bytes(16)

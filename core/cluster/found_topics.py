@@ -14,7 +14,7 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT
 from core.log.leader_epoch_cache import parse_leader_epochs
-from core.log.partition_metadata_file import read_partition_metadata
+from core.log.partition_metadata_file import find_topic_id
 
 _log = logging.getLogger("plog.metadata")
 
@@ -39,7 +39,7 @@ def find_topics(
         names.setdefault(partition.topic, {})[partition.partition] = path
     found: dict[FoundTopic, dict[int, int]] = {}
     for name, paths in names.items():
-        ids = {number: _topic_id(path) for number, path in paths.items()}
+        ids = {number: find_topic_id(path) for number, path in paths.items()}
         counted = Counter(topic_id for topic_id in ids.values() if topic_id is not None).most_common(1)
         topic = FoundTopic(name, counted[0][0] if counted else _new_id(name, goes_by_name=goes_by_name))
         try:
@@ -67,14 +67,6 @@ def _new_id(name: str, *, goes_by_name: bool) -> bytes:
 
     raw = uuid5(NAMESPACE_DNS, f"{name}.topic").bytes
     return bytes([raw[0] & 0x7F]) + raw[1:]  # whose text does not begin with '-'
-
-
-def _topic_id(path: Path) -> bytes | None:
-    """Reads it; None if the folder does not say (topics from before Kafka 2.8), or not readably."""
-    try:
-        return read_partition_metadata(path)
-    except CorruptRecordError:
-        return None
 
 
 def find_latest_epoch(path: Path) -> int:

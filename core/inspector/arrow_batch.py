@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.common.config_def import HIDDEN
-from core.inspector.kafka_text import timestamp_type
+from core.records.batches import timestamp_type
 from core.records.columns import RecordColumns
 
 ARROW_SCHEMA = pa.schema(

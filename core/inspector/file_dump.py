@@ -13,7 +13,14 @@ from core.common.bad_sectors import unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.inspector.dump_options import DumpOptions
-from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
+from core.inspector.file_kind import (
+    FileKind,
+    ensure_regular,
+    ensure_there,
+    foreign_file_error,
+    is_named_by_kafka,
+    kind_of,
+)
 from core.inspector.findings import Finding, corrupt_code, corrupt_finding, unreadable_finding
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.output import write_all
@@ -128,11 +135,7 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     kind = FileKind.LOG if is_set_aside_log(path.name) else kind_of(path)
     ensure_regular(path)
     if kind is None:
-        raise AccessError(
-            f"{path} is no file that Kafka or plog writes",
-            where=str(path),
-            hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
-        )
+        raise foreign_file_error(path)
     yield FileDump(path, kind, options)
 
 

@@ -89,3 +89,11 @@ def ensure_regular(path: Path) -> None:
         raise access_error(error, path, "read") from error
     if not stat.S_ISREG(mode):
         raise AccessError(f"{path} is no regular file", where=str(path))
+
+
+def foreign_file_error(path: Path) -> AccessError:
+    return AccessError(
+        f"{path} is no file that Kafka or plog writes",
+        where=str(path),
+        hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
+    )

@@ -20,7 +20,7 @@ from core.inspector.file_kind import FileKind
 from core.inspector.findings import Finding, claimed_finding
 from core.inspector.value_format import as_utf8
 from core.log.damage import Damage
-from core.log.file_names import find_following, parse_offset_file_name
+from core.log.file_names import base_offset_of, find_following
 from core.log.segment_walk import FIELDS, SegmentWalk
 from core.records.batches import Batch
 from core.records.compression import CompressionType
@@ -78,8 +78,7 @@ def _without_secrets(field: HexField, has_secrets: HasSecrets) -> HexField:
 
 
 def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
-    parsed = parse_offset_file_name(path.name)
-    walk = SegmentWalk(path, parsed[0] if parsed else 0, find_following(path))
+    walk = SegmentWalk(path, base_offset_of(path), find_following(path))
     try:
         for item in walk:
             if isinstance(item, Damage):

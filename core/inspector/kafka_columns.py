@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from core.inspector.kafka_text import timestamp_type
+from core.records.batches import timestamp_type
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
 from core.records.text_columns import Part, digits, join_parts

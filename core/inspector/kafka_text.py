@@ -11,7 +11,7 @@ from typing import Any
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.log.segment_walk import is_valid
-from core.records.batches import Batch
+from core.records.batches import Batch, timestamp_type
 from core.records.compression import CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
@@ -173,12 +173,6 @@ def _boolean(value: int) -> str:
 def optional_long(value: int | None) -> str:
     """Writes it as Java's OptionalLong.toString."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
-
-
-def timestamp_type(batch: Batch) -> str:
-    if batch.magic == 0:
-        return "NoTimestampType"
-    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
 
 
 def utf8(data: bytes) -> str:

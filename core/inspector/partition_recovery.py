@@ -40,6 +40,7 @@ from core.log.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
+    is_file,
     locate_partition,
     offset_file_name,
     parse_offset_file_name,
@@ -105,7 +106,7 @@ class PartitionRecovery:
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
             is_trace = plan.is_trace(entry.name, logs) and path not in left_away
-            is_no_file = not _is_regular(entry) and path not in left_away
+            is_no_file = not is_file(entry) and path not in left_away
             if path.stem in unreadable or is_no_file or is_trace:
                 left_alone.add(entry.name)
                 continue
@@ -297,13 +298,6 @@ def _is_ours(name: str) -> bool:
 
 def _is_set_aside(name: str) -> bool:
     return is_set_aside_log(name) or is_proof_of_lost_end(name)
-
-
-def _is_regular(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:  # a link to itself
-        return False
 
 
 def _is_same(new: Path, old: Path) -> bool:

@@ -29,9 +29,9 @@ from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA,
+    base_offset_of,
     find_offset_files,
     locate_partition,
-    parse_offset_file_name,
     parse_partition_directory_name,
 )
 from core.log.file_records import FileRecords
@@ -163,7 +163,7 @@ class _Planner:
         logs = {base_offset for base_offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
         for number, step in enumerate(self._plan.steps):
             name = step.path.name
-            is_anew = step.action is Action.REBUILD and _base_offset(step.path) not in logs
+            is_anew = step.action is Action.REBUILD and base_offset_of(step.path) not in logs
             if is_anew and self._plan.is_trace(name, logs):
                 why = f"{step.why}; it stays as long as the segment is missing, whose trace it is"
                 self._plan.steps[number] = replace(step, action=Action.NONE, why=why)
@@ -246,7 +246,7 @@ class _Planner:
         """Sets aside the segments after the one in which the log ends now, at that offset."""
         logs = find_offset_files(self._directory, LOG_SUFFIX)
         for number, (base_offset, later) in enumerate(logs):
-            if base_offset <= _base_offset(path):
+            if base_offset <= base_offset_of(path):
                 continue
             why = f"after the log's end at offset {offset}"
             last_offset = _last_offset(base_offset, logs[number + 1][0] if number + 1 < len(logs) else log_end)
@@ -423,11 +423,6 @@ def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> 
 def _last_offset(offset: int, end_offset: int) -> int:
     """Of offsets [offset, end_offset); -1 if there are none."""
     return end_offset - 1 if end_offset > offset else -1
-
-
-def _base_offset(path: Path) -> int:
-    parsed = parse_offset_file_name(path.name)
-    return parsed[0] if parsed else 0
 
 
 def _find_topic_id(directory: Path) -> bytes | None:

@@ -17,7 +17,7 @@ from core.inspector.dump_options import DumpOptions
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Finding, claimed_finding, undecodable_finding
 from core.log.damage import Damage, DamageKind
-from core.log.file_names import find_following, parse_offset_file_name
+from core.log.file_names import base_offset_of, find_following
 from core.log.segment_reader import SegmentReader
 from core.log.segment_walk import SegmentWalk
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
@@ -56,7 +56,7 @@ class SegmentBatches:
         """Where batches begin that are shown though they are damaged."""
         self.left = options.max_records
         """How many more are wanted; None if all are."""
-        self.walk = SegmentWalk(path, _base_offset(path), find_following(path), read_bytes=_READ_BYTES)
+        self.walk = SegmentWalk(path, base_offset_of(path), find_following(path), read_bytes=_READ_BYTES)
         self._is_for_text = is_for_text
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self.left is None and options.key is None and not options.skips_metadata
@@ -109,7 +109,7 @@ class SegmentBatches:
         offset, timestamp = self._options.start_offset, self._options.start_timestamp
         if kind_of(self.path) is not FileKind.LOG or (offset <= 0 and timestamp is None):
             return 0
-        reader = SegmentReader(self.path, _base_offset(self.path), FileSystem())
+        reader = SegmentReader(self.path, base_offset_of(self.path), FileSystem())
         try:
             by_offset = reader.position_before(offset)
             return by_offset if timestamp is None else max(by_offset, reader.position_by_timestamp(timestamp))
@@ -188,8 +188,3 @@ class SegmentBatches:
     def without_secrets(self, record: Record) -> Record:
         """The record as it is shown: `[hidden]` is the value of one that holds secrets."""
         return record._replace(value=HIDDEN.encode()) if self.is_hidden(record.value) else record
-
-
-def _base_offset(path: Path) -> int:
-    parsed = parse_offset_file_name(path.name)
-    return parsed[0] if parsed else 0

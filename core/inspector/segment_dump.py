@@ -10,11 +10,11 @@ from core.common.errors import CorruptRecordError
 from core.inspector.dump_options import DumpOptions
 from core.inspector.findings import Finding
 from core.inspector.index_dump import Row
-from core.inspector.kafka_text import control_text, timestamp_type
+from core.inspector.kafka_text import control_text
 from core.inspector.segment_batches import SegmentBatches
 from core.inspector.value_format import as_utf8
 from core.log.segment_walk import is_valid
-from core.records.batches import Batch
+from core.records.batches import Batch, timestamp_type
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, RecordBatch

@@ -23,7 +23,14 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import read_transaction_index
-from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
+from core.inspector.file_kind import (
+    FileKind,
+    ensure_regular,
+    ensure_there,
+    foreign_file_error,
+    is_named_by_kafka,
+    kind_of,
+)
 from core.inspector.findings import (
     Code,
     Finding,
@@ -50,6 +57,7 @@ from core.log.file_names import (
     PARTITION_METADATA,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    base_offset_of,
     find_following,
     find_offset_files,
     find_partition_folders,
@@ -295,11 +303,7 @@ def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:
 def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
     kind = kind_of(path)
     if kind is None:
-        raise AccessError(
-            f"{path} is no file that Kafka or plog writes",
-            where=str(path),
-            hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
-        )
+        raise foreign_file_error(path)
     ensure_regular(path)
     if kind is FileKind.LOG:
         yield from _verify_log(path, on_bytes, options)
@@ -314,8 +318,7 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
 
 
 def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
-    parsed = parse_offset_file_name(path.name)
-    yield from _verify_alone(path, parsed[0] if parsed else 0, on_bytes, options)
+    yield from _verify_alone(path, base_offset_of(path), on_bytes, options)
 
 
 def _verify_alone(

@@ -67,6 +67,12 @@ def parse_offset_file_name(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
+def base_offset_of(path: Path) -> int:
+    """The offset in the name of a segment's file; 0 if there is none."""
+    parsed = parse_offset_file_name(path.name)
+    return parsed[0] if parsed else 0
+
+
 def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     """Gives the files of a folder that are named by offset and end so, in order of their offsets.
 

@@ -38,6 +38,14 @@ def read_partition_metadata(directory: Path) -> bytes | None:
     return parse_partition_metadata(text, str(path))
 
 
+def find_topic_id(directory: Path) -> bytes | None:
+    """The same; None also if the file is damaged or can't be read."""
+    try:
+        return read_partition_metadata(directory)
+    except CorruptRecordError:
+        return None
+
+
 def write_partition_metadata(directory: Path, topic_id: bytes, filesystem: FileSystem) -> None:
     content = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
     filesystem.write_atomic(directory / PARTITION_METADATA, content.encode(), sync=False)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from core.common.topic_partition import TopicPartition
-from core.pipeline.format_pattern import timestamp_type
 from core.pipeline.record_sink import Int64s, PartitionRows
+from core.records.batches import timestamp_type
 from core.records.columns import RecordColumns
 
 _HEADERS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))

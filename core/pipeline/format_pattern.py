@@ -35,6 +35,7 @@ from core.common.errors import UsageError
 from core.common.printable import printable_bytes
 from core.common.topic_partition import TopicPartition
 from core.pipeline.arrow_text import EMPTY, binaries, each, join_rows, json_strings, numbers, packed, repeat
+from core.records.batches import timestamp_type
 from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
 
@@ -264,12 +265,6 @@ _ATTRIBUTES: dict[str, Callable[[Any], bytes]] = {
     "transactional": lambda batch: b"true" if getattr(batch, "is_transactional", False) else b"false",
     "control": lambda batch: b"true" if getattr(batch, "is_control", False) else b"false",
 }
-
-
-def timestamp_type(batch: Any) -> str:  # a batch of any magic
-    if batch.magic == 0:
-        return "NoTimestampType"
-    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
 
 
 def _digits(piece: PatternPiece) -> _Digits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,8 @@ import pyarrow as pa
 
 from core.pipeline.input_lines import BadLineError, Lines, Quiet
 from core.records.byte_strings import ByteStrings
-from core.records.envelope import EnvelopeRecord
+from core.records.envelope import InputRecord
 from core.records.record import encode_headers
-
-if TYPE_CHECKING:
-    from core.pipeline.input_template import TemplateRecord
 
 OPEN = -(1 << 62)
 """Stands in a column of timestamps or partitions if the line does not have one."""
@@ -71,7 +68,7 @@ class Batch(NamedTuple):
     text: memoryview
 
 
-def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) -> Rows:
+def rows_of(records: Sequence[InputRecord], first_row: int) -> Rows:
     """Makes columns of records; those of which no record says anything are left out."""
     sections = [encode_headers(r.headers) for r in records] if any(r.headers for r in records) else None
     return Rows(

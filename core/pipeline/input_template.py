@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from core.common.errors import UsageError
 from core.pipeline.format_pattern import PatternPiece, split_pattern
+from core.records.envelope import InputRecord
 from core.records.record import Headers
 
 _PACKED = re.compile(r"(big|little)(64|32|16|8)")
@@ -36,16 +37,6 @@ _LENGTHS = {"K": "k", "S": "s", "V": "s", "R": "s"}
 _PASSED_OVER = "toeixya"
 _NUMBERS = "pTd"
 _LONGEST = 1 << 31
-
-
-class TemplateRecord(NamedTuple):
-    """Holds what stood in the input; None for what did not (a None key or value is a null one)."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp: int | None
-    partition: int | None
 
 
 class TemplateError(ValueError):
@@ -103,7 +94,7 @@ class Template:
 
     # --- by lines
 
-    def read_line(self, line: bytes) -> TemplateRecord:
+    def read_line(self, line: bytes) -> InputRecord:
         """Reads a line; raises TemplateError if it is no such line."""
         found: dict[str, Any] = {}
         position = 0
@@ -125,7 +116,7 @@ class Template:
 
     # --- by lengths
 
-    def read_one(self, data: bytes, position: int) -> tuple[TemplateRecord, int] | None:
+    def read_one(self, data: bytes, position: int) -> tuple[InputRecord, int] | None:
         """Reads the record at `position`, and finds where the next one begins; None if it is not all there.
         Raises TemplateError if there is none.
         """
@@ -182,8 +173,8 @@ def _length(length: int) -> int:
     return length
 
 
-def _record(found: dict[str, Any]) -> TemplateRecord:
-    return TemplateRecord(
+def _record(found: dict[str, Any]) -> InputRecord:
+    return InputRecord(
         key=found.get("k"),
         value=found.get("s"),
         headers=found.get("h", ()),

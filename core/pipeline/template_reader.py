@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from core.pipeline.input_lines import BadLineError, Input, Lines, read_chunks, read_lines
 from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines, rows_of
-from core.pipeline.input_template import Template, TemplateError, TemplateRecord
+from core.pipeline.input_template import Template, TemplateError
 from core.records.byte_strings import ByteStrings
+from core.records.envelope import InputRecord
 
 
 def read_by_template(inputs: Sequence[Input], template: Template, linger_s: float) -> Iterator[Batch]:
@@ -26,7 +27,7 @@ def _read_by_lengths(inputs: Sequence[Input], template: Template, linger_s: floa
     row = 0
     for chunk in read_chunks(inputs, linger_s):
         data = bytes(chunk.data)
-        records: list[TemplateRecord] = []
+        records: list[InputRecord] = []
         bad: BadLineError | None = None
         try:
             while chunk.used < len(data) and (found := template.read_one(data, chunk.used)) is not None:

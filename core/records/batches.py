@@ -33,6 +33,13 @@ def stated_offset(batch: Batch) -> int:
     return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
+def timestamp_type(batch: Batch) -> str:
+    """In Kafka's words (org.apache.kafka.common.record.TimestampType)."""
+    if batch.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
 def first_offset_of(batch: Batch, next_offset: int) -> int:
     """Gives a batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if
     that can't be opened.

@@ -23,8 +23,8 @@ WRITTEN_FIELDS = frozenset({"topic", "offset", "timestamp_type", "leader_epoch"}
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
-class EnvelopeRecord(NamedTuple):
-    """What an envelope wants to be written; None for what it leaves open (a None key or value is a null one)."""
+class InputRecord(NamedTuple):
+    """What an input wants to be written; None for what it leaves open (a None key or value is a null one)."""
 
     key: bytes | None
     value: bytes | None
@@ -47,7 +47,7 @@ def encode_headers_json(headers: Headers) -> str:
     return "[" + ", ".join(f"[{encode_bytes(name)}, {encode_bytes(value)}]" for name, value in headers) + "]"
 
 
-def decode_envelope(line: bytes) -> EnvelopeRecord:
+def decode_envelope(line: bytes) -> InputRecord:
     """Decodes it; raises ValueError, saying what is wrong, for a line that is no envelope."""
     fields = json.loads(line)
     if not isinstance(fields, dict):
@@ -55,7 +55,7 @@ def decode_envelope(line: bytes) -> EnvelopeRecord:
     unknown = fields.keys() - READ_FIELDS - WRITTEN_FIELDS
     if unknown:
         raise ValueError(f"unknown field {min(unknown)!r}, expected {', '.join(sorted(READ_FIELDS))}")
-    return EnvelopeRecord(
+    return InputRecord(
         _decode_bytes(fields.get("key"), "key"),
         _decode_bytes(fields.get("value"), "value"),
         decode_headers(fields.get("headers") or []),
