@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from core.pipeline.session import Session
 from core.records.compression import CompressionType
 
 if TYPE_CHECKING:
-    from core.client.transactional_producer import TransactionalProducer
+    from core.client.transactional_producer import TopicTransaction, TransactionalProducer
 
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
@@ -71,19 +71,6 @@ class PartitionReport:
             return
         self.first_offset = base_offset if self.first_offset < 0 else min(self.first_offset, base_offset)
         self.last_offset = max(self.last_offset, base_offset + count - 1)
-
-
-class _Out(Protocol):
-    """Takes records, as `Producer` does."""
-
-    def send(self, records: RecordsToSend) -> None: ...
-
-    def push(self) -> None: ...
-
-    def flush(self) -> None: ...
-
-    @property
-    def acknowledged(self) -> int: ...
 
 
 class _DryRun:
@@ -157,7 +144,7 @@ class RowWriter:
         self._say(f"created topic {self._topic} {self._client.place}: {count} partition{'s' * (count != 1)}, {keeps}")
         return found
 
-    def _open(self, client: KafkaClient) -> _Out:
+    def _open(self, client: KafkaClient) -> Producer | TopicTransaction | _DryRun:
         options = self._options
         if options.is_dry_run:
             return _DryRun(self._acknowledged)
