@@ -251,6 +251,7 @@ class Node:
             log_manager=log_manager,
             replicas=ReplicaManager(node, configs, log_manager, runtime),
             deletion=FileDeletion(log_manager, runtime),
+            stepped_answers=SteppedAnswers(runtime),
         )
         scrubber = self._make_scrubber(storage)
         cleaning = Cleaning(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
@@ -280,7 +281,6 @@ class Node:
             transaction_log=TransactionLog(logs, producer_ids, group_log),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
-            stepped_answers=SteppedAnswers(runtime),
             served_apis=SERVED_APIS,
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)

@@ -10,7 +10,6 @@ from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
 from core.broker.late_checks import LateChecks
 from core.broker.log_services import LogServices
-from core.broker.stepped_answer import SteppedAnswers
 from core.broker.transaction_log import TransactionLog
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
@@ -25,7 +24,6 @@ class Services(LogServices):
     transaction_log: TransactionLog
     fetch_sessions: FetchSessionCache
     late_checks: LateChecks
-    stepped_answers: SteppedAnswers
     served_apis: Sequence[Api[Any, Any]]
     """What ApiVersions advertises."""
 

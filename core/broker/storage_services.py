@@ -10,6 +10,7 @@ from core.broker.file_deletion import FileDeletion
 from core.broker.node_identity import NodeIdentity
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
+from core.broker.stepped_answer import SteppedAnswers
 from core.cluster.controller import Controller
 from core.cluster.metadata_image import MetadataImage
 from core.common.filesystem import FileSystem
@@ -28,6 +29,7 @@ class StorageServices:
     log_manager: LogManager
     replicas: ReplicaManager
     deletion: FileDeletion
+    stepped_answers: SteppedAnswers
 
     @property
     def image(self) -> MetadataImage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from contextlib import contextmanager
 from pathlib import Path
 
 from core.broker.storage_services import StorageServices
@@ -26,7 +26,8 @@ class Topics:
     def __init__(self, services: StorageServices) -> None:
         self._services = services
         self._on_deleted: list[Callable[[TopicImage], None]] = []
-        self._effects: list[Steps[None]] = []
+        self._effects: list[Steps[None]] | None = None
+        """Those of the change that is being submitted; None if none is."""
 
     def subscribe(self, on_deleted: Callable[[TopicImage], None]) -> None:
         """Has `on_deleted` called with each topic that is deleted, while its partitions are still served."""
@@ -47,16 +48,16 @@ class Topics:
         """
         self._services.node.ensure_writable()
         config = self._services.config
-        made = self._services.controller.create_topics(
-            topics,
-            default_partitions=config.num_partitions,
-            default_replication=config.default_replication_factor,
-            validate_only=validate_only,
-        )
-        effects = self._take_effects()
+        with self._submitting() as effects:
+            made = self._services.controller.create_topics(
+                topics,
+                default_partitions=config.num_partitions,
+                default_replication=config.default_replication_factor,
+                validate_only=validate_only,
+            )
         if not validate_only:
             yield
-        yield from effects
+        yield from _one_after_the_other(effects)
         return made
 
     def create_partitions(
@@ -64,10 +65,10 @@ class Topics:
     ) -> Steps[None]:
         """Grows a topic, after `Controller.ensure_few_are_added`. Raises what `Controller.create_partitions` raises."""
         self._services.node.ensure_writable()
-        self._services.controller.create_partitions(name, count, assignments, validate_only=validate_only)
-        effects = self._take_effects()
+        with self._submitting() as effects:
+            self._services.controller.create_partitions(name, count, assignments, validate_only=validate_only)
         yield
-        yield from effects
+        yield from _one_after_the_other(effects)
 
     def delete(self, name: str) -> TopicImage:
         """Deletes one topic, at once. Raises what `delete_all` raises."""
@@ -81,8 +82,9 @@ class Topics:
         Raises what `Controller.delete_topics` raises.
         """
         self._services.node.ensure_writable()
-        topics = self._services.controller.delete_topics(names)
-        yield from self._take_effects()
+        with self._submitting() as effects:
+            topics = self._services.controller.delete_topics(names)
+        yield from _one_after_the_other(effects)
         return topics
 
     # --- what changes of the metadata come to
@@ -94,19 +96,27 @@ class Topics:
         self._services.controller.subscribe(self._on_metadata)
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
-        """Does at once what clients see of the change. What is work for the disk is done in steps, by whoever submitted
-        the change.
+        """Does at once what clients see of the change. What is work for the disk takes steps: they are work of whoever
+        submits the change just now, or if nobody does, the broker's own, which it does in turns and before it closes.
         """
         # The coordinators' own go first: they would note there that the others go, which makes such a topic again.
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
-        self._effects += self._services.replicas.apply(delta) + self._remove_logs(delta)
+        effects = self._services.replicas.apply(delta) + self._remove_logs(delta)
+        if self._effects is not None:
+            self._effects += effects
+        elif effects:
+            self._services.stepped_answers.answer(_one_after_the_other(effects), is_owed=True)
 
-    def _take_effects(self) -> Iterator[object]:
-        """Gives the steps of the changes that were submitted since this was called last."""
-        effects, self._effects = self._effects, []
-        return chain.from_iterable(effects)
+    @contextmanager
+    def _submitting(self) -> Iterator[list[Steps[None]]]:
+        """Gives a list, to which the effects are added of each change that arrives meanwhile."""
+        outer, self._effects = self._effects, []
+        try:
+            yield self._effects
+        finally:
+            self._effects = outer
 
     def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
         """Closes the logs of topics that were deleted; the steps, if there are any, rename their folders."""
@@ -125,3 +135,8 @@ class Topics:
             if renamed:
                 self._services.deletion.delete_later(renamed, delay_ms)
         self._services.runtime.run_in_background(self._services.log_manager.sync_names)
+
+
+def _one_after_the_other(all_steps: Iterable[Steps[None]]) -> Steps[None]:
+    for steps in all_steps:
+        yield from steps

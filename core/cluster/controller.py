@@ -62,7 +62,9 @@ class Controller(Protocol):
         """Gives the epoch in which the metadata log is written now."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
-        """Calls back with each change from now on, when the image has it."""
+        """Calls back with each change from now on, when the image has it: in the task that owns the controller, also if
+        nobody submitted the change here.
+        """
 
     def create_topics(
         self,

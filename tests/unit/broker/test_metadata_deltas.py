@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from core.broker import stepped_answer
+from core.broker.topics import Topics
+from core.broker.turns import Turns
+from core.cluster.controller import Controller, NewTopic
 from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
@@ -15,6 +27,7 @@ from core.protocol.schema.metadata_records import (
 )
 from tests.support.broker import SteeredNode, add_topic, produce
 from tests.support.logs import make_batch
+from tests.unit.broker.test_work_in_turns import Loop
 
 ID = b"\7" * 16
 T0 = TopicPartition("t", 0)
@@ -87,3 +100,63 @@ def test_a_disk_that_refuses_a_leader_epoch_takes_the_partition_offline(broker: 
     (path / "in-the-way").touch()
     apply(broker, PartitionChangeRecord(0, topic_id, leader=broker.services.node.node_id))
     assert produce(broker, make_batch(b"a")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class Elsewhere:
+    """A controller of which this broker only hears: nobody here submits anything to it."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self._on_delta: list[Callable[[MetadataDelta], None]] = []
+
+    def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
+        self._on_delta.append(on_delta)
+
+    def decide(self, *records: object) -> None:
+        delta = MetadataDelta(self.image).replay(records)
+        self.image = delta.apply()
+        for on_delta in self._on_delta:
+            on_delta(delta)
+
+
+@pytest.fixture
+def elsewhere(broker: SteeredNode) -> Elsewhere:
+    controller = Elsewhere(broker.services.image)
+    Topics(replace(broker.services, controller=cast(Controller, controller))).begin()
+    return controller
+
+
+def test_what_is_decided_elsewhere_is_done_unasked(broker: SteeredNode, elsewhere: Elsewhere) -> None:
+    node_id = broker.services.node.node_id
+    elsewhere.decide(TopicRecord("new", ID), *(partition(number, node_id) for number in range(3)))
+    assert produce(broker, make_batch(b"a"), "new", 2).error_code == ErrorCode.NONE
+    elsewhere.decide(RemoveTopicRecord(ID))
+    assert produce(broker, make_batch(b"a"), "new", 2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [path.name for path in broker.directory.glob("new-*") if not path.name.endswith("-delete")] == []
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_what_is_decided_elsewhere_is_done_in_turns_and_before_the_broker_closes(
+    broker: SteeredNode, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, *, is_in_time: bool
+) -> None:
+    monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
+    loop = Loop()
+    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    node_id = broker.services.node.node_id
+    elsewhere.decide(TopicRecord("new", ID), *(partition(number, node_id) for number in range(20)))
+    assert 0 < len(list(broker.directory.glob("new-*"))) < 20
+    if is_in_time:
+        loop.run()
+    else:
+        broker.services.stepped_answers.finish_owed()
+    assert len(list(broker.directory.glob("new-*"))) == 20
+
+
+def test_what_is_submitted_here_meanwhile_has_its_own_steps(broker: SteeredNode) -> None:
+    """A creation that stands still in the middle leaves those of others alone."""
+    creation = broker.services.topics.create_all([NewTopic("slow", 3)])
+    next(creation)
+    broker.services.topics.create(NewTopic("quick", 1))
+    assert produce(broker, make_batch(b"a"), "quick").error_code == ErrorCode.NONE
+    finish(creation)
+    assert produce(broker, make_batch(b"a"), "slow", 2).error_code == ErrorCode.NONE
