@@ -12,8 +12,8 @@ from core.broker.recovered_flush import RecoveredFlush
 from core.broker.storage_services import StorageServices
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.found_topics import find_topics
-from core.common.errors import PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.errors import KafkaError, PlogError
+from core.common.filesystem import FileSystem
 from core.common.shadow_filesystem import link_tree
 from core.common.topic_partition import TopicPartition
 from core.log.directory_lock import find_lock_holder
@@ -159,9 +159,8 @@ class LogOpening:
         self._note_doubts(loaded, found_doubts)
         try:
             self._raise_leader_epochs([loaded])
-        except OSError as error:  # of the metadata log: an epoch that is not on the disk would be given twice
-            reason = access_error(error, error.filename or self._services.log_manager.directory, "write to")
-            self._services.log_manager.set_offline(partition, reason)
+        except KafkaError as error:  # of the metadata log: an epoch that is not on the disk would be given twice
+            self._services.log_manager.set_offline(partition, error)
             return
         self._services.replicas.serve_loaded(loaded.log)
         self._late_checks.add(loaded.log)

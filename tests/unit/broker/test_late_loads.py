@@ -10,7 +10,7 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.late_loads import MOST_WAIT_MS
-from core.cluster.directory_controller import DirectoryController
+from core.cluster.metadata_log import MetadataLog
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -265,7 +265,7 @@ def test_a_log_whose_epoch_the_disk_does_not_take_is_offline(served: Served, mon
         raise OSError(28, "No space left on device", "00000000000000000000.log")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryController, "raise_leader_epoch", fail)
+        patched.setattr(MetadataLog, "_append_batch", fail)
         patched.setattr("core.log.log_manager.load_log", with_later_epoch)
         served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
         served.thread.run()
