@@ -157,7 +157,7 @@ class LateLoads:
             return handle()
         if key == PRODUCE.key:
             keep_records(request)
-        waiting = _Waiting(handle, missing, self._waiting, needs_all=key != FETCH.key)
+        waiting = _Waiting(handle, missing, self._waiting, is_fetch=key == FETCH.key)
         waiting.limit(self._services.runtime.schedule, MOST_WAIT_MS)
         return waiting
 
@@ -171,22 +171,23 @@ class _Waiting(Pending[Any]):
         missing: set[TopicPartition],
         among: dict[_Waiting, None],
         *,
-        needs_all: bool,
+        is_fetch: bool,
     ) -> None:
         self._handle = handle
         self._missing = missing
         self._among = among
-        self._needs_all = needs_all
+        self._is_fetch = is_fetch
         among[self] = None
 
     @property
     def is_at_work(self) -> bool:
-        return self in self._among or super().is_at_work
+        """A fetch is not: it ends when the client goes, as one does that waits for records."""
+        return (self in self._among and not self._is_fetch) or super().is_at_work
 
     def on_loaded(self, partition: TopicPartition) -> None:
         if partition in self._missing:
             self._missing.remove(partition)
-            if not self._missing or not self._needs_all:
+            if not self._missing or self._is_fetch:
                 self.complete_now()
 
     def complete_now(self) -> None:

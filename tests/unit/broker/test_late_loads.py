@@ -10,6 +10,7 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.late_loads import MOST_WAIT_MS
+from core.broker.socket_server import SocketServer
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -57,6 +58,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, fingerprint, make_batch
+from tests.unit.broker.test_connection import connect, frame, serving, until
 
 VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
 
@@ -283,6 +285,21 @@ def test_a_client_that_goes_leaves_nothing_behind(served: Served) -> None:
     served.thread.run()
     assert not served.answers
     assert served.unloaded == [0, 2], "what was begun is done"
+    served.broker.close()
+
+
+def test_a_fetch_ends_when_its_client_goes(served: Served) -> None:
+    """Its connection would stay until `max_wait_ms` after the log was read."""
+
+    async def talk(server: SocketServer) -> None:
+        served.broker.runtime.use(run_loading=served.thread)
+        _, writer = await connect(server)
+        writer.write(frame(FETCH, 1, fetch_of(1, max_wait_ms=1 << 30), PRODUCE_BY_NAME))
+        await until(lambda: bool(served.thread.waiting))
+        writer.close()
+        await until(lambda: server.open_connections == 0)
+
+    serving(served.broker, talk)
     served.broker.close()
 
 
