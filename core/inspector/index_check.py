@@ -235,6 +235,17 @@ class OffsetIndexCheck(_IndexCheck):
             return -1
         return self._entries[self._next][1] if self._next < len(self._entries) else _NEVER
 
+    def take_entries_after(self) -> int | None:
+        self._unseen_end = None  # its batch is written with others, of which the last are lost
+        return super().take_entries_after()
+
+    def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
+        if self._unseen_end is not None:
+            number, offset = self._unseen_end
+            text = f"{self._entry_text(number)}: no batch ends with that offset, none of the log is as high"
+            self._complain(self.MISMATCH, text, number, offset)
+        yield from super().findings(has_batches=has_batches, may_lag=may_lag)
+
     def see(self, batch_position: int, last_offset: int) -> None:
         """Takes the batch at `due`, or the first after it."""
         if batch_position == self.due and last_offset - self._base_offset == self._entries[self._next][0]:

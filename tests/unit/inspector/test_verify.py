@@ -241,6 +241,24 @@ def test_an_index_entry_whose_offset_is_one_too_low(folder: Path) -> None:
     assert codes(folder) == []
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_index_entry_of_the_last_batch_whose_offset_is_one_too_high(tmp_path: Path, number: int) -> None:
+    """Of a segment whose end is known: else batches may have been lost that were written together with that one."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=100, segment_bytes=1000)
+    for _ in range(20):
+        append(log, make_batch(b"a" * 90, b"b"))
+    log.close()
+    index = sorted((tmp_path / "t-0").glob("*.index"))[number]
+    position = index.stat().st_size - 8
+    relative, points_at = struct.unpack(">ii", index.read_bytes()[position:])
+    patch(index, position, struct.pack(">ii", relative + 1, points_at))
+    finding = only(tmp_path / "t-0")
+    assert (finding.code, finding.path, finding.position) == (Code.INDEX_MISMATCH, str(index), position)
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    assert codes(tmp_path / "t-0") == ([Code.INDEX_MISMATCH] if number == 0 else [])
+
+
 @pytest.mark.parametrize(("field", "wrong_by"), [(0, -1), (0, 1), (1, 1)])
 def test_a_time_index_entry_that_is_one_off(tmp_path: Path, field: int, wrong_by: int) -> None:
     """A timestamp, or an offset. (An offset that is too low is no lie: a search begins earlier.)"""
