@@ -38,7 +38,7 @@ class SteppedAnswers:
             return made
         answer = SteppedAnswer[T](steps, turns, self._libraries, self._owed if is_owed else None)
         answer.begin(step)
-        return answer if answer.made is None else answer.made
+        return answer.made if answer.is_done else answer  # type: ignore[return-value]  # made, also if that is None
 
     def finish_owed(self) -> None:
         """Does what is owed, before the broker closes."""
@@ -65,13 +65,14 @@ class SteppedAnswer(Pending[T]):
             owed.add(self)
         self._turns = turns
         self._libraries = libraries
-        self._is_done = False
+        self.is_done = False
+        """Whether there are no steps left; `made` is what they made."""
         self._is_in_turn = False
         self.made: T | Pending[T] | None = None
 
     @property
     def is_at_work(self) -> bool:
-        return not self._is_done or super().is_at_work
+        return not self.is_done or super().is_at_work
 
     def begin(self, step: object) -> None:
         """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
@@ -99,7 +100,7 @@ class SteppedAnswer(Pending[T]):
         must_wait = False
         step = None
         self._is_in_turn = True
-        while not self._is_done and not must_wait and step is not OTHERS_FIRST:
+        while not self.is_done and not must_wait and step is not OTHERS_FIRST:
             try:
                 step = next(self._steps)
                 must_wait = self._must_wait_after(step, has_place=has_place)
@@ -111,14 +112,14 @@ class SteppedAnswer(Pending[T]):
             if monotonic() >= end_s:
                 break
         self._is_in_turn = False
-        if self._is_done:
+        if self.is_done:
             self._steps.close()  # for whoever was cancelled in the middle of a step
         elif must_wait:
             self._wait_for_place()
-        return not self._is_done and not must_wait
+        return not self.is_done and not must_wait
 
     def _set_done(self) -> None:
-        self._is_done = True
+        self.is_done = True
         if self._owed is not None:
             self._owed.discard(self)
 
@@ -128,7 +129,7 @@ class SteppedAnswer(Pending[T]):
         self.follow(made)
 
     def complete_now(self) -> None:
-        if not self._is_done:
+        if not self.is_done:
             try:
                 made = finish(self._steps)
             except Exception as error:  # noqa: BLE001 - nothing of whoever else is to be completed
@@ -141,6 +142,6 @@ class SteppedAnswer(Pending[T]):
     def cancel(self) -> None:
         super().cancel()
         if self._owed is None:
-            self._is_done = True
+            self.is_done = True
             if not self._is_in_turn:
                 self._steps.close()

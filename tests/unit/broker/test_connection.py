@@ -36,6 +36,7 @@ from tests.support.broker import (
     AnyApi,
     SteeredNode,
     add_topic,
+    fetch,
     fetch_request,
     open_broker,
     produce_request,
@@ -370,6 +371,21 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Stee
 
     serving(broker, talk)
     assert broker.services.replicas.find("t", 0).log.log_end_offset == 1
+
+
+def test_records_that_are_opened_and_want_no_answer_leave_the_connection_to_what_comes_next(
+    broker: SteeredNode,
+) -> None:
+    """Their work takes steps, and may be done in the first turn."""
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(produce_frame(1, b"kept", acks=0) + versions_frame(2))
+        assert await read_correlation_ids(reader, 1) == [2]
+
+    serving(broker, talk)
+    assert values_of(fetch(broker, 0)) == [b"kept"]
 
 
 def test_no_more_connections_from_one_address_than_allowed(tmp_path: Path) -> None:
