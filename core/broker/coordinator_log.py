@@ -189,14 +189,21 @@ class CoordinatorLog(ABC):
         self._services.replicas.notify([partition.log.partition])
 
     def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-        """Gives what is kept of the key, if that may not be acknowledged before it is committed. Raises what
-        `partition` raises.
+        """Gives what is kept of the key, if that may not be acknowledged before it is committed. Gives nothing if its
+        partition is served no more: it is refused at once then.
         """
-        return find_uncommitted(self.partition(key), refuse) if self.numbers else []
+        if not self.numbers:
+            return []
+        try:
+            partition = self.partition(key)
+        except KafkaError as error:
+            refuse(error.code)
+            return []
+        return find_uncommitted(partition, refuse)
 
     def when_committed(self, key: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
         """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
-        that into the answer first. Raises what `partition` raises.
+        that into the answer first.
         """
         waiting = self.find_uncommitted(key, refuse)
         return when_committed(self._services.replicas, waiting, answer, self._commit_timeout_ms)

@@ -115,13 +115,9 @@ class TransactionLog(CoordinatorLog):
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
         """See `TransactionEnvironment.call_when_committed`."""
         failures: list[ErrorCode] = []
-        try:
-            waiting = self.find_uncommitted(transactional_id, failures.append)
-        except KafkaError as error:
-            then(error)
-            return
         self._call_when_committed(
-            waiting, lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None)
+            self.find_uncommitted(transactional_id, failures.append),
+            lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None),
         )
 
     def write_markers(

@@ -77,9 +77,10 @@ def handle(
 
     def refuse(code: ErrorCode) -> None:
         """Says that the transaction's writes here could not be noted: nothing may be appended for it."""
+        error = _error_for_client(KafkaError(code), _client(context.api_version))
         for topic_data in request.topic_data:
             name = _name_of(services, topic_data, context) or ""
-            refused.update({TopicPartition(name, data.index): KafkaError(code) for data in topic_data.partition_data})
+            refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
 
     if request.acks == 0:
         return _append(services, request, context, refused)

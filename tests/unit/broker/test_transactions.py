@@ -496,6 +496,20 @@ def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: SteeredNod
     assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
 
 
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_transaction_whose_partition_is_offline_is_refused_and_answered(broker: SteeredNode, version: int) -> None:
+    """Also if it wrote to the partition before: whether that is kept is not known. Its connection was closed."""
+    client = Client(broker)
+    assert client.produce(b"a") == client.commit_offset(1) == client.add(1) == ErrorCode.NONE
+    state = broker.services.transaction_log.partition(ID)
+    broker.services.replicas.take_offline(state, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
+    for partition in (0, 1):
+        assert client.produce(b"b", partition, version) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert client.commit_offset(2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.add(1) == client.end() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [broker.services.replicas.find("t", n).log.log_end_offset for n in (0, 1)] == [1, 0]
+
+
 # --- who may
 
 
