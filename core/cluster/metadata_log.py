@@ -141,7 +141,7 @@ class MetadataLog:
         that it may, as the disk refused the cut too.
         """
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # which would grow, and hold each request that was refused
         end_offset = self._log.log_end_offset
         try:
             if not self._is_leading:

@@ -28,9 +28,9 @@ def handle(services: Services, request: UpdateFeaturesRequest, context: RequestC
     if not request.validate_only:
         try:
             services.node.ensure_writable()
+            services.controller.set_features({u.feature: u.max_version_level for u in request.feature_updates})
         except KafkaError as error:
             return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-        services.controller.set_features({u.feature: u.max_version_level for u in request.feature_updates})
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.cluster.metadata_log import MetadataLog
 from core.cluster.partition import READ_COMMITTED
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -601,6 +603,17 @@ def test_a_feature_goes_up_and_down(broker: SteeredNode) -> None:
     assert change(29, 3, "metadata.version") == ErrorCode.INVALID_UPDATE_VERSION
     assert broker.services.image.features["transaction.version"] == 1
     assert reopened(broker).services.image.features["transaction.version"] == 1
+
+
+def test_a_feature_that_the_disk_refuses(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(MetadataLog, "_append_batch", refuse)
+    update = FeatureUpdateKey("transaction.version", 1, upgrade_type=2)
+    answer = ask(broker, UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]))
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.services.image.features["transaction.version"] == 2
 
 
 def test_an_old_client_may_lower_a_feature_where_it_says_so(broker: SteeredNode) -> None:

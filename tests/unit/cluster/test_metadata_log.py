@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from pathlib import Path
 from random import Random
 
@@ -150,6 +151,20 @@ def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> 
     assert names(log) == {"a"} == from_outside(tmp_path)
     log.close()
     assert names(open_log(tmp_path)) == {"a"}
+
+
+def test_an_error_that_is_raised_until_a_restart_holds_nothing_of_those_it_was_raised_for(tmp_path: Path) -> None:
+    disk = Refuses()
+    log = open_log(tmp_path, disk)
+    log.append(topic("a"))
+    disk.begin(2, 1)
+    lengths = set()
+    for _ in range(4):
+        with pytest.raises(KafkaError, match="until a restart") as refused:
+            log.append(topic("b"))
+        lengths.add(len(list(traceback.walk_tb(refused.value.__traceback__))))
+    assert len(lengths) <= 2, "of the first one, and of the others"
+    log.close()
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
