@@ -58,12 +58,14 @@ class Pending(Generic[T]):
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
         """Gives what `function` makes of the value."""
+        assert not self.is_over, "nobody would ever be called"
         return _Mapped(self, function)
 
     def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
         """Gives what `work` answers, which may have to wait itself. It is done when the value is there, and not at all
         if that is cancelled first; until then it counts as work that holds the request.
         """
+        assert not self.is_over, "nobody would ever be called"
         return _Then(self, work)
 
     # --- for whoever gives

@@ -44,3 +44,13 @@ def test_who_does_not_wait_any_more_leaves_nobody_waiting() -> None:
     over.cancel()
     over.follow(other)
     assert other.is_over
+
+
+def test_what_is_over_can_not_be_waited_for() -> None:
+    """A connection would wait for ever; a mistake of ours is met at once."""
+    given: Pending[int] = Pending()
+    given.complete_with(1)
+    with pytest.raises(AssertionError):
+        given.map(str)
+    with pytest.raises(AssertionError):
+        given.then(str)
