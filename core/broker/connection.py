@@ -23,7 +23,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
 from core.broker.handlers.produce import UnacknowledgedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from time import monotonic
+from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.turns import TURN_SECONDS
 from core.common.background import RunInBackground

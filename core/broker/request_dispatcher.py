@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from time import perf_counter
+from time import perf_counter  # noqa: TID251  how long a request takes
 from typing import Any
 
 from core.broker.connection_memory import LARGE_BYTES

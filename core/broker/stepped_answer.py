@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from time import monotonic  # noqa: TID251  how long a turn takes
 from typing import Any, TypeVar
 
 from core.broker.runtime import Runtime

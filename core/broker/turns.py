@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.common.steps import Steps
 

@@ -68,8 +68,8 @@ class Throttle:
     def __init__(
         self,
         bytes_per_second: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,  # noqa: TID251  a process of its own
+        sleep: Callable[[float], None] = time.sleep,  # noqa: TID251  a process of its own
     ) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock = clock

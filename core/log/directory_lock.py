@@ -18,8 +18,8 @@ import json
 import os
 import struct
 import sys
-import time
 from pathlib import Path
+from time import monotonic, sleep  # noqa: TID251  another process may let go of the lock
 from typing import NamedTuple
 
 from core.common.errors import DirectoryLockedError
@@ -54,9 +54,9 @@ class DirectoryLock:
 
     def acquire(self, timeout_s: float = 0.0) -> None:
         """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         while not self._try():
-            if time.monotonic() >= deadline:
+            if monotonic() >= deadline:
                 holder = find_lock_holder(self._path.parent)
                 raise DirectoryLockedError(
                     f"data directory {self._path.parent} is in use by {holder or 'another process'}",
@@ -64,7 +64,7 @@ class DirectoryLock:
                     holder=str(holder),
                     hint="stop that process, or talk to it with --bootstrap-server",
                 )
-            time.sleep(_RETRY_SECONDS)
+            sleep(_RETRY_SECONDS)
         with contextlib.suppress(OSError):  # on a full disk, which recovery is to mend, it is taken all the same
             self.announce("")
 

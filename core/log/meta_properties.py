@@ -61,7 +61,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 def write_meta_properties(directory: Path, meta: MetaProperties, filesystem: FileSystem) -> None:
     lines = [
         "#",
-        time.strftime("#%a %b %d %H:%M:%S UTC %Y", time.gmtime()),
+        time.strftime("#%a %b %d %H:%M:%S UTC %Y", time.gmtime()),  # noqa: TID251  a comment, which nothing reads
         f"node.id={meta.node_id}",
         f"directory.id={uuid_text(meta.directory_id)}",
         f"version={meta.version}",

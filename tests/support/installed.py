@@ -74,7 +74,7 @@ class Installed:
         for name, text in files.items():
             (self.application / name).parent.mkdir(parents=True, exist_ok=True)
             (self.application / name).write_text(text)
-        shutil.copy(ROOT / "tests/unit/test_testing.py", self.application / "tests")
+        shutil.copy(ROOT / "tests/unit/plog/test_testing.py", self.application / "tests")
 
     @property
     def environment(self) -> dict[str, str]:
