@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ settings.load_profile("plog")
 for _name in ("PLOG_DATA_DIR", "PLOG_MAX_EXPANSION", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
     os.environ.pop(_name, None)
 os.environ["PLOG_CONFIG"] = ""  # nobody's own defaults
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs, and their children, ignore it
 
 
 @pytest.fixture
