@@ -70,7 +70,7 @@ class RecordingFileSystem(FileSystem):
             self._inodes[path] = next(self._numbers)
             self.operations.append(Operation("create", path, self._inodes[path]))
         fd, opened.fd = opened.fd, -1
-        return _RecordedFile(path, fd, self._inodes[path], self.operations)
+        return RecordedFile(path, fd, self._inodes[path], self.operations)
 
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
@@ -107,7 +107,9 @@ class RecordingFileSystem(FileSystem):
         self.operations.append(Operation("sync directory", path))
 
 
-class _RecordedFile(File):
+class RecordedFile(File):
+    """One open file of such a disk."""
+
     __slots__ = ("_inode", "_operations")
 
     def __init__(self, path: Path, fd: int, inode: int, operations: list[Operation]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import traceback
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ from core.protocol.schema.metadata_records import (
 from core.records.control_record import ControlRecordType
 from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import AskingFileSystem
-from tests.support.disk import RecordingFileSystem, crash_states, disk_after
+from tests.support.disk import RecordedFile, RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, FullDisk
 
 TOPIC = 2
@@ -167,6 +168,54 @@ def test_an_error_that_is_raised_until_a_restart_holds_nothing_of_those_it_was_r
     log.close()
 
 
+def test_a_power_cut_does_not_bring_back_what_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told that the next start does not find it may rely on that."""
+    disk = RecordingFileSystem()
+    log = open_log(tmp_path / "data", disk)
+    log.append(topic("a"))
+    sync, refusals = RecordedFile.sync, iter([OSError(5, "Input/output error")])
+
+    def refuse_once(file: RecordedFile) -> None:
+        for error in refusals:
+            raise error
+        sync(file)
+
+    monkeypatch.setattr(RecordedFile, "sync", refuse_once)
+    with pytest.raises(KafkaError) as refused:
+        log.append(topic("b"))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    states = list(crash_states(tmp_path / "data", disk.operations, Random(5), subsets_up_to=4, samples=4))
+    for number, state in enumerate(states):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        state.write_to(folder)
+        assert names(open_log(folder)) == {"a"}
+
+
+def test_nothing_is_appended_after_a_change_that_was_written_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_log_module, "_MAX_BATCH_BYTES", 500)
+    disk = FullDisk()
+    log = open_log(tmp_path, disk)
+    log.append(topic("a"))
+    flush = log._log.flush
+
+    def fill_the_disk() -> None:
+        flush()
+        disk.is_full = True
+
+    monkeypatch.setattr(log._log, "flush", fill_the_disk)  # it is full when the first batch of several is synced
+    with pytest.raises(KafkaError, match="until a restart"):
+        log.append(topic("wide", 100))
+    disk.is_full = False
+    monkeypatch.setattr(log._log, "flush", flush)
+    with pytest.raises(KafkaError, match="until a restart"):
+        log.append(topic("c"))
+    log.close()
+    assert names(open_log(tmp_path)) == {"a"}
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("window", [1, 2, 3, 1 << 30])
 def test_what_is_refused_is_not_kept_or_the_answer_says_so(tmp_path: Path, window: int, is_clean: bool) -> None:
@@ -264,6 +313,24 @@ def test_a_kill_or_a_power_cut_while_a_snapshot_is_written_loses_no_topic(
             state.write_to(folder)
             assert names(open_log(folder)) == {"a", "b"}
     assert left > 50
+
+
+def test_a_snapshot_that_ends_within_a_batch_is_gone_on_from(tmp_path: Path) -> None:
+    """What it covers is not applied again: there a topic is deleted that it does not know any more."""
+    first = topic("a")
+    removal = RemoveTopicRecord(first[0].topic_id)  # type: ignore[attr-defined]
+    covered = open_log(tmp_path / "covered")
+    covered.append(first)
+    covered.append([removal])
+    covered._write_snapshot()
+    log = open_log(tmp_path / "data")
+    log.append(first)
+    log.append([removal, *topic("b")])
+    (snapshot,) = covered.directory.glob("*.checkpoint")
+    shutil.copy(snapshot, log.directory)
+    log.close()
+    assert from_outside(tmp_path / "data") == {"b"}
+    assert names(open_log(tmp_path / "data")) == {"b"}
 
 
 def test_a_damaged_snapshot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
