@@ -37,7 +37,7 @@ __all__ = ["AccessError", "KafkaError", "RunningBroker", "running_broker", "runn
 _START_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunningBroker:
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
     Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.

@@ -66,7 +66,15 @@ class Setting(Generic[T]):
         assert default is None or type(default) is _PYTHON_TYPES[type_], doc
         self._default = default
         self._name = ""
-        self.key = ConfigKey("", type_, default, doc, validator, is_dynamic, is_kept_only)
+        self.key = ConfigKey(
+            name="",
+            type=type_,
+            default=default,
+            doc=doc,
+            validator=validator,
+            is_dynamic=is_dynamic,
+            is_kept_only=is_kept_only,
+        )
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name.replace("_", ".")

@@ -20,14 +20,14 @@ class Cleaning:
     ) -> None:
         self._services = services
         self.cleaner = LogCleaner(
-            services.log_manager,
-            services.runtime.run_cleaning,
-            lambda log, paths: services.deletion.delete_later(paths, log.config.file_delete_delay_ms),
-            services.replicas.on_flush_failed,
-            scrubber.examine,
-            self.step,
-            services.runtime.clock,
-            services.filesystem,
+            log_manager=services.log_manager,
+            run=services.runtime.run_cleaning,
+            delete_later=lambda log, paths: services.deletion.delete_later(paths, log.config.file_delete_delay_ms),
+            on_log_failed=services.replicas.on_flush_failed,
+            on_damage=scrubber.examine,
+            on_idle=self.step,
+            clock=services.runtime.clock,
+            filesystem=services.filesystem,
             make_process=make_process,
         )
 

@@ -10,7 +10,7 @@ bytes, with its answer, which differs in three numbers. The next ones are met by
 from __future__ import annotations
 
 import struct
-from time import perf_counter
+from time import perf_counter  # noqa: TID251  how long a request takes
 from typing import Any, NamedTuple
 
 from core.broker.request_metrics import RequestMetrics

@@ -134,14 +134,14 @@ class SocketServer:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 connection = Connection(
-                    loop,
-                    sock,
-                    self._node.dispatcher,
-                    self._buffers,
-                    self._turns,
-                    self._memory,
-                    self._node.services.config.socket_request_max_bytes,
-                    self._on_closed,
+                    loop=loop,
+                    sock=sock,
+                    dispatcher=self._node.dispatcher,
+                    buffers=self._buffers,
+                    turns=self._turns,
+                    memory=self._memory,
+                    max_request_bytes=self._node.services.config.socket_request_max_bytes,
+                    on_close=self._on_closed,
                 )
             except OSError:  # the client is gone already
                 sock.close()

@@ -240,14 +240,14 @@ class Admin:
             overrides,
             [
                 PartitionDescription(
-                    number,
-                    info.leader,
-                    info.leader_epoch,
-                    info.replicas,
-                    info.isr,
-                    starts.get(TopicPartition(name, number), -1),
-                    ends.get(TopicPartition(name, number), -1),
-                    sizes.get(TopicPartition(name, number)),
+                    partition=number,
+                    leader=info.leader,
+                    leader_epoch=info.leader_epoch,
+                    replicas=info.replicas,
+                    isr=info.isr,
+                    start_offset=starts.get(TopicPartition(name, number), -1),
+                    end_offset=ends.get(TopicPartition(name, number), -1),
+                    size_bytes=sizes.get(TopicPartition(name, number)),
                     damaged=tuple(f"{first}-{last}" for first, last in damaged.get(number, ())),
                 )
                 for number, info in sorted(topic.partitions.items())

@@ -109,13 +109,13 @@ class ClassicMember:
     def _ask_to_join(self, connection: ClientConnection, metadata: bytes) -> JoinGroupResponse:
         while True:
             request = JoinGroupRequest(
-                self._group_id,
-                _SESSION_TIMEOUT_MS,
-                _REBALANCE_TIMEOUT_MS,
-                self.member_id,
-                self.group_instance_id,
-                CONSUMER_PROTOCOL_TYPE,
-                [JoinGroupRequestProtocol(name, metadata) for name in _ASSIGNORS],
+                group_id=self._group_id,
+                session_timeout_ms=_SESSION_TIMEOUT_MS,
+                rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
+                member_id=self.member_id,
+                group_instance_id=self.group_instance_id,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name, metadata) for name in _ASSIGNORS],
             )
             answer = connection.call(JOIN_GROUP, request)
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -140,13 +140,13 @@ class ClassicMember:
                 for member, partitions in assign(wanted, there).items()
             ]
         request = SyncGroupRequest(
-            self._group_id,
-            joined.generation_id,
-            self.member_id,
-            self.group_instance_id,
-            CONSUMER_PROTOCOL_TYPE,
-            joined.protocol_name,
-            assignments,
+            group_id=self._group_id,
+            generation_id=joined.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
         )
         answer = self._ask(lambda connection: connection.call(SYNC_GROUP, request))
         ensure_success(answer.error_code, f"group {self._group_id}")

@@ -135,14 +135,14 @@ class GroupAdmin:
             for member in group.members
         ]
         return GroupDescription(
-            group_id,
-            "classic",
-            group.group_state,
-            group.protocol_type,
-            group.protocol_data,
-            self._coordinator_id,
-            -1,
-            tuple(members),
+            group_id=group_id,
+            type="classic",
+            state=group.group_state,
+            protocol_type=group.protocol_type,
+            protocol=group.protocol_data,
+            coordinator=self._coordinator_id,
+            epoch=-1,
+            members=tuple(members),
         )
 
     def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
@@ -163,14 +163,14 @@ class GroupAdmin:
             for member in group.members
         ]
         return GroupDescription(
-            group_id,
-            "consumer",
-            group.group_state,
-            "consumer",
-            group.assignor_name,
-            self._coordinator_id,
-            group.group_epoch,
-            tuple(members),
+            group_id=group_id,
+            type="consumer",
+            state=group.group_state,
+            protocol_type="consumer",
+            protocol=group.assignor_name,
+            coordinator=self._coordinator_id,
+            epoch=group.group_epoch,
+            members=tuple(members),
         )
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:

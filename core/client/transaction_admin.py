@@ -181,16 +181,16 @@ class TransactionAdmin:
         ends = self._ends(still_open, READ_UNCOMMITTED)
         return [
             OpenTransaction(
-                partition,
-                producer_id,
-                state.producer_epoch,
-                state.coordinator_epoch,
-                state.current_txn_start_offset,
-                self._timestamp(partition, state.current_txn_start_offset),
-                state.last_timestamp,
-                stable[partition],
-                ends[partition],
-                described.get(producer_id),
+                partition=partition,
+                producer_id=producer_id,
+                producer_epoch=state.producer_epoch,
+                coordinator_epoch=state.coordinator_epoch,
+                start_offset=state.current_txn_start_offset,
+                first_timestamp=self._timestamp(partition, state.current_txn_start_offset),
+                last_timestamp=state.last_timestamp,
+                last_stable_offset=stable[partition],
+                high_watermark=ends[partition],
+                known=described.get(producer_id),
             )
             for (partition, producer_id), state in sorted(still_open.items(), key=lambda item: item[0])
             if (partition, producer_id) in first_seen
@@ -249,11 +249,11 @@ class TransactionAdmin:
         """Writes an abort marker to that one partition: for a transaction that hangs, which nobody else ends."""
         partition = transaction.partition
         marker = WritableTxnMarker(
-            transaction.producer_id,
-            transaction.producer_epoch,
-            False,
-            [WritableTxnMarkerTopic(partition.topic, [partition.partition])],
-            max(transaction.coordinator_epoch, 0),
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(partition.topic, [partition.partition])],
+            coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )
         connection = self._client.connection_to(self._client.leader_of(partition))
         for result in connection.call(WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker])).markers:
@@ -278,12 +278,14 @@ def _describe(
     (found,) = connection.call(DESCRIBE_TRANSACTIONS, request).transaction_states
     ensure_success(found.error_code, found.transactional_id)
     return TransactionDescription(
-        found.transactional_id,
-        node_id,
-        found.producer_id,
-        found.producer_epoch,
-        found.transaction_state,
-        found.transaction_timeout_ms,
-        found.transaction_start_time_ms,
-        frozenset(TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions),
+        transactional_id=found.transactional_id,
+        coordinator=node_id,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        state=found.transaction_state,
+        timeout_ms=found.transaction_timeout_ms,
+        started_ms=found.transaction_start_time_ms,
+        partitions=frozenset(
+            TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions
+        ),
     )

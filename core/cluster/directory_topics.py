@@ -73,15 +73,15 @@ class DirectoryTopics:
             log.close()
             damaged = (*_damaged(log.directory), *map(str, failures), *map(str, log.unreadable))
         return PartitionDescription(
-            partition.partition,
-            known.leader if known else NO_LEADER,
-            _leader_epoch(known, latest_epoch) if known else -1,
-            tuple(known.replicas) if known else (),
-            tuple(known.isr) if known else (),
-            start,
-            end,
-            size,
-            damaged,
+            partition=partition.partition,
+            leader=known.leader if known else NO_LEADER,
+            leader_epoch=_leader_epoch(known, latest_epoch) if known else -1,
+            replicas=tuple(known.replicas) if known else (),
+            isr=tuple(known.isr) if known else (),
+            start_offset=start,
+            end_offset=end,
+            size_bytes=size,
+            damaged=damaged,
         )
 
 

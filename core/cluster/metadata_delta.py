@@ -178,16 +178,16 @@ class MetadataDelta:
         if self._after is None:
             topics, topics_by_id = self._apply_to_topics()
             self._after = MetadataImage(
-                topics,
-                topics_by_id,
-                self.configs.apply(),
-                self.features.apply(),
-                self.brokers.apply(),
-                self.controllers.apply(),
-                self._producer_ids,
-                self._has_known_topics,
-                self.security.apply(),
-                self.unused.apply(),
+                topics=topics,
+                topics_by_id=topics_by_id,
+                configs=self.configs.apply(),
+                features=self.features.apply(),
+                brokers=self.brokers.apply(),
+                controllers=self.controllers.apply(),
+                producer_ids=self._producer_ids,
+                has_known_topics=self._has_known_topics,
+                security=self.security.apply(),
+                unused=self.unused.apply(),
             )
         return self._after
 

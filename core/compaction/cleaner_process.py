@@ -149,12 +149,12 @@ def parse_log(fields: dict[str, Any]) -> LogToClean:
     """Reads what `format_log` made."""
     config = fields["config"]
     return LogToClean(
-        Path(fields["directory"]),
-        TopicPartition(*fields["partition"]),
-        LogConfig(**(config | {"cleanup_policy": frozenset(config["cleanup_policy"])})),
-        [SegmentToClean(*segment) for segment in fields["segments"]],
-        fields["first_dirty_offset"],
-        fields["first_uncleanable_offset"],
-        [AbortedTransaction(*aborted) for aborted in fields["aborted"]],
-        {producer_id: LastRecord(*last) for producer_id, last in fields["producers"]},
+        directory=Path(fields["directory"]),
+        partition=TopicPartition(*fields["partition"]),
+        config=LogConfig(**(config | {"cleanup_policy": frozenset(config["cleanup_policy"])})),
+        segments=[SegmentToClean(*segment) for segment in fields["segments"]],
+        first_dirty_offset=fields["first_dirty_offset"],
+        first_uncleanable_offset=fields["first_uncleanable_offset"],
+        aborted=[AbortedTransaction(*aborted) for aborted in fields["aborted"]],
+        producers={producer_id: LastRecord(*last) for producer_id, last in fields["producers"]},
     )

@@ -133,14 +133,14 @@ def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
         if segment.gaps:
             raise segment.damaged(segment.gaps[0])
     return LogToClean(
-        log.directory,
-        log.partition,
-        log.config,
-        [_describe(segment) for segment in segments],
-        part.first_dirty_offset,
-        part.first_uncleanable_offset,
-        sorted((a for s in log.segments for a in s.aborted_entries()), key=lambda a: a.first_offset),
-        {
+        directory=log.directory,
+        partition=log.partition,
+        config=log.config,
+        segments=[_describe(segment) for segment in segments],
+        first_dirty_offset=part.first_dirty_offset,
+        first_uncleanable_offset=part.first_uncleanable_offset,
+        aborted=sorted((a for s in log.segments for a in s.aborted_entries()), key=lambda a: a.first_offset),
+        producers={
             producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
             for producer_id, state in log.producers.producers.items()
         },

@@ -131,14 +131,14 @@ class ClassicGroup:
             protocols = [(value.protocol or "", stored.subscription)]
             rebalance_timeout_ms = stored.session_timeout if stored.rebalance_timeout < 0 else stored.rebalance_timeout
             member = Member(
-                stored.member_id,
-                stored.group_instance_id,
-                stored.client_id,
-                stored.client_host,
-                rebalance_timeout_ms,
-                stored.session_timeout,
-                protocols,
-                stored.assignment,
+                member_id=stored.member_id,
+                group_instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                session_timeout_ms=stored.session_timeout,
+                protocols=protocols,
+                assignment=stored.assignment,
             )
             self.members[member.member_id] = member
             if member.group_instance_id is not None:
@@ -175,14 +175,14 @@ class ClassicGroup:
         """Makes what `load` reads."""
         members = [
             MemberMetadata(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.session_timeout_ms,
-                member.metadata(self.protocol_name),
-                member.assignment,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(self.protocol_name),
+                assignment=member.assignment,
             )
             for member in self.members.values()
         ]
@@ -285,13 +285,13 @@ class ClassicGroup:
 
     def _new_member(self, request: JoinGroupRequest, client: ClientInfo, member_id: str) -> Member:
         return Member(
-            member_id,
-            request.group_instance_id,
-            client.client_id,
-            client.client_host,
-            _rebalance_timeout_ms(request),
-            request.session_timeout_ms,
-            _protocols(request),
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=_protocols(request),
             is_new=True,
         )
 

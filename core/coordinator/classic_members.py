@@ -190,7 +190,15 @@ def consumer_members(
         revoking = without(partitions_by_id(decoded.owned_partitions, environment), assigned)
         state = MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE
         found.append(
-            ConsumerMember(member.member_id, subscription, generation_id, generation_id, state, assigned, revoking)
+            ConsumerMember(
+                member_id=member.member_id,
+                subscription=subscription,
+                epoch=generation_id,
+                previous_epoch=generation_id,
+                state=state,
+                assigned=assigned,
+                revoking=revoking,
+            )
         )
     return found
 
@@ -206,14 +214,14 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
             assert subscription.classic is not None
             found.append(
                 Member(
-                    member.member_id,
-                    subscription.instance_id,
-                    subscription.client_id,
-                    subscription.client_host,
-                    subscription.rebalance_timeout_ms,
-                    subscription.classic.session_timeout_ms,
-                    list(subscription.classic.protocols),
-                    assignment_bytes(member, _by_topic(member.held), environment),
+                    member_id=member.member_id,
+                    group_instance_id=subscription.instance_id,
+                    client_id=subscription.client_id,
+                    client_host=subscription.client_host,
+                    rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+                    session_timeout_ms=subscription.classic.session_timeout_ms,
+                    protocols=list(subscription.classic.protocols),
+                    assignment=assignment_bytes(member, _by_topic(member.held), environment),
                 )
             )
     return found

@@ -623,14 +623,16 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
     """Takes over what the request has; fields absent from it keep their values."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return Subscription(
-        known.instance_id if request.instance_id is None else request.instance_id,
-        known.rack_id if request.rack_id is None else request.rack_id,
-        client.client_id,
-        client.client_host,
-        known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
-        known.topic_names if names is None else tuple(sorted(set(names))),
-        known.topic_regex if regex is None else regex,
-        known.server_assignor if request.server_assignor is None else request.server_assignor,
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        rebalance_timeout_ms=known.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        topic_names=known.topic_names if names is None else tuple(sorted(set(names))),
+        topic_regex=known.topic_regex if regex is None else regex,
+        server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
     )
 
 

@@ -21,15 +21,17 @@ class ConsumerGroupRecords:
         return consumer_group_record(
             schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
             schema.ConsumerGroupMemberMetadataValue(
-                subscription.instance_id,
-                subscription.rack_id,
-                subscription.client_id,
-                subscription.client_host,
-                sorted(subscription.topic_names),
-                subscription.topic_regex,
-                subscription.rebalance_timeout_ms,
-                subscription.server_assignor,
-                None if subscription.classic is None else _classic_metadata(subscription.classic),
+                instance_id=subscription.instance_id,
+                rack_id=subscription.rack_id,
+                client_id=subscription.client_id,
+                client_host=subscription.client_host,
+                subscribed_topic_names=sorted(subscription.topic_names),
+                subscribed_topic_regex=subscription.topic_regex,
+                rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+                server_assignor=subscription.server_assignor,
+                classic_member_metadata=None
+                if subscription.classic is None
+                else _classic_metadata(subscription.classic),
             ),
         )
 
@@ -119,15 +121,15 @@ def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> d
 def subscription_of(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
     """Reads back what `ConsumerGroupRecords.member` wrote."""
     return Subscription(
-        value.instance_id,
-        value.rack_id,
-        value.client_id,
-        value.client_host,
-        value.rebalance_timeout_ms,
-        tuple(value.subscribed_topic_names),
-        value.subscribed_topic_regex,
-        value.server_assignor,
-        _classic_protocols(value.classic_member_metadata),
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        topic_names=tuple(value.subscribed_topic_names),
+        topic_regex=value.subscribed_topic_regex,
+        server_assignor=value.server_assignor,
+        classic=_classic_protocols(value.classic_member_metadata),
     )
 
 

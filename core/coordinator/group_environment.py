@@ -19,7 +19,7 @@ class ClientInfo(NamedTuple):
     client_host: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Settings of the broker, by Kafka's names."""
 

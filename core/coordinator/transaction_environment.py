@@ -12,7 +12,7 @@ from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TransactionConfig:
     """Settings of the broker, by Kafka's names."""
 

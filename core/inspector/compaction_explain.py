@@ -152,7 +152,16 @@ class CompactionExplainer:
                 goes, reason, detail = self._unneeded_record(offset, why, last, last_cleanable)
             newer = last if last > offset else None
             timestamp = int(columns.timestamps[row])
-            yield Explained(offset, timestamp, key, is_tombstone, goes, reason, detail, newer)
+            yield Explained(
+                offset=offset,
+                timestamp=timestamp,
+                key=key,
+                is_tombstone=is_tombstone,
+                goes=goes,
+                reason=reason,
+                detail=detail,
+                newer_offset=newer,
+            )
 
     def _newest_record(self, offset: int, horizon: int | None, *, is_tombstone: bool) -> tuple[bool, Reason, str]:
         if not is_tombstone:

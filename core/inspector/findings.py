@@ -118,25 +118,33 @@ def hole_finding(hole: Hole) -> Finding:
         code = Code.OFFSETS_MISSING
     damage = hole.damage
     return Finding(
-        Severity.ERROR,
-        code,
-        str(hole.path),
-        hole.evidence.removeprefix(f"{code}: ") if damage is None else damage.message,
-        hole.position if damage is not None else -1,
-        hole.start,
-        hole.end_position if damage is not None else -1,
-        hole.end - 1 if hole.end > hole.start else -1,
-        hole.records,
-        None if damage is None else damage.fix,
+        severity=Severity.ERROR,
+        code=code,
+        path=str(hole.path),
+        message=hole.evidence.removeprefix(f"{code}: ") if damage is None else damage.message,
+        position=hole.position if damage is not None else -1,
+        offset=hole.start,
+        end_position=hole.end_position if damage is not None else -1,
+        last_offset=hole.end - 1 if hole.end > hole.start else -1,
+        records=hole.records,
+        fix=None if damage is None else damage.fix,
     )
 
 
 def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
     """Reports damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
     return Finding(
-        Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, offset,
-        damage.end_position, -1, 0, damage.fix,
-    )  # fmt: skip
+        severity=Severity.ERROR,
+        code=Code(damage.kind.value),
+        path=str(path),
+        message=damage.message,
+        position=damage.position,
+        offset=offset,
+        end_position=damage.end_position,
+        last_offset=-1,
+        records=0,
+        fix=damage.fix,
+    )
 
 
 def claimed_finding(damage: Damage, path: Path) -> Finding:
@@ -150,17 +158,27 @@ def wrong_start_finding(wrong: WrongLine) -> Finding:
     where the log begins instead, if that is not its first segment.
     """
     return Finding(
-        Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right or -1,
-        wrong.end_position,
-    )  # fmt: skip
+        severity=Severity.ERROR,
+        code=Code.LOG_START_WRONG,
+        path=str(wrong.path),
+        message=str(wrong),
+        position=wrong.position,
+        offset=wrong.right or -1,
+        end_position=wrong.end_position,
+    )
 
 
 def wrong_watermark_finding(wrong: WrongLine) -> Finding:
     """Reports a high watermark that is not believed; `offset` is the right one, which a broker's next start takes."""
     return Finding(
-        Severity.WARNING, Code.HIGH_WATERMARK_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right,
-        wrong.end_position,
-    )  # fmt: skip
+        severity=Severity.WARNING,
+        code=Code.HIGH_WATERMARK_WRONG,
+        path=str(wrong.path),
+        message=str(wrong),
+        position=wrong.position,
+        offset=wrong.right,
+        end_position=wrong.end_position,
+    )
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:
@@ -178,15 +196,30 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
     )
     code = Code.BATCH_REPEATED if one.fate is Fate.REPEATED else Code.BATCH_OUT_OF_ORDER
     return Finding(
-        Severity.ERROR, code, str(path), message, piece.position, piece.base_offset, piece.end_position,
-        piece.end_offset - 1, 0,
-    )  # fmt: skip
+        severity=Severity.ERROR,
+        code=code,
+        path=str(path),
+        message=message,
+        position=piece.position,
+        offset=piece.base_offset,
+        end_position=piece.end_position,
+        last_offset=piece.end_offset - 1,
+        records=0,
+    )
 
 
 def copy_finding(path: Path, size_bytes: int) -> Finding:
     """Reports a log without a batch that is a part of the partition's log."""
     message = "none of its batches is a part of the log: other files hold their offsets"
-    return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, 0, -1, size_bytes)
+    return Finding(
+        severity=Severity.ERROR,
+        code=Code.BATCH_REPEATED,
+        path=str(path),
+        message=message,
+        position=0,
+        offset=-1,
+        end_position=size_bytes,
+    )
 
 
 def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
@@ -196,14 +229,29 @@ def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displa
     start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
     message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"
     return Finding(
-        Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, 0, max(start, 0), size_bytes, max(end - 1, 0)
+        severity=Severity.ERROR,
+        code=Code.SEGMENT_MISNAMED,
+        path=str(path),
+        message=message,
+        position=0,
+        offset=max(start, 0),
+        end_position=size_bytes,
+        last_offset=max(end - 1, 0),
     )
 
 
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
     """Reports a log whose name can't be right; what it holds of the log belongs to the segment before."""
     message = f"no segment can begin at offset {base_offset}, which lies within a batch of the log"
-    return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, 0, -1, size_bytes)
+    return Finding(
+        severity=Severity.ERROR,
+        code=Code.SEGMENT_MISNAMED,
+        path=str(path),
+        message=message,
+        position=0,
+        offset=-1,
+        end_position=size_bytes,
+    )
 
 
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
@@ -217,15 +265,15 @@ def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> 
     """Reports a batch whose checksum is right and whose records do not decode."""
     is_current = isinstance(batch, RecordBatch)
     return Finding(
-        Severity.ERROR,
-        Code.BAD_BATCH,
-        str(path),
-        f"its records can't be read: {error.cause}",
-        batch.position,
-        batch.base_offset if is_current else batch.last_offset,
-        batch.position + batch.size_bytes,
-        batch.last_offset,
-        None if not isinstance(batch, RecordBatch) else 0 if batch.is_control else batch.count,
+        severity=Severity.ERROR,
+        code=Code.BAD_BATCH,
+        path=str(path),
+        message=f"its records can't be read: {error.cause}",
+        position=batch.position,
+        offset=batch.base_offset if is_current else batch.last_offset,
+        end_position=batch.position + batch.size_bytes,
+        last_offset=batch.last_offset,
+        records=None if not isinstance(batch, RecordBatch) else 0 if batch.is_control else batch.count,
     )
 
 

@@ -301,12 +301,12 @@ def _index_finding(path: Path, message: str, offset: int, number: int) -> Findin
 
 def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity: Severity) -> Finding:
     return Finding(
-        severity,
-        code,
-        str(path),
-        message,
-        batch.position,
-        batch.base_offset,
-        batch.position + batch.size_bytes,
-        batch.last_offset,
+        severity=severity,
+        code=code,
+        path=str(path),
+        message=message,
+        position=batch.position,
+        offset=batch.base_offset,
+        end_position=batch.position + batch.size_bytes,
+        last_offset=batch.last_offset,
     )

@@ -192,9 +192,16 @@ class _Planner:
             path = Path(finding.path)
             if finding.fix is not None and self._options.fixes_bits:
                 step = Step(
-                    Action.FIX, path, str(finding.fix), finding.fix.position, finding.fix.position + 1,
-                    finding.offset, finding.last_offset, 0, finding.fix,
-                )  # fmt: skip
+                    action=Action.FIX,
+                    path=path,
+                    why=str(finding.fix),
+                    position=finding.fix.position,
+                    end_position=finding.fix.position + 1,
+                    offset=finding.offset,
+                    last_offset=finding.last_offset,
+                    records=0,
+                    fix=finding.fix,
+                )
             else:
                 why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
                 given_up = _count_sound(finding)
@@ -202,9 +209,16 @@ class _Planner:
                     why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
                 offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
                 step = Step(
-                    Action.CUT_OUT, path, f"{finding.code}: {why}", finding.position, finding.end_position,
-                    offset, last_offset, finding.records, given_up=given_up,
-                )  # fmt: skip
+                    action=Action.CUT_OUT,
+                    path=path,
+                    why=f"{finding.code}: {why}",
+                    position=finding.position,
+                    end_position=finding.end_position,
+                    offset=offset,
+                    last_offset=last_offset,
+                    records=finding.records,
+                    given_up=given_up,
+                )
             self._plan.steps.append(step)
 
     def _lay_out(self) -> dict[Path, list[Stretch]]:
@@ -236,9 +250,17 @@ class _Planner:
         lost = sum(f.records or 0 for f in damage)
         size = path.stat().st_size
         step = Step(
-            Action.TRUNCATE, path, why, first.position, size, offset, _last_offset(offset, log_end), lost,
-            given_up=given_up, is_to_end=True,
-        )  # fmt: skip
+            action=Action.TRUNCATE,
+            path=path,
+            why=why,
+            position=first.position,
+            end_position=size,
+            offset=offset,
+            last_offset=_last_offset(offset, log_end),
+            records=lost,
+            given_up=given_up,
+            is_to_end=True,
+        )
         self._plan.steps.append(step)
         self._set_aside_after(path, offset, log_end)
 
@@ -252,7 +274,16 @@ class _Planner:
             last_offset = _last_offset(base_offset, logs[number + 1][0] if number + 1 < len(logs) else log_end)
             size = later.stat().st_size
             self._plan.steps.append(
-                Step(Action.SET_ASIDE, later, why, 0, size, base_offset, last_offset, is_to_end=True)
+                Step(
+                    action=Action.SET_ASIDE,
+                    path=later,
+                    why=why,
+                    position=0,
+                    end_position=size,
+                    offset=base_offset,
+                    last_offset=last_offset,
+                    is_to_end=True,
+                )
             )
 
     def _rebuild_beside(self, logs: set[Path]) -> None:
@@ -269,9 +300,16 @@ class _Planner:
         at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
         if finding.code is Code.LOG_SHORT:
             return Step(
-                Action.REBUILD, path, f"{why}; what knows of more is made to fit", -1, -1, finding.offset,
-                finding.last_offset, finding.records, is_to_end=True,
-            )  # fmt: skip
+                action=Action.REBUILD,
+                path=path,
+                why=f"{why}; what knows of more is made to fit",
+                position=-1,
+                end_position=-1,
+                offset=finding.offset,
+                last_offset=finding.last_offset,
+                records=finding.records,
+                is_to_end=True,
+            )
         if finding.code in _OF_BATCHES:
             return self._step_for_batches(finding, why)
         if finding.code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:

@@ -66,7 +66,15 @@ class EpochRun(NamedTuple):
 
 
 def _as_damage(position: int, end_position: int) -> Damage:
-    return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, -1, None, None)
+    return Damage(
+        kind=DamageKind.OFFSETS_NOT_RISING,
+        message="",
+        position=position,
+        end_position=end_position,
+        offset=-1,
+        end_offset=None,
+        records=None,
+    )
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
@@ -387,15 +395,15 @@ class SegmentCheck:
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
         count = batch.count if isinstance(batch, RecordBatch) else None
         return Finding(
-            Severity.ERROR,
-            code,
-            str(self.path),
-            message,
-            batch.position,
-            stated_offset(batch),
-            batch.position + batch.size_bytes,
-            batch.last_offset,
-            count,
+            severity=Severity.ERROR,
+            code=code,
+            path=str(self.path),
+            message=message,
+            position=batch.position,
+            offset=stated_offset(batch),
+            end_position=batch.position + batch.size_bytes,
+            last_offset=batch.last_offset,
+            records=count,
         )
 
 

@@ -232,7 +232,15 @@ class _TransactionPlanner:
         if marker is not None:
             why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
         records = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base))
-        return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, records, marker)
+        return TransactionStep(
+            action=action,
+            path=path,
+            why=why,
+            first_offset=fate.first_offset,
+            last_offset=fate.last_offset,
+            records=records,
+            marker=marker,
+        )
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -112,7 +112,15 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
             start = found - MAGIC_POSITION
             if len(data) - start < HEADER_SIZE:
                 break
-            batch = _find_sound_batch(file, data, start, position + start, end, min_offset, max_offset)
+            batch = _find_sound_batch(
+                file=file,
+                data=data,
+                start=start,
+                position=position + start,
+                end=end,
+                min_offset=min_offset,
+                max_offset=max_offset,
+            )
             if batch is not None:
                 return batch
             found = whole.find(_MAGIC, found + 1)

@@ -98,7 +98,14 @@ class Tail(NamedTuple):
         damage = self.damage
         why = f"{damage.kind}: {damage.message}"
         return Hole(
-            end_offset, end_offset, HoleReason.DAMAGED, why, self.path, damage.position, damage.end_position, damage
+            start=end_offset,
+            end=end_offset,
+            reason=HoleReason.DAMAGED,
+            evidence=why,
+            path=self.path,
+            position=damage.position,
+            end_position=damage.end_position,
+            damage=damage,
         )
 
 
@@ -118,7 +125,16 @@ def explain_hole(
     """
 
     def hole(reason: HoleReason, why: str) -> Hole:
-        return Hole(start, end, reason, why, path, position, position, is_end=is_end)
+        return Hole(
+            start=start,
+            end=end,
+            reason=reason,
+            evidence=why,
+            path=path,
+            position=position,
+            end_position=position,
+            is_end=is_end,
+        )
 
     if any(first <= start and end <= last for first, last in given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
@@ -162,13 +178,27 @@ def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], 
 def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
     """Makes a hole without offsets of a log start that is not believed: none is lost with it."""
     return Hole(
-        start_offset, start_offset, HoleReason.DAMAGED, str(wrong), wrong.path, wrong.position, wrong.end_position
+        start=start_offset,
+        end=start_offset,
+        reason=HoleReason.DAMAGED,
+        evidence=str(wrong),
+        path=wrong.path,
+        position=wrong.position,
+        end_position=wrong.end_position,
     )
 
 
 def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
     """Makes one of the offsets of a segment that can't be opened."""
-    return Hole(start, end, HoleReason.DAMAGED, f"{DamageKind.UNREADABLE}: {error.cause}", Path(error.path), 0, 0)
+    return Hole(
+        start=start,
+        end=end,
+        reason=HoleReason.DAMAGED,
+        evidence=f"{DamageKind.UNREADABLE}: {error.cause}",
+        path=Path(error.path),
+        position=0,
+        end_position=0,
+    )
 
 
 def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_offset: int) -> TailKind:

@@ -136,7 +136,17 @@ class LogMap:
             )
             position, span = run.position + start, delta + 1
             end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
-            piece = Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc)
+            piece = Piece(
+                file=number,
+                position=position,
+                end_position=end_position,
+                base_offset=base_offset,
+                end_offset=end_offset,
+                span=span,
+                first_end_offset=end_offset,
+                batches=1,
+                crc=crc,
+            )
             builder.add(replace(piece, is_thinned=True) if is_thinned(count, delta, attributes) else piece)
 
     def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> SegmentWalk:
@@ -170,12 +180,31 @@ class LogMap:
         if one.fate is Fate.STRAY:
             why = "" if is_negative else ": other batches hold them, or no segment of that name may"
             message = f"a batch that does not belong here, {offsets}{why}"
-            return Damage(kind, message, piece.position, piece.end_position, piece.base_offset, None, None, batch)
+            return Damage(
+                kind=kind,
+                message=message,
+                position=piece.position,
+                end_position=piece.end_position,
+                offset=piece.base_offset,
+                end_offset=None,
+                records=None,
+                batch=batch,
+            )
         first, end = one.right_base_offset, one.right_base_offset + piece.span
         fix = _fix_of(piece, first)
         message = f"{offsets}, expected {offsets_text(first, end)}: {fix} (in the base offset)"
         records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
-        return Damage(kind, message, piece.position, piece.end_position, first, end, records, batch, fix)
+        return Damage(
+            kind=kind,
+            message=message,
+            position=piece.position,
+            end_position=piece.end_position,
+            offset=first,
+            end_offset=end,
+            records=records,
+            batch=batch,
+            fix=fix,
+        )
 
     # --- where the log begins and ends
 
@@ -428,9 +457,15 @@ class LogMap:
     def _damaged(self, loss: _Loss) -> Hole:
         damage = loss.at.damage
         return Hole(
-            loss.start, loss.end, HoleReason.DAMAGED, f"{damage.kind}: {damage.message}",
-            self.files[loss.at.number].path, damage.position, damage.end_position, damage,
-        )  # fmt: skip
+            start=loss.start,
+            end=loss.end,
+            reason=HoleReason.DAMAGED,
+            evidence=f"{damage.kind}: {damage.message}",
+            path=self.files[loss.at.number].path,
+            position=damage.position,
+            end_position=damage.end_position,
+            damage=damage,
+        )
 
     def _damage_after(self, number: int) -> list[FileDamage]:
         """Gives the damage in the files between the log's piece of that number and the next; batches that stand
@@ -452,7 +487,17 @@ def _piece_of(number: int, batch: Batch) -> Piece:
     base_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
     end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
     span = end_offset - base_offset
-    piece = Piece(number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc)
+    piece = Piece(
+        file=number,
+        position=batch.position,
+        end_position=end_position,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        span=span,
+        first_end_offset=end_offset,
+        batches=1,
+        crc=batch.crc,
+    )
     if isinstance(batch, RecordBatch) and is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
         return replace(piece, is_thinned=True)
     return piece
@@ -475,7 +520,16 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
         first = end - batch.last_offset_delta - 1
     message = "the zeros before it reach into its base offset"
     end_position = batch.position + batch.size_bytes
-    return Damage(DamageKind.ZEROED, message, batch.position, end_position, first, end, None, batch)
+    return Damage(
+        kind=DamageKind.ZEROED,
+        message=message,
+        position=batch.position,
+        end_position=end_position,
+        offset=first,
+        end_offset=end,
+        records=None,
+        batch=batch,
+    )
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:

@@ -392,13 +392,13 @@ class PartitionReader:
     def _undecided_hole(self, batch: Batch, whole: TransactionFate) -> Hole:
         segment = self.segment_of(batch.last_offset)
         return Hole(
-            whole.first_offset,
-            whole.last_offset + 1,
-            HoleReason.DAMAGED,
-            f"{whole.records_text}: aborted or not can't be told: {whole.evidence}",
-            self.directory if segment is None else segment.path,
-            batch.position,
-            batch.position + batch.size_bytes,
+            start=whole.first_offset,
+            end=whole.last_offset + 1,
+            reason=HoleReason.DAMAGED,
+            evidence=f"{whole.records_text}: aborted or not can't be told: {whole.evidence}",
+            path=self.directory if segment is None else segment.path,
+            position=batch.position,
+            end_position=batch.position + batch.size_bytes,
         )
 
     def _following_base(self, segment: SegmentReader) -> int | None:

@@ -101,14 +101,14 @@ class ProducerState:
         last = self.batches[-1] if self.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
         first = self.current_txn_first_offset
         return ProducerSnapshotEntry(
-            self.producer_id,
-            self.producer_epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            self.last_timestamp,
-            self.coordinator_epoch,
-            NO_OFFSET if first is None else first,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            last_sequence=last.last_sequence,
+            last_offset=last.last_offset,
+            offset_delta=last.offset_delta,
+            timestamp=self.last_timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            current_txn_first_offset=NO_OFFSET if first is None else first,
         )
 
     def is_in_transaction(self, producer_epoch: int) -> bool:

@@ -342,7 +342,15 @@ class SegmentWalk:
         flipped = self._flipped_magic(position, size)
         if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
             end_position = position + size
-            return Damage(DamageKind.BAD_MAGIC, cause, position, end_position, self._base_offset, None, None)
+            return Damage(
+                kind=DamageKind.BAD_MAGIC,
+                message=cause,
+                position=position,
+                end_position=end_position,
+                offset=self._base_offset,
+                end_offset=None,
+                records=None,
+            )
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
@@ -433,31 +441,39 @@ class SegmentWalk:
         batch = RecordBatch(head, 0, position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
         return Damage(
-            DamageKind.TORN_TAIL,
-            cause,
-            position,
-            self.size_bytes,
-            batch.base_offset,
-            batch.next_offset if is_whole else None,
-            _records_of(batch, batch.count) if is_whole else None,
+            kind=DamageKind.TORN_TAIL,
+            message=cause,
+            position=position,
+            end_position=self.size_bytes,
+            offset=batch.base_offset,
+            end_offset=batch.next_offset if is_whole else None,
+            records=_records_of(batch, batch.count) if is_whole else None,
         )
 
     def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
-        return Damage(kind, message, position, self.size_bytes, self._base_offset, None, None)
+        return Damage(
+            kind=kind,
+            message=message,
+            position=position,
+            end_position=self.size_bytes,
+            offset=self._base_offset,
+            end_offset=None,
+            records=None,
+        )
 
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Names the damage that ends where a batch was found again."""
         size = following.position - position
         is_zero = self._is_zero(position, following.position)
         return Damage(
-            DamageKind.ZEROED if is_zero else DamageKind.GARBAGE,
-            f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
-            position,
-            following.position,
-            self._base_offset,
-            None,
-            None,
-            batch,
+            kind=DamageKind.ZEROED if is_zero else DamageKind.GARBAGE,
+            message=f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
+            position=position,
+            end_position=following.position,
+            offset=self._base_offset,
+            end_offset=None,
+            records=None,
+            batch=batch,
         )
 
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
@@ -466,12 +482,32 @@ class SegmentWalk:
         header = batch if fix is None else _fixed(batch, fix)
         first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
         if not self._base_offset <= first <= header.last_offset < self._limit:
-            return Damage(kind, message, batch.position, end, self._base_offset, None, None, batch, fix)
+            return Damage(
+                kind=kind,
+                message=message,
+                position=batch.position,
+                end_position=end,
+                offset=self._base_offset,
+                end_offset=None,
+                records=None,
+                batch=batch,
+                fix=fix,
+            )
         span = header.last_offset + 1 - first
         records = _records_of(header, span)
         if not records:
             message += "; it was a transaction's marker, no record"
-        return Damage(kind, message, batch.position, end, first, first + span, records, batch, fix)
+        return Damage(
+            kind=kind,
+            message=message,
+            position=batch.position,
+            end_position=end,
+            offset=first,
+            end_offset=first + span,
+            records=records,
+            batch=batch,
+            fix=fix,
+        )
 
     # --- what follows
 

@@ -291,7 +291,16 @@ class _Source:
                 f"{pad}{target} = list(unpack_from(f'>{{n}}{code}', b, p))",
                 f"{pad}p += {size} * n",
             ]
-        one = Field(element, field.versions, _NEVER, _NEVER, -1, False, None, name="element")
+        one = Field(
+            kind=element,
+            versions=field.versions,
+            nullable=_NEVER,
+            tagged=_NEVER,
+            tag=-1,
+            ignorable=False,
+            default=None,
+            name="element",
+        )
         return [
             *lines,
             f"{pad}{target} = []",
@@ -305,7 +314,9 @@ class _Source:
         if isinstance(element, type):
             return max(1, self._smallest_struct(schema_of(element)))
         assert element is not None
-        one = Field(element, field.versions, _NEVER, _NEVER, -1, False, None)
+        one = Field(
+            kind=element, versions=field.versions, nullable=_NEVER, tagged=_NEVER, tag=-1, ignorable=False, default=None
+        )
         return self._smallest_value(one)
 
     def _smallest_struct(self, schema: Schema) -> int:
@@ -421,7 +432,16 @@ class _Source:
         if element in _FIXED:
             self.names["pack"] = struct.pack
             return [f"{pad}a(pack(f'>{{n}}{_FIXED[element][0]}', *{x}))"]
-        one = Field(element, field.versions, _NEVER, _NEVER, -1, False, None, name=field.name)
+        one = Field(
+            kind=element,
+            versions=field.versions,
+            nullable=_NEVER,
+            tagged=_NEVER,
+            tag=-1,
+            ignorable=False,
+            default=None,
+            name=field.name,
+        )
         return [f"{pad}for e in {x}:", *self._encode_value(one, "e", pad + "    ", depth + 1)]
 
     def _null_length(self, field: Field) -> bytes:

@@ -110,17 +110,17 @@ class RecordColumns:
     def select(self, rows: npt.NDArray[Any] | slice) -> RecordColumns:
         """Takes only the given rows: a boolean mask, an array of row numbers, or a slice."""
         return RecordColumns(
-            self.buffer,
-            self.batches,
-            self.batch_numbers[rows],
-            self.offsets[rows],
-            self.timestamps[rows],
-            self.key_positions[rows],
-            self.key_lengths[rows],
-            self.value_positions[rows],
-            self.value_lengths[rows],
-            self.header_counts[rows],
-            self.header_positions[rows],
+            buffer=self.buffer,
+            batches=self.batches,
+            batch_numbers=self.batch_numbers[rows],
+            offsets=self.offsets[rows],
+            timestamps=self.timestamps[rows],
+            key_positions=self.key_positions[rows],
+            key_lengths=self.key_lengths[rows],
+            value_positions=self.value_positions[rows],
+            value_lengths=self.value_lengths[rows],
+            header_counts=self.header_counts[rows],
+            header_positions=self.header_positions[rows],
         )
 
     def with_values(self, values: Any) -> RecordColumns:
@@ -276,17 +276,17 @@ def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
     if is_append_time.any():
         timestamps = np.where(is_append_time[numbers], fields_of(batches, "max_timestamp")[numbers], timestamps)
     return RecordColumns(
-        buffer,
-        batches,
-        numbers,
-        base_offsets[numbers] + offset_deltas,
-        timestamps,
-        key_positions,
-        _or_null(key_lengths),
-        value_positions,
-        _or_null(value_lengths),
-        header_counts,
-        header_positions,
+        buffer=buffer,
+        batches=batches,
+        batch_numbers=numbers,
+        offsets=base_offsets[numbers] + offset_deltas,
+        timestamps=timestamps,
+        key_positions=key_positions,
+        key_lengths=_or_null(key_lengths),
+        value_positions=value_positions,
+        value_lengths=_or_null(value_lengths),
+        header_counts=header_counts,
+        header_positions=header_positions,
     )
 
 

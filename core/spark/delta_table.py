@@ -49,8 +49,16 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
         path = directory / file.name
         status = path.stat()
         values = {partition_by: value_of_folder(path.parent.name)} if partition_by else {}
-        stats = json.dumps({"numRecords": file.rows})
-        actions.append(AddAction(file.name, status.st_size, values, int(status.st_mtime * 1000), True, stats))
+        actions.append(
+            AddAction(
+                path=file.name,
+                size=status.st_size,
+                partition_values=values,
+                modification_time=int(status.st_mtime * 1000),
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+        )
     create_table_with_add_actions(
         str(directory),
         _to_delta(schema),

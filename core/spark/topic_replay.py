@@ -121,7 +121,15 @@ class TopicReplay:
     ) -> Lane:
         found = admin.offsets(name).get(self._place)
         partition, start, end = ranges[0].topic_partition, ranges[0].start_offset, ranges[-1].end_offset
-        new = Lane(name, partition, start, end, ranges, topic_id, start)
+        new = Lane(
+            name=name,
+            partition=partition,
+            start_offset=start,
+            end_offset=end,
+            ranges=ranges,
+            topic_id=topic_id,
+            done_offset=start,
+        )
         if found is None:
             self._commit(admin, new)
             return new
@@ -135,7 +143,15 @@ class TopicReplay:
         inside = _within(ranges, planned["start"], planned["end"])
         is_lacking = planned.get("is_lacking", False)
         lane = Lane(
-            name, partition, planned["start"], planned["end"], inside, topic_id, found.offset, groups, is_lacking
+            name=name,
+            partition=partition,
+            start_offset=planned["start"],
+            end_offset=planned["end"],
+            ranges=inside,
+            topic_id=topic_id,
+            done_offset=found.offset,
+            groups=groups,
+            is_lacking=is_lacking,
         )
         if not lane.is_done:
             if not _covers(lane):

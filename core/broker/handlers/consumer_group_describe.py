@@ -41,21 +41,30 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
         return DescribedGroup(error.code, str(error), group_id)
     members = [
         Member(
-            member.member_id,
-            member.subscription.instance_id,
-            member.subscription.rack_id,
-            member.epoch,
-            member.subscription.client_id,
-            member.subscription.client_host,
-            list(member.subscription.topic_names),
-            member.subscription.topic_regex or "",
-            _assignment(services, union(member.assigned, member.revoking)),
-            _assignment(services, group.targets.get(member.member_id, {})),
-            _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+            member_id=member.member_id,
+            instance_id=member.subscription.instance_id,
+            rack_id=member.subscription.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.subscription.client_id,
+            client_host=member.subscription.client_host,
+            subscribed_topic_names=list(member.subscription.topic_names),
+            subscribed_topic_regex=member.subscription.topic_regex or "",
+            assignment=_assignment(services, union(member.assigned, member.revoking)),
+            target_assignment=_assignment(services, group.targets.get(member.member_id, {})),
+            member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
         )
         for member in group.members.values()
     ]
-    return DescribedGroup(0, None, group_id, group.state, group.epoch, group.assignment_epoch, group.assignor, members)
+    return DescribedGroup(
+        error_code=0,
+        error_message=None,
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=members,
+    )
 
 
 def _assignment(services: Services, partitions: Partitions) -> Assignment:

@@ -54,7 +54,15 @@ def _describe(services: Services, group_id: str, version: int) -> DescribedGroup
         )
         for member in group.members.values()
     ]
-    return DescribedGroup(0, None, group_id, group.state, group.protocol_type, protocol, members)
+    return DescribedGroup(
+        error_code=0,
+        error_message=None,
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=protocol,
+        members=members,
+    )
 
 
 SERVES = ServedApi(DESCRIBE_GROUPS, handle, Needs.NOTHING)

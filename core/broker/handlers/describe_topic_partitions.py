@@ -64,15 +64,15 @@ def _describe(services: Services, topic: TopicImage, numbers: list[int]) -> Desc
         is_served = services.replicas.leads(TopicPartition(topic.name, number))
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
-                number,
-                registration.leader if is_served else NO_LEADER,
-                registration.leader_epoch,
-                list(registration.replicas),
-                list(registration.isr),
-                [],
-                [],
-                [] if is_served else list(registration.replicas),
+                error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=registration.leader if is_served else NO_LEADER,
+                leader_epoch=registration.leader_epoch,
+                replica_nodes=list(registration.replicas),
+                isr_nodes=list(registration.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[] if is_served else list(registration.replicas),
             )
         )
     return DescribeTopicPartitionsResponseTopic(

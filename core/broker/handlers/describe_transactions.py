@@ -32,14 +32,14 @@ def _describe(services: Services, transactional_id: str) -> TransactionState:
     for topic, number in sorted(known.partitions):
         numbers.setdefault(topic, []).append(number)
     return TransactionState(
-        0,
-        transactional_id,
-        known.state.text,
-        known.timeout_ms,
-        known.start_ms,
-        known.producer_id,
-        known.producer_epoch,
-        [TopicData(topic, partitions) for topic, partitions in numbers.items()],
+        error_code=0,
+        transactional_id=transactional_id,
+        transaction_state=known.state.text,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.start_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in numbers.items()],
     )
 
 

@@ -216,7 +216,15 @@ class ScramServer:
         server_first = f"r={nonce},s={_encoded(known.salt)},i={known.iterations}"
         bare = client_first[len(found[1]) + len(f",a={found[2]}" if found[2] else ",") + 1 :]
         binding = client_first[: len(client_first) - len(bare)]
-        self._begun = _Begun(name, is_token, known, nonce, binding, f"{bare},{server_first}", credential is not None)
+        self._begun = _Begun(
+            name=name,
+            is_token=is_token,
+            credential=known,
+            nonce=nonce,
+            binding=binding,
+            messages=f"{bare},{server_first}",
+            is_known=credential is not None,
+        )
         return Continue(server_first.encode())
 
     def _nobody(self, name: str) -> ScramCredential:
