@@ -284,6 +284,25 @@ def test_a_damaged_batch_that_claims_what_is_sound(broker: SteeredNode) -> None:
     assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
 
 
+@pytest.mark.parametrize("byte", [23, 24, 25])
+def test_a_damaged_last_batch_that_claims_offsets_beyond_the_end(broker: SteeredNode, byte: int) -> None:
+    """A follower that believed it would miss what is appended there later."""
+    produce_values(broker, b"a", b"b")
+    segment = broker.services.replicas.partitions[A].log.segments.active
+    at = segment.translate_offset(1)
+    assert at is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[at[0] + byte] |= 1  # the last offset's delta
+    segment.records.path.write_bytes(data)
+    left_out: list[str] = []
+    reader = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append)).follow({A: 0})
+    assert [b.base_offset for b in next(found for found in reader if found)[1]] == [0]
+    assert next(reader) is None
+    assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
+    produce_values(broker, b"c")
+    assert [b.base_offset for b in next(found for found in reader if found and found[1])[1]] == [2]
+
+
 def test_damage_that_the_broker_knows_is_passed_over_at_once(
     broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

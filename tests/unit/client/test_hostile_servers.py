@@ -219,9 +219,11 @@ def test_rounds_of_sasl_that_never_end(mechanism: str) -> None:
 @example([b"\x02\x28"], b"\x15\x03\x03\x00\x02")
 def test_any_bytes_instead_of_tls(pieces: list[bytes], start: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
 
         def serve() -> None:
             with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                listener.close()  # whoever asks again what is spoken here has the answer at once
                 connection.settimeout(5)
                 connection.recv(1 << 16)
                 connection.sendall(start)
@@ -231,7 +233,7 @@ def test_any_bytes_instead_of_tls(pieces: list[bytes], start: bytes) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with pytest.raises(PlogError) as raised:
-            Connector(ClientSecurity(Tls(), None), timeout_s=2)("127.0.0.1", listener.getsockname()[1])
+            Connector(ClientSecurity(Tls(), None), timeout_s=2)("127.0.0.1", port)
         thread.join()
     assert raised.value.exit_code == 3
 
