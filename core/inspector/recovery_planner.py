@@ -378,7 +378,7 @@ class _Planner:
             return Step(Action.NONE, path, why, *at, *offsets)
         at_hand = self._say_at_hand(finding)
         if self._options.accepts_missing and not at_hand:
-            return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
+            return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, records=finding.records)
         missing = finding.last_offset + 1 - finding.offset
         if finding.code is Code.SEGMENT_MISSING:
             why += at_hand or "; --accept-missing gives them up; until then the segment's other files stay"

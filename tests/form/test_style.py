@@ -28,15 +28,24 @@ WRITES_ITSELF = {
 }
 OS_WRITES = re.compile(r"os\.(p?write|replace|rename|unlink|remove|f?truncate|fsync|mkdir|makedirs|rmdir|link|symlink)")
 PATH_WRITES = (".write_text", ".write_bytes", ".touch", ".symlink_to", ".hardlink_to")
+GIVEN_OUT_PIECE_BY_PIECE = {"GapLedger", "LogMap", "LogReading", "SalvagingFile", "SegmentReading", "SegmentWalk"}
+"""Their invariants are of all that comes out of them, and only a test sees that."""
+MOST_BY_PLACE = 6
+TAKES_ANY_NUMBER = re.compile(r"partial|join_rows|.*\.pack|_log\.\w+")
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 @cache
 def imports_of(path: Path) -> tuple[str, ...]:
-    return tuple(_imports(ast.parse(path.read_text())))
+    return tuple(_imports(nodes_of(path)))
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,7 +104,7 @@ def test_what_a_broker_or_a_replay_writes_goes_through_the_file_system(folder: s
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}"
         for path in SOURCES
         if str(path.relative_to(ROOT)).startswith(folder) and str(path.relative_to(ROOT)) not in WRITES_ITSELF
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and writes(node)
     ]
     assert found == []
@@ -111,3 +120,46 @@ def writes(call: ast.Call) -> bool:
     if name == "open" or name.endswith(".open"):
         return any(isinstance(a, ast.Constant) and re.search("[wax+]", str(a.value)) for a in call.args)
     return name.startswith(("shutil.copy", "shutil.move", "shutil.rm")) or name.endswith(PATH_WRITES)
+
+
+@cache
+def classes() -> list[tuple[str, ast.ClassDef]]:
+    """Each class of the project, with its file."""
+    return [
+        (str(path.relative_to(ROOT)), node)
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def test_values_have_slots_unless_they_remember_what_they_compute() -> None:
+    found = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path, node in classes()
+        for decorator in map(ast.unparse, node.decorator_list)
+        if decorator.startswith("dataclass(frozen=True") and "slots=True" not in decorator
+        if not node.name.endswith("Services") and "@cached_property" not in ast.unparse(node)
+    ]
+    assert found == []
+
+
+def test_numbered_invariants_are_asserted() -> None:
+    found = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path, node in classes()
+        if re.search(r"\bI1\b", ast.get_docstring(node) or "") and node.name not in GIVEN_OUT_PIECE_BY_PIECE
+        if not any(isinstance(one, ast.FunctionDef) and one.name.endswith("check_invariants") for one in node.body)
+    ]
+    assert found == []
+
+
+def test_many_arguments_are_passed_by_name() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}"
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and len(node.args) > MOST_BY_PLACE
+        if not TAKES_ANY_NUMBER.fullmatch(ast.unparse(node.func))
+    ]
+    assert found == []
