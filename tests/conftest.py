@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from core.common.clock import ManualClock
+from tests.support.class_archives import spark_options
 from tests.support.server import Server
 
 settings.register_profile("plog", deadline=None)
@@ -20,6 +21,7 @@ settings.load_profile("plog")
 for _name in ("PLOG_DATA_DIR", "PLOG_MAX_EXPANSION", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
     os.environ.pop(_name, None)
 os.environ["PLOG_CONFIG"] = ""  # nobody's own defaults
+os.environ["SPARK_SUBMIT_OPTS"] = " ".join(spark_options())  # of every Spark that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs, and their children, ignore it
 
 

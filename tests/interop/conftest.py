@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,10 +17,6 @@ from tests.support.spark.connector import use_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM of a minute or two is not worth the second compiler's work, nor a collector with threads of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +41,6 @@ def spark() -> Iterator[SparkSession]:
 
     if why_not() is None:
         use_connector()
-    os.environ.setdefault("JDK_JAVA_OPTIONS", _QUICK_JAVA)
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
     with spark_session("local[2]", scratch) as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.support.class_archives import kafka_options
 from tests.support.oracle import fetched_libs, java_command
 
 _READY_SECONDS = 60
@@ -24,7 +25,7 @@ class KafkaServer:
         self,
         data_dir: Path,
         *,
-        java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1"),
+        java_options: tuple[str, ...] = ("-Xmx512M", *kafka_options()),
         **properties: str,
     ) -> None:
         self.data_dir = data_dir

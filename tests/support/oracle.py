@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.class_archives import CACHE, kafka_options
+
 KAFKA_VERSION = "4.3.1"
 _HERE = Path(__file__).resolve().parent / "kafka"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plog-tests"
 
 
 @cache
@@ -69,7 +70,7 @@ def fetch_jars(pom: Path, name: str, *arguments: str) -> Path:
 
 def java_command(main_class: str, *arguments: str) -> list[str]:
     return [
-        "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        "java", "-Xmx256M", *kafka_options(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
         f"-Dlog4j2.configurationFile=file:{_HERE / 'log4j2.properties'}",
         "-cp", f"{fetched_libs()}/*", main_class, *arguments,
     ]  # fmt: skip

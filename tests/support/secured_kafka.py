@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.support.certificates import Certificate, make_ca, sign
+from tests.support.class_archives import kafka_options
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import java_command
 
@@ -50,7 +51,7 @@ class SecuredKafka:
     test, with which Kafka encrypts slowly, unless others are given.
     """
 
-    def __init__(self, folder: Path, java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1")) -> None:
+    def __init__(self, folder: Path, java_options: tuple[str, ...] = ("-Xmx512M", *kafka_options())) -> None:
         self.folder = folder
         self._java_options = java_options
         self.ports = dict(zip(_LISTENERS, _free_ports(len(_LISTENERS)), strict=True))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 
 from core.spark.java_home import java_environment
+from tests.support.class_archives import spark_options
 from tests.support.kafka_server import free_ports
 
 _SECONDS = 60
@@ -48,7 +49,12 @@ class StandaloneCluster:
 
     def _start(self, name: str, *arguments: str) -> None:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-        environment = {**os.environ, **java_environment(self._directory / "java"), "SPARK_NO_DAEMONIZE": "1"}
+        environment = {
+            **os.environ,
+            **java_environment(self._directory / "java"),
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(spark_options()),
+        }
         with self._log.open("ab") as log:
             self._processes.append(
                 subprocess.Popen(

@@ -1,0 +1,110 @@
+"""What the JVMs of Kafka and Spark load at each start, in files that they map into memory: it halves the start.
+
+    python -m tests.support.class_archives    makes the files, once; half a minute
+
+Java calls this class data sharing. A JVM passes over a file that is missing, or was made by another Java or of other
+jars, and loads the classes as ever: no test needs the files. `scripts/test` makes them when it runs everything, Kafka's
+beside its jars and Spark's in the virtual environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plog-tests"
+
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A JVM of a minute or two is not worth the second compiler's work, nor a collector with threads of its own."""
+_SILENT = "-Xlog:disable"  # it would warn of an archive that does not fit
+
+_SPARK_JOB = """
+import sys
+from pathlib import Path
+from core.spark.session import spark_session
+from plog.spark import register
+
+folder = Path(sys.argv[1])
+with spark_session("local[2]", folder / "scratch") as spark:
+    register(spark)
+    spark.range(100).selectExpr("id % 7 AS a", "id").groupBy("a").count().write.parquet(str(folder / "rows"))
+    assert spark.read.parquet(str(folder / "rows")).count() == 7
+    spark._jvm.java.lang.System.exit(0)  # it writes the archive then; when its caller ends, it is killed
+"""
+
+
+@cache
+def kafka_options() -> tuple[str, ...]:
+    """Options of a JVM that runs something of Kafka's jars."""
+    return (*_QUICK, f"-XX:SharedArchiveFile={_kafka_archive()}", _SILENT)
+
+
+@cache
+def spark_options() -> tuple[str, ...]:
+    """Options of a JVM that runs something of PySpark's jars."""
+    return (*_QUICK, f"-XX:SharedArchiveFile={_spark_archive()}", _SILENT)
+
+
+def _kafka_archive() -> Path:
+    from tests.support.oracle import libs
+
+    return CACHE / _name("kafka", str(libs()))
+
+
+def _spark_archive() -> Path:
+    with suppress(PackageNotFoundError):
+        return Path(sys.prefix) / _name("spark", version("pyspark"))
+    return Path(sys.prefix) / "no-spark.jsa"
+
+
+def _name(name: str, jars: str) -> str:
+    """Another one for other jars, and for another Java."""
+    java = Path(shutil.which("java") or "").resolve()
+    return f"{name}-{zlib.crc32(f'{jars} {java} {java.stat().st_mtime}'.encode()):08x}.jsa"
+
+
+def _make_kafkas(folder: Path, options: tuple[str, ...]) -> None:
+    """A broker that starts and stops has loaded most of what its tools load as well."""
+    from tests.support.kafka_server import KafkaServer
+
+    server = KafkaServer(folder / "data", java_options=("-Xmx512M", *options))
+    server.format()
+    with server:
+        pass
+
+
+def _make_sparks(folder: Path, options: tuple[str, ...]) -> None:
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options), "PYTHONPATH": str(Path.cwd())}
+    subprocess.run([sys.executable, "-c", _SPARK_JOB, folder], env=environment, check=False, capture_output=True)
+
+
+def main() -> None:
+    from tests.support.oracle import why_not
+
+    wanted = []
+    if why_not() is None:
+        wanted.append((_kafka_archive(), _make_kafkas))
+    if find_spec("pyspark") is not None and shutil.which("java"):
+        wanted.append((_spark_archive(), _make_sparks))
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for archive, make in wanted:
+        if archive.exists():
+            continue
+        with tempfile.TemporaryDirectory(prefix="plog-classes-") as folder:
+            beside = archive.with_name(f"{archive.name}.{os.getpid()}")
+            make(Path(folder), (*_QUICK, f"-XX:ArchiveClassesAtExit={beside}", _SILENT))
+            if beside.exists():
+                beside.rename(archive)
+
+
+if __name__ == "__main__":
+    main()
