@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,9 +17,26 @@ from tests.support.waiting import wait_until
 LINES = [b"line %d" % number for number in range(200)]
 
 
+SETTINGS = (
+    "offsets.topic.num.partitions=1",
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.heartbeat.interval.ms=100",
+)
+
+QUICK_PLOG = [
+    sys.executable,
+    "-c",
+    "from core.client import classic_member, subscription\n"
+    "classic_member._HEARTBEAT_SECONDS = subscription._REFRESH_SECONDS = 0.2\n"
+    "from plog.__main__ import main\n"
+    "main()",
+]
+"""As `plog`, but for how often it looks after the group and for new topics: every 3 s, and every 10."""
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", "--set", "offsets.topic.num.partitions=1") as server:
+    with Server(tmp_path / "data", *(option for setting in SETTINGS for option in ("--set", setting))) as server:
         call_plog("topic", "create", "t", "--partitions", "4", "--bootstrap-server", server.address)
         produce(["--bootstrap-server", server.address], LINES)
         yield server
@@ -61,7 +79,7 @@ class Member:
 
     def __init__(self, server: Server, out: Path, *options: str, topics: Sequence[str] = ("t",)) -> None:
         self.out = out
-        command = [PLOG, "consume", *topics, "--group", "g", "--bootstrap-server", server.address, *options]
+        command = [*QUICK_PLOG, "consume", *topics, "--group", "g", "--bootstrap-server", server.address, *options]
         with out.open("wb") as stdout:
             self._process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
 
