@@ -14,7 +14,8 @@ from tests.support.server import Server, call_plog
 
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("shared") / "data") as server:
+    at_once = ["--set", "group.initial.rebalance.delay.ms=0"]
+    with Server(tmp_path_factory.mktemp("shared") / "data", *at_once) as server:
         yield server
 
 

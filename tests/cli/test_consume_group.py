@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.server import PLOG, Server, call_plog, run_plog
+from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, run_plog
 from tests.support.waiting import wait_until
 
 LINES = [b"line %d" % number for number in range(200)]
@@ -22,16 +21,6 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "group.consumer.heartbeat.interval.ms=100",
 )
-
-QUICK_PLOG = [
-    sys.executable,
-    "-c",
-    "from core.client import classic_member, subscription\n"
-    "classic_member._HEARTBEAT_SECONDS = subscription._REFRESH_SECONDS = 0.2\n"
-    "from plog.__main__ import main\n"
-    "main()",
-]
-"""As `plog`, but for how often it looks after the group and for new topics: every 3 s, and every 10."""
 
 
 @pytest.fixture

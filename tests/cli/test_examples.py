@@ -80,7 +80,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(prepared: Path) -> Iterator[str]:
     shutil.copytree(prepared / "data", prepared / "served")
-    with Server(prepared / "served") as server:
+    with Server(prepared / "served", "--set", "group.initial.rebalance.delay.ms=0") as server:
         yield server.address
 
 

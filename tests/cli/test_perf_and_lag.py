@@ -83,7 +83,7 @@ def reset(where: list[str], offsets: str) -> None:
 
 
 def test_a_group_that_is_watched(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as server:
+    with Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=0") as server:
         where = ["--bootstrap-server", server.address]
         ok("produce", "t", *where, stdin=b"a\nb\nc\n")
         ok("consume", "t", "--group", "g", "--max-messages", "1", *where)

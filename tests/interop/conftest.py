@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its topics keep old records, and have one partition."""
-    with Server(tmp_path_factory.mktemp("interop") / "data", "--set", "log.retention.ms=-1") as server:
+    """Its topics keep old records, and have one partition; a group does not wait for more members at its start."""
+    settings = ["--set", "log.retention.ms=-1", "--set", "group.initial.rebalance.delay.ms=0"]
+    with Server(tmp_path_factory.mktemp("interop") / "data", *settings) as server:
         yield server
 
 
@@ -59,7 +60,12 @@ def transactional_server(request: pytest.FixtureRequest) -> KafkaServer | Server
 @pytest.fixture(scope="session")
 def transactional_plog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """As `transactional_kafka`."""
-    settings = ["num.partitions=3", "transaction.state.log.num.partitions=3", "offsets.topic.num.partitions=3"]
+    settings = [
+        "num.partitions=3",
+        "transaction.state.log.num.partitions=3",
+        "offsets.topic.num.partitions=3",
+        "group.initial.rebalance.delay.ms=0",
+    ]
     options = [option for setting in settings for option in ("--set", setting)]
     with Server(tmp_path_factory.mktemp("plog") / "data", *options) as server:
         yield server

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from tests.interop.clients import CODECS, kcat, requires_kcat
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
-from tests.support.server import PLOG, Server, call_plog
+from tests.support.server import QUICK_PLOG, Server, call_plog
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 LINES = (
@@ -101,10 +101,10 @@ def test_plog_shares_a_classic_group_with_librdkafka(address: str, strategy: str
     assert call_plog("topic", "create", topic, "--partitions", "4", *where).returncode == 0
     group, out = f"{topic}-group", tmp_path / "out"
     with out.open("wb") as stdout:
-        command = [PLOG, "consume", topic, "--group", group, "--group-protocol", "classic", *where]
+        command = [*QUICK_PLOG, "consume", topic, "--group", group, "--group-protocol", "classic", *where]
         reader = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
     settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "partition.assignment.strategy": strategy})
+    consumer = Consumer({**settings, "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200})
     consumer.subscribe([topic])
     theirs: list[bytes] = []
 

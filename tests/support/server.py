@@ -15,6 +15,17 @@ from unittest import mock
 from cli.main import run
 
 PLOG = Path(sys.executable).with_name("plog")
+_QUICKLY = """
+from core.client import classic_member, subscription
+from plog.__main__ import main
+
+classic_member._HEARTBEAT_SECONDS = subscription._REFRESH_SECONDS = 0.2
+main()
+"""
+QUICK_PLOG = [sys.executable, "-c", _QUICKLY]
+"""As `plog`, but that a member of a classic group speaks every 0.2 s, not 3, and looks for new topics as often, not
+every 10 s.
+"""
 _READY_SECONDS = 30
 
 
