@@ -53,7 +53,7 @@ class StandaloneCluster:
             **os.environ,
             **java_environment(self._directory / "java"),
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(spark_options()),
+            "JDK_JAVA_OPTIONS": " ".join(spark_options()),  # of the executors as well
         }
         with self._log.open("ab") as log:
             self._processes.append(
