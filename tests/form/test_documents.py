@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from cli.main import COMMANDS
 from core.inspector.findings import Code
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_YET_PLAIN = {"core", "cli"}
 
 
 def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
@@ -35,23 +37,46 @@ def test_every_finding_is_documented() -> None:
     assert {code.value for code in Code} == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
 
 
+@cache
+def tracked_files() -> list[Path]:
+    """Those of git, but for the ones that Kafka made."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout.decode()
+    if not names:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in names.split("\0") if name and not name.startswith("tests/golden/kafka/")]
+    return [path for path in paths if path.is_file()]
+
+
+@cache
+def text_of(path: Path) -> str:
+    """Nothing for a file that is no text."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
 def test_no_file_names_a_machine() -> None:
     """Nor a folder outside the project."""
     forbidden = re.compile(r"/work/|/root/|/tmp/pytest|\.\./shared")
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout.decode()
-    if not tracked:
-        pytest.skip("not a git checkout")
-    bad = []
-    for name in tracked.split("\0"):
-        path = ROOT / name
-        if not name or name.startswith("tests/golden/kafka/") or path == Path(__file__) or not path.is_file():
-            continue
-        try:
-            text = path.read_text()
-        except UnicodeDecodeError:
-            continue
-        bad += [f"{name}: {found[0]}" for found in forbidden.finditer(text)]
-    assert bad == []
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked_files()
+        if path != Path(__file__)
+        for name in forbidden.findall(text_of(path))
+    ]
+    assert found == []
+
+
+def test_no_text_has_a_word_that_the_style_replaces() -> None:
+    """Of the pairs in STYLE.md, those of which the second word is never the right one."""
+    found = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in tracked_files()
+        if path.name != "STYLE.md" and path != Path(__file__) and path.relative_to(ROOT).parts[0] not in NOT_YET_PLAIN
+        for word in re.findall(r"(?<![a-z])anew\b|where there (?:is|are) none", text_of(path))
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "format").glob("*.md")), ids=lambda path: path.stem)

@@ -195,7 +195,7 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str) -> None:
-    """KIP-848's online migration: one member after the other starts anew with the other protocol, none is missed."""
+    """KIP-848's online migration: one member after the other starts again with the other protocol, none is missed."""
     fill(server.address, "t")
     settings = {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest"}
     classic = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}

@@ -46,7 +46,7 @@ class Entry:
 
 
 class Model:
-    """What the log holds, and what follows from it, worked out anew each time it is asked."""
+    """What the log holds, and what follows from it, worked out again each time it is called."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -102,7 +102,7 @@ class Model:
         return sequences[-1] + 1 if sequences else 0
 
     def forget(self, producer_id: int) -> None:
-        """The log read itself anew from its start: of a producer whose data is deleted it knows markers at most."""
+        """The log read again from its start: of a producer whose data is deleted it knows markers at most."""
         left = [e for e in self.of_producer(producer_id) if e.offset >= self.start]
         assert all(e.is_marker for e in left)
         self.forgotten[producer_id] = self.start
@@ -181,7 +181,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self.model.high_watermark = self.model.end
 
     def note_forgotten(self) -> None:
-        """The log read itself anew: from its start, or from a snapshot, which may know more than it did before."""
+        """The log read again: from its start, or from a snapshot, which may know more than it did before."""
         for producer_id in range(1, 4):
             state = self.log.producers.find(producer_id)
             if state is None or not state.batches:

@@ -54,7 +54,7 @@ class RandomWriter:
         self.latest: Latest = {}
 
     def continue_on(self, log: PartitionLog) -> None:
-        """The same log, opened anew."""
+        """The same log, opened again."""
         self._log = log
 
     def write(self, batches: int) -> None:
@@ -111,7 +111,7 @@ class RandomWriter:
 def compact(
     log: PartitionLog, checkpoint: int | None, now_ms: int, filesystem: FileSystem | None = None, **options: int
 ) -> tuple[int, Cleaner]:
-    """Cleans what can be cleaned, and swaps it in on the disk: the log, which is open, must be opened anew. Gives the
+    """Cleans what can be cleaned, and swaps it in on the disk: the log, which is open, must be opened again. Gives the
     new checkpoint; `options` as of `Cleaner`.
     """
     filesystem = filesystem or FileSystem()

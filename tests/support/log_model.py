@@ -760,12 +760,12 @@ def _may_be_tiered(directory: Path) -> bool:
 
 
 def _checkpointed(directory: Path, name: str) -> int:
-    """The partition's offset in a checkpoint of the data directory; 0 where there is none."""
+    """The partition's offset in a checkpoint of the data directory; 0 if there is none."""
     return _listed(directory, name) or 0
 
 
 def _listed(directory: Path, name: str) -> int | None:
-    """The same; None where there is none."""
+    """The same; None if there is none."""
     directory = directory.resolve()
     parsed = re.fullmatch(r"(.+)-(\d+)", directory.name)
     if parsed is None:

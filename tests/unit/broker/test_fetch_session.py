@@ -159,7 +159,7 @@ def test_the_final_epoch_ends_the_session(broker: SteeredNode) -> None:
     assert client.fetch({}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_client_may_begin_anew(broker: SteeredNode) -> None:
+def test_a_client_may_begin_again(broker: SteeredNode) -> None:
     add_topic(broker)
     client = Client(broker)
     first = client.fetch({("t", 0): 0}).session_id

@@ -424,7 +424,7 @@ def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: S
 
 
 def test_a_partition_that_was_never_read_says_nothing(tmp_path: Path, broker: SteeredNode) -> None:
-    """What may be in it must not be taken for nothing: a consumer would begin anew."""
+    """What may be in it must not be taken for nothing: a consumer would begin again."""
     commit(broker)
     broker.close()
     again = open_broker(tmp_path / "data", ManualClock(NOW))
@@ -522,7 +522,7 @@ def test_a_topic_that_is_deleted_together_with_the_groups_does_not_bring_their_t
     assert commit(broker) == 0
 
 
-def test_a_topic_made_again_begins_anew(broker: SteeredNode) -> None:
+def test_a_topic_made_again_begins_again(broker: SteeredNode) -> None:
     """By the id of the topic, where only the name is the same."""
     commit(broker)
     old = broker.services.groups.offsets("g")[TopicPartition("t", 0)]

@@ -35,7 +35,7 @@ def add(log: PartitionLog, *records: tuple[bytes | None, bytes | None], timestam
 
 
 def clean(log: PartitionLog, checkpoint: int | None = None, now_ms: int = NOW, **options: int) -> PartitionLog:
-    """The log, cleaned and opened anew."""
+    """The log, cleaned and opened again."""
     compact(log, checkpoint, now_ms, **options)
     log.close()
     return open_log(

@@ -195,7 +195,7 @@ def test_who_does_not_give_up_in_time_is_out(world: GroupWorld, coordinator: Gro
     assert second.owned == {"t": [0, 1, 2, 3]}
 
 
-def test_who_must_give_up_more_has_the_time_anew(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+def test_who_must_give_up_more_has_the_time_again(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     set_topic(world, "t", 6)
     first, others = Member(world, coordinator, "a"), [Member(world, coordinator, name) for name in "bc"]
     first.step()

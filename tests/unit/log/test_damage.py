@@ -242,7 +242,7 @@ def test_gaps_go_with_their_segments(tmp_path: Path) -> None:
     assert not (tmp_path / "t-0" / "damaged-ranges").exists()
 
 
-def test_a_ledger_that_does_not_parse_is_made_anew(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ledger_that_does_not_parse_is_made_again(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     damage(directory, 4 * batch_size(directory) + 70, b"\xfe")
     (directory / "damaged-ranges").write_text("0\n1\nnonsense\n")
     assert [str(gap) for gap in load(directory).log.gaps] == ["8-9"]

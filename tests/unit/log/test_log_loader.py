@@ -310,7 +310,7 @@ def test_a_segment_that_is_cut_at_its_first_batch_keeps_no_index_entry(directory
 # --- starts
 
 
-def test_a_log_start_behind_everything_begins_anew(directory: Path) -> None:
+def test_a_log_start_behind_everything_begins_again(directory: Path) -> None:
     loaded = load_log(
         directory, PARTITION, LogConfig(), LogSettings(ManualClock(NOW), FileSystem()), log_start_offset=50
     )

@@ -290,7 +290,7 @@ def test_a_topic_does_not_get_the_records_of_another_one_of_its_name(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [b"", b"version: 7\ntopic_id: x", None])
-def test_a_folder_without_a_readable_topic_id_gets_it_anew(tmp_path: Path, content: bytes | None) -> None:
+def test_a_folder_without_a_readable_topic_id_gets_it_again(tmp_path: Path, content: bytes | None) -> None:
     topic_id = random_uuid()
     append(opened(tmp_path).create(A, topic_id, LogConfig()), make_batch(b"x"))
     path = tmp_path / "a-0" / "partition.metadata"

@@ -66,7 +66,7 @@ READABLE = [c for c in golden_cases() if not c.name.startswith("c_")]
 @pytest.mark.parametrize("case", READABLE, ids=lambda c: c.name)
 @pytest.mark.parametrize("damage", ["none", "no indexes", "bad indexes"])
 def test_kafkas_folders(case: GoldenCase, damage: str, tmp_path: Path) -> None:
-    """Without what can be made anew, and with it broken: the records are the same."""
+    """Without what can be made again, and with it broken: the records are the same."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     for path in case.directory.iterdir():

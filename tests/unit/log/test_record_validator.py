@@ -1,4 +1,4 @@
-"""Records inside a batch: what a topic that has them opened takes, refuses and compresses anew, in short steps."""
+"""Records inside a batch: what a topic that has them opened takes, refuses and compresses again, in short steps."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def incompressible() -> Callable[[int], bytes]:
     return make
 
 
-def test_a_large_record_is_compressed_anew() -> None:
+def test_a_large_record_is_compressed_again() -> None:
     items = [Record(0, NOW, b"k", bytes(5_000_000)), Record(1, NOW, b"k", b"small")]
     steps, found = steps_of(of_records(items, GZIP), compression_type="zstd")
     assert steps > 5_000_000 / record_validator._COMPRESSED_AT_ONCE
