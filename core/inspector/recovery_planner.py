@@ -163,8 +163,8 @@ class _Planner:
         logs = {base_offset for base_offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
         for number, step in enumerate(self._plan.steps):
             name = step.path.name
-            is_anew = step.action is Action.REBUILD and base_offset_of(step.path) not in logs
-            if is_anew and self._plan.is_trace(name, logs):
+            is_made_again = step.action is Action.REBUILD and base_offset_of(step.path) not in logs
+            if is_made_again and self._plan.is_trace(name, logs):
                 why = f"{step.why}; it stays as long as the segment is missing, whose trace it is"
                 self._plan.steps[number] = replace(step, action=Action.NONE, why=why)
 
