@@ -5,7 +5,7 @@
    what nobody needs: a record whose key has a later one, or none; a tombstone past its horizon; aborted transactions'
    records; markers, past their horizon, of transactions that nothing is left of
 3. a batch that keeps all its records is copied byte for byte; one that loses some, or has a tombstone without a horizon
-   yet, is made anew; one that keeps none goes, unless it has the last sequence of an active producer, or ends the part
+   yet, is made again; one that keeps none goes, unless it has the last sequence of an active producer, or ends the part
    that was cleaned: it stays without records then
 
 In the dirty part the map's own offsets say which records stay: batches that stay or go whole are not opened again.
@@ -327,7 +327,7 @@ class _Cleaning:
     # --- the records
 
     def _open_batches(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
-        """Settles what headers don't tell, and opens what is made anew."""
+        """Settles what headers don't tell, and opens what is made again."""
         self._settle_dirty([v for v in verdicts if not v.is_settled and self._is_dirty(v.batch)])
         unsettled = [v for v in verdicts if not v.is_settled]
         if unsettled:

@@ -440,7 +440,7 @@ def _close(log: PartitionLog) -> bool | PlogError:
 
 
 def _topic_id_of(directory: Path) -> bytes | None:
-    """None where that can't be read: the file is written unsynced, and made anew."""
+    """None where that can't be read: the file is written unsynced, and made again."""
     try:
         return read_partition_metadata(directory)
     except CorruptRecordError as error:
