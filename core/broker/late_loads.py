@@ -209,19 +209,14 @@ class _Waiting(Pending[Any]):
 
 def _of_produce(image: MetadataImage, request: ProduceRequest) -> Iterator[TopicPartition]:
     for topic in request.topic_data:
-        name = topic.name or _name_of(image, topic.topic_id)
+        name = topic.name or image.find_name(topic.topic_id) or ""
         yield from (TopicPartition(name, data.index) for data in topic.partition_data)
 
 
 def _of_fetch(image: MetadataImage, request: FetchRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
-        name = topic.topic or _name_of(image, topic.topic_id)
+        name = topic.topic or image.find_name(topic.topic_id) or ""
         yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
-
-
-def _name_of(image: MetadataImage, topic_id: bytes) -> str:
-    topic = image.topics_by_id.get(topic_id)
-    return topic.name if topic is not None else ""
 
 
 def _of_indexes(_image: MetadataImage, request: ListOffsetsRequest | DeleteRecordsRequest) -> Iterator[TopicPartition]:

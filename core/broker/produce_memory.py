@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from core.broker.request_metrics import RequestMetrics
 from core.broker.services import Services
+from core.cluster.metadata_image import MetadataImage
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -33,7 +34,7 @@ from core.protocol.schema.produce import (
 )
 
 _FIRST_VERSION_WITH_TAGGED_FIELDS = 9  # KIP-482
-_FIRST_VERSION_WITH_TOPIC_IDS = 13  # KIP-516
+_FIRST_VERSION_WITH_IDS = 13  # KIP-516
 
 _MOST_KNOWN = 1000
 _MOST_LENGTHS = 16
@@ -50,6 +51,11 @@ _NUMBERS = struct.Struct(">qqq")
 """Base offset, log append time, log start offset."""
 
 _SOME_NUMBERS = 0x0123456789ABCDEF, 0x1032547698BADCFE, 0x2143658709BACDEF
+
+
+def find_topic_name(image: MetadataImage, topic_data: TopicProduceData, version: int) -> str | None:
+    """Gives the name of the topic that a request of this version is for; None for an id that no topic has."""
+    return topic_data.name if version < _FIRST_VERSION_WITH_IDS else image.find_name(topic_data.topic_id)
 
 
 class RememberedRequest(NamedTuple):
@@ -139,7 +145,7 @@ class ProduceMemory:
         if len(topic_data.partition_data) != 1:
             return
         (data,) = topic_data.partition_data
-        name = self._name_of(topic_data, version)
+        name = find_topic_name(self._services.image, topic_data, version) or ""
         partition = self._services.replicas.partitions.get(TopicPartition(name, data.index))
         if partition is None or name in INTERNAL_TOPICS or not isinstance(data.records, memoryview):
             return
@@ -176,12 +182,6 @@ class ProduceMemory:
         self._known[bytes(frame[_PREFIX_START:length])] = known
         if length not in self._lengths:
             self._lengths.append(length)
-
-    def _name_of(self, topic_data: TopicProduceData, version: int) -> str:
-        if version < _FIRST_VERSION_WITH_TOPIC_IDS:
-            return topic_data.name
-        topic = self._services.image.topics_by_id.get(topic_data.topic_id)
-        return topic.name if topic is not None else ""
 
     def _forget(self) -> None:
         """Forgets all: partitions came or went, or there are too many kinds."""

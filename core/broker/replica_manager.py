@@ -63,7 +63,7 @@ class ReplicaManager:
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
-        """Told of damage that a reader met and that was not known."""
+        """Called with damage that a reader met and that was not known."""
         self.on_unloaded: Callable[[TopicPartition], None] | None = None
         """Called with a partition that somebody asks for, and whose log was not opened yet."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
@@ -201,9 +201,9 @@ class ReplicaManager:
             return partition
         if name in self._log_manager.unloaded:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being read; it can be asked for then")
-        reason: PlogError | None = self._log_manager.offline.get(TopicPartition(topic, number))
+        reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: {reason}")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_error(self, partition: Partition) -> ErrorCode | None:

@@ -59,6 +59,11 @@ class MetadataImage:
     def next_producer_id(self) -> int:
         return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
 
+    def find_name(self, topic_id: bytes) -> str | None:
+        """Finds the name of the topic with that id."""
+        topic = self.topics_by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Gives the topic's own overrides."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})

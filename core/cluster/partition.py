@@ -32,7 +32,7 @@ class Partition:
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
-        """Told whenever more of the partition may be committed, and when it is served no more."""
+        """Called whenever more of the partition may be committed, and when it is served no more."""
         self.lead(registration)
         if log.config.plog_visible_after_flush:
             log.flush()

@@ -52,8 +52,8 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._open_since_ms: dict[str, int] = {}  # by the monotonic clock
         self.on_step: Callable[[str], None] = lambda _step: None
-        """Told of each step, when it is done: the state that was written, the partition that got its marker. For tests
-        that stop there.
+        """Called with each step, when it is done: the state that was written, the partition that got its marker. For
+        tests that stop there.
         """
 
     # --- what the log says

@@ -122,7 +122,7 @@ class PartitionLog:
         self.late_check = late_check
         """What checks the indexes of segments when they are used; None if that was done."""
         self.on_roll: Callable[[PartitionLog], None] | None = None
-        """Told when a segment took its last append: what lies before the log's end is to be flushed."""
+        """Called when a segment took its last append: what lies before the log's end is to be flushed."""
         self.judged: JudgedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self._unsettled: str | None = None

@@ -174,8 +174,7 @@ class DelayedFetch(Pending[FetchResponse]):
         if self._version < _FIRST_VERSION_WITH_IDS:
             return name
         if topic_id not in self._names:
-            topic = self._services.image.topics_by_id.get(topic_id)
-            self._names[topic_id] = topic.name if topic else None
+            self._names[topic_id] = self._services.image.find_name(topic_id)
         return self._names[topic_id]
 
     def _read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:

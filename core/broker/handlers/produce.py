@@ -10,7 +10,7 @@ from functools import partial
 
 from core.broker.commit_wait import Uncommitted, error_of_uncommitted, when_committed
 from core.broker.kept_records import is_large, keep_records
-from core.broker.produce_memory import RememberedRequest
+from core.broker.produce_memory import RememberedRequest, find_topic_name
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -31,7 +31,6 @@ from core.protocol.schema.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from core.records.batches import CURRENT_MAGIC, read_batch
@@ -46,7 +45,6 @@ from core.records.record_batch import (
 )
 from core.records.record_walk import is_small
 
-FIRST_VERSION_WITH_IDS = 13  # KIP-516
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11  # KIP-890
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 12  # KIP-890
@@ -79,7 +77,7 @@ def handle(
         """Says that the transaction's writes here could not be noted: nothing may be appended for it."""
         error = _error_for_client(KafkaError(code), _client(context.api_version))
         for topic_data in request.topic_data:
-            name = _name_of(services, topic_data, context) or ""
+            name = find_topic_name(services.image, topic_data, context.api_version) or ""
             refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
 
     if request.acks == 0:
@@ -158,7 +156,7 @@ def _append_in_steps(
     has_failed = is_kept = False
     try:
         for topic_data in request.topic_data:
-            name = _name_of(services, topic_data, context)
+            name = find_topic_name(services.image, topic_data, context.api_version)
             partitions = []
             for data in topic_data.partition_data:
                 log_start_offset = -1
@@ -238,14 +236,6 @@ def _served(services: Services, partition: Partition) -> Partition:
     return partition if partition.is_served else services.replicas.find(*partition.log.partition)
 
 
-def _name_of(services: Services, topic_data: TopicProduceData, context: RequestContext) -> str | None:
-    """Gives the topic's name; None for an id that no topic has."""
-    if context.api_version < FIRST_VERSION_WITH_IDS:
-        return topic_data.name
-    topic = services.image.topics_by_id.get(topic_data.topic_id)
-    return topic.name if topic else None
-
-
 def _refused_transactions(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[TopicPartition, KafkaError]:
@@ -257,7 +247,7 @@ def _refused_transactions(
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     refused = {}
     for topic_data in request.topic_data:
-        name = _name_of(services, topic_data, context)
+        name = find_topic_name(services.image, topic_data, context.api_version)
         for data in topic_data.partition_data:
             try:
                 partition = _find(services, name, data.index, request.acks, context)
@@ -327,8 +317,7 @@ def _find(services: Services, topic: str | None, number: int, acks: int, context
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
-    if services.node.is_read_only:
-        services.node.ensure_writable()
+    services.node.ensure_writable()
     return services.replicas.find(topic, number)
 
 
