@@ -34,12 +34,25 @@ def alter_settings(
     try:
         admin.alter_configs(type_, name, changes, validate_only=validate_only)
     except KafkaError as error:
-        if error.code is ErrorCode.INVALID_CONFIG and error.hint is None:
-            known = _names(admin, type_, name)
-            wrong = (change.key for change in changes if known and change.key not in known)
-            error.hint = next(filter(None, (did_you_mean(key, known) for key in wrong)), None)
+        if error.code is ErrorCode.INVALID_CONFIG:
+            _add_hint(error, [change.key for change in changes], _names(admin, type_, name))
         raise
     say_kept_only(admin, type_, name, [change.key for change in changes if change.value is not None])
+
+
+def hint_at_topic_setting(error: KafkaError, keys: Collection[str]) -> None:
+    """Adds to the error of a topic that can't be made the setting that may be meant by one of these keys. A server
+    lists settings of topics that are there, so that plog's own are taken.
+    """
+    from core.log.log_config import TOPIC_CONFIG
+
+    if error.code is ErrorCode.INVALID_CONFIG:
+        _add_hint(error, keys, {key.name for key in TOPIC_CONFIG})
+
+
+def _add_hint(error: KafkaError, keys: Collection[str], known: set[str]) -> None:
+    wrong = (key for key in keys if known and key not in known)
+    error.hint = error.hint or next(filter(None, (did_you_mean(key, known) for key in wrong)), None)
 
 
 def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Collection[str]) -> None:

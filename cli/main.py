@@ -250,7 +250,8 @@ def _report_usage(error: Any) -> int:  # typer's ClickException
     if isinstance(error, NoArgsIsHelpError):
         print(error.format_message(), file=sys.stderr)
         return 2
-    say(f"error: {error.format_message()}")
+    message = error.format_message().replace("\n\t", " ")  # the choices of an argument are lines of their own
+    say(f"error: {message}")
     context = getattr(error, "ctx", None)
     if context is not None:
         say(f"hint: {context.command_path} --help")

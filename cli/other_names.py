@@ -151,7 +151,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
     },
     "consume": {
         "-t": f"the topic is named without an option: {_NAME_TOPIC}",
-        "-c": "did you mean --max-messages (-n)?",
+        **dict.fromkeys(("-c", "--count", "--limit", "--max-records"), "did you mean --max-messages (-n)?"),
         "-K": r"did you mean --format '%k:%s\n'?",
         "-D": "did you mean --format '%s;'?",
         "-O": r"did you mean --format '%o %s\n'?",

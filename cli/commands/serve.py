@@ -198,6 +198,8 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     nothing.
     """
     from core.broker.asked_security import find_asked_security
+    from core.broker.broker_config import BROKER_CONFIG
+    from core.common.did_you_mean import did_you_mean
     from core.common.errors import UsageError
 
     asked = find_asked_security(config)
@@ -212,6 +214,8 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     for name in config.unknown:
         if name not in asked:
             say(f"warning: {name} is not known to plog and changes nothing")
+            if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):
+                say(f"hint: {meant}")
 
 
 def _serve(

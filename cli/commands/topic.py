@@ -61,7 +61,7 @@ def create(
     Example:
       plog topic create flights --partitions 4 --set retention.ms=-1
     """
-    from cli.known_settings import say_kept_only
+    from cli.known_settings import hint_at_topic_setting, say_kept_only
     from core.client.admin import Admin
     from core.common.config_def import ConfigResourceType
     from core.common.error_code import ErrorCode
@@ -84,6 +84,7 @@ def create(
             )
         except KafkaError as error:
             if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                hint_at_topic_setting(error, configs)
                 raise
             say(f"topic {name} is there already")
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
@@ -153,18 +154,14 @@ class ConfigDef:
             return self._keys[name]
         except KeyError:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Unknown {self.scope} config name: {name}", hint=self._nearest(name)
+                ErrorCode.INVALID_CONFIG,
+                f"Unknown {self.scope} config name: {name}",
+                hint=did_you_mean(name, self._keys),
             ) from None
 
     def kept_only(self, names: Iterable[str]) -> list[str]:
         """Gives those of the names that change nothing when they are set."""
         return [name for name in names if name in self._keys and self._keys[name].is_kept_only]
-
-    def _nearest(self, name: str) -> str | None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, self._keys, n=1)
-        return f"did you mean {near[0]}?" if near else None
 
 
 def value_text(value: Value) -> str | None:

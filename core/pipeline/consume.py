@@ -190,7 +190,7 @@ def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, 
     if pattern is not None:
         topics = [topic for topic in source.topics() if not topic.startswith("__") and pattern.fullmatch(topic)]
         if not topics:
-            raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+            raise run.request.no_topic_error()
     found = [TopicPartition(topic, number) for topic in topics for number in source.partitions(topic)]
     return source, lambda: found
 

@@ -56,7 +56,10 @@ class ConsumeRequest:
         return self.follow or self.group is not None
 
     def ensure_consistent(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Raises UsageError for options that do not go together, and for a path in the place of a topic."""
+        for topic in self.topics:
+            if "/" in topic and self.find_pattern() is None:
+                raise _path_error(topic)
         for is_wrong, problem in (
             (self.follow and self.until != "end", "--follow has no --until"),
             (self.as_of is not None and self.until != "end", "--as-of and --until: one of them"),
@@ -113,6 +116,13 @@ class ConsumeRequest:
             found = parsed if found is None else both(found, parsed)
         return found
 
+    def no_topic_error(self) -> UsageError:
+        """Makes the error for a pattern that matches no topic."""
+        return UsageError(
+            f"no topic matches {' '.join(self.topics)}",
+            hint="an expression must match the whole name, as ^fl.* does flights; plog topic list names the topics",
+        )
+
     def find_pattern(self) -> re.Pattern[str] | None:
         """Gives the pattern of --regex, or of topics that begin as kcat's patterns do; None if they are names."""
         if not self.is_regex and not all(topic.startswith(_REGEX_SIGN) for topic in self.topics):
@@ -121,3 +131,11 @@ class ConsumeRequest:
             return re.compile("|".join(f"(?:{topic})" for topic in self.topics))
         except re.error as error:
             raise UsageError(f"{' '.join(self.topics)}: no regular expression: {error}") from error
+
+
+def _path_error(path: str) -> UsageError:
+    from core.log.file_names import parse_partition_directory_name
+
+    partition = parse_partition_directory_name(Path(path).name)
+    hint = f"plog consume {partition.topic if partition else 'TOPIC'} --data-dir {path}"
+    return UsageError(f"{path} is a path: topics are named, and --data-dir says where their files are", hint=hint)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from core.client.patience import Patience
 from core.client.watermarks import Watermarks
-from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.session import Session
@@ -75,5 +74,5 @@ class ConsumeRun:
         pattern = self.request.find_pattern()
         subscription = Subscription(client, [] if pattern else list(dict.fromkeys(self.request.topics)), pattern)
         if pattern is not None and not subscription.partitions() and not self.request.is_endless:
-            raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+            raise self.request.no_topic_error()
         return subscription

@@ -68,7 +68,7 @@ def _json_object(line: bytes, row: int) -> dict[str, Any]:
     try:
         fields = _decode_json(line)
     except ValueError as error:
-        raise BadLineError(row, f"not JSON: {_json_problem(error)}") from error
+        raise _not_json(row, error) from error
     if not isinstance(fields, dict):
         raise BadLineError(row, "expected a JSON object")
     return fields
@@ -82,8 +82,9 @@ def _decode_json(line: bytes) -> Any:
         return json.loads(line)
 
 
-def _json_problem(error: ValueError) -> str:
-    return f"not JSON: {error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+def _not_json(row: int, error: ValueError) -> BadLineError:
+    problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    return BadLineError(row, f"not JSON: {problem}")
 
 
 def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold
@@ -111,8 +112,10 @@ def envelope_parser() -> Parser:
         for row, line in enumerate(lines, lines.first_row):
             try:
                 records.append(decode_envelope(line))
+            except json.JSONDecodeError as error:
+                raise _not_json(row, error) from error
             except ValueError as error:
-                raise BadLineError(row, _json_problem(error)) from error
+                raise BadLineError(row, str(error)) from error
         return rows_of(records, lines.first_row)
 
     return parse

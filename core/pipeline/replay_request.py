@@ -66,9 +66,8 @@ class ReplayRequest:
     def ensure_sensible(self) -> None:
         """Raises UsageError for what does not fit together."""
         if self.kind not in KINDS or not self.where:
-            raise UsageError(
-                f"--to {self.to}: expected {', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
-            )
+            expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
+            raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
         if "://" in self.where:
             raise UsageError(f"--to {self.to}: expected a folder that every node sees, not a URL")
         if bool(self.schema) != (self.value_format == "json"):

@@ -169,7 +169,10 @@ class RowWriter:
 
     def _ensure_partition(self, partition: int | None) -> None:
         if partition is not None and not 0 <= partition < self._partitions:
-            raise UsageError(f"topic {self._topic} has partitions 0 to {self._partitions - 1}, not {partition}")
+            raise UsageError(f"topic {self._topic} has {self._which_partitions()}, not {partition}")
+
+    def _which_partitions(self) -> str:
+        return f"partitions 0 to {self._partitions - 1}" if self._partitions > 1 else "only partition 0"
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
         """Writes all of it. Raises BadLineError at the first line that is no record, KafkaError naming the lines that
@@ -223,7 +226,7 @@ class RowWriter:
         for row in np.flatnonzero((assigned < 0) | (assigned >= self._partitions)).tolist():
             raise BadLineError(
                 int(rows.numbers[row]),
-                f"partition {assigned[row]}, topic {self._topic} has partitions 0 to {self._partitions - 1}",
+                f"partition {assigned[row]}, topic {self._topic} has {self._which_partitions()}",
             )
         return assigned
 

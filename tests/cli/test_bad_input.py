@@ -69,7 +69,7 @@ def test_a_setting_that_is_wrong(where: list[str], setting: str) -> None:
 
 
 def test_no_such_partition(where: list[str]) -> None:
-    assert "partitions 0 to 0, not 7" in refused("produce", "t", "--partition", "7", *where, stdin=b"a\n", code=2)
+    assert "only partition 0, not 7" in refused("produce", "t", "--partition", "7", *where, stdin=b"a\n", code=2)
     assert "no partition 7" in refused("consume", "t", "--partition", "7", *where, code=2)
 
 

@@ -186,6 +186,10 @@ def test_a_dump_is_one_list_of_json() -> None:
         ("consume t -K :", "plog consume has no -K", r"did you mean --format '%k:%s\n'?"),
         ("consume t -e", "plog consume has no -e", "--follow goes on"),
         ("consume t -c 5", "plog consume has no -c", "--max-messages"),
+        ("consume t --count 5", "plog consume has no --count", "--max-messages"),
+        ("consume d/t-0", "d/t-0 is a path", "plog consume t --data-dir d/t-0\n"),
+        ("consume d/t", "d/t is a path", "plog consume TOPIC --data-dir d/t\n"),
+        ("config describe", "Missing argument 'TYPE'. Choose from: topic, broker, ", "plog config describe --help"),
         ("consume t --formatter x", "plog consume has no --formatter", "--format"),
         ("consume t -f %k", "-f is --follow", "--format"),
         ("produce t --property parse.key=true", "plog produce has no --property", "--key-separator"),
@@ -250,8 +254,25 @@ def test_settings_that_are_none(where: list[str]) -> None:
                 assert b"retention.mss" in refused.stderr
                 assert b"did you mean retention.ms?" in refused.stderr
         ok(*alter, "--unset", "retention.ms", *where)
+    refused = call_plog("topic", "create", "u", "--set", "retention.mss=1", *where)
+    assert (refused.returncode, b"did you mean retention.ms?" in refused.stderr) == (1, True)
     refused = call_plog("config", "alter", "broker", "1", "--unset", "log.retention.mss", *where)
     assert (refused.returncode, b"did you mean log.retention.ms?" in refused.stderr) == (1, True)
+
+
+def test_a_setting_of_a_broker_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert run(["serve", "--set", "num.partition=3", "--data-dir", str(tmp_path / "file"), "--listen", ":0"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("warning: num.partition is not known to plog and changes nothing\nhint: did you mean num.pa")
+
+
+def test_messages_say_what_is_wrong_once(where: list[str]) -> None:
+    ok("topic", "create", "t", *where)
+    bad = call_plog("produce", "t", "--key-field", "a", *where, stdin=b"ready\n")
+    assert b"error: line 1: not JSON: Expecting value at column 1; 0 records" in bad.stderr
+    bad = call_plog("produce", "t", "--format", "envelope", *where, stdin=b"ready\n")
+    assert b"error: line 1: not JSON: Expecting value at column 1; 0 records" in bad.stderr
 
 
 def test_records_that_are_too_large_are_told_how_to_be_sent(where: list[str]) -> None:

@@ -89,6 +89,7 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
     ("fields", "said"),
     [
         ({"to": "parquet"}, "expected parquet:DIR"),
+        ({"to": ""}, "name a target: --to parquet:DIR, "),
         ({"to": "orc:x"}, "expected parquet:DIR"),
         ({"bad_timestamps": "now"}, "--bad-timestamps now: expected error or null"),
         ({"bad_timestamps": "null", "to": "topic:x"}, "a topic's records have a timestamp"),
