@@ -1,4 +1,4 @@
-"""The three places of `log_config.py` that name a topic's key agree."""
+"""The places of `log_config.py` that name a topic's key agree."""
 
 from __future__ import annotations
 
