@@ -198,7 +198,7 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     nothing.
     """
     from core.broker.asked_security import find_asked_security
-    from core.broker.broker_config import BROKER_CONFIG
+    from core.broker.broker_settings import BROKER_CONFIG
     from core.common.did_you_mean import did_you_mean
     from core.common.errors import UsageError
 
