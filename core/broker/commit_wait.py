@@ -64,13 +64,10 @@ class CommitWait(Pending[T]):
         """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is served
         no more.
         """
-        is_whole = True
         for partition, offset, _ in self._waiting:
-            if not partition.is_committed(offset):
-                if partition.is_served:
-                    return
-                is_whole = False
-        self.complete_with(self._answer if is_whole else self.value_now())
+            if partition.is_served and not partition.is_committed(offset):
+                return
+        self.complete_with(self.value_now())
 
     def value_now(self) -> T:
         for partition, offset, refuse in self._waiting:

@@ -36,7 +36,7 @@ class Partition:
         self.lead(registration)
         if log.config.plog_visible_after_flush:
             log.flush()
-        log.update_high_watermark(log.log_end_offset)
+        self._move_high_watermark()
 
     def lead(self, registration: PartitionRecord) -> None:
         """Leads it from here on as the metadata say: in that epoch, with those replicas in sync."""
@@ -57,8 +57,7 @@ class Partition:
         if not result.is_duplicate:
             self.messages_in += result.last_offset - result.base_offset + 1
             self.bytes_in += batch.size_bytes
-        if not config.plog_visible_after_flush:
-            log.update_high_watermark(log.log_end_offset)
+        self._move_high_watermark()
         return result
 
     def ensure_enough_replicas(self) -> None:
@@ -86,9 +85,13 @@ class Partition:
 
     def on_flushed(self) -> None:
         """Called when the log's recovery point moved."""
-        if self.log.config.plog_visible_after_flush:
-            self.log.update_high_watermark(self.log.recovery_point)
+        self._move_high_watermark()
         self.notify_waiting()
+
+    def _move_high_watermark(self) -> None:
+        """Lets consumers see what the topic lets them see by now."""
+        log = self.log
+        log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
 
     def notify_waiting(self) -> None:
         for waiting in list(self.commit_waits):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
 from core.records.control_record import control_record_text
-
-if TYPE_CHECKING:
-    pass
 
 Int64s = npt.NDArray[np.int64]
 
