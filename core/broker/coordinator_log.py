@@ -95,12 +95,14 @@ class CoordinatorLog(ABC):
     def __init__(self, services: LogServices, topic: str) -> None:
         self._services = services
         self._topic = topic
-        self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
+        self._loaded: set[int] = set()
+        self._readings: dict[int, object] = {}  # of partitions that are being read; another object each time
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
         self._creation: Steps[None] | None = None
         services.topics.subscribe(self._on_topic_deleted)
+        services.replicas.subscribe(self._on_partition_stopped)
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:
@@ -113,6 +115,10 @@ class CoordinatorLog(ABC):
     @abstractmethod
     def _forget_all(self) -> None:
         """What the coordinator knows goes with the topic that keeps it."""
+
+    @abstractmethod
+    def _forget(self, number: int) -> None:
+        """Likewise, what is kept in that partition."""
 
     @property
     def _commit_timeout_ms(self) -> int | None:
@@ -151,7 +157,7 @@ class CoordinatorLog(ABC):
         try:
             creation = self._services.topics.create_all([self._new_topic()])
             next(creation)  # the topic exists since
-            self._is_loaded = dict.fromkeys(self.numbers, True)  # nothing is in them yet
+            self._loaded.update(self.numbers)  # nothing is in them yet
             yield
             made = (yield from creation)[self._topic]
         finally:
@@ -169,6 +175,10 @@ class CoordinatorLog(ABC):
         """Gives the partition that the key belongs to; None if there is no topic yet."""
         numbers = self.numbers
         return partition_of(key, len(numbers)) if numbers else None
+
+    def number_of(self, key: str) -> int:
+        """See `GroupEnvironment.number_of` and `TransactionEnvironment.number_of`."""
+        return self.find_number(key) or 0
 
     def partition(self, key: str) -> Partition:
         """Gives where the key's records are kept. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if that can't be."""
@@ -213,9 +223,27 @@ class CoordinatorLog(ABC):
     def _on_topic_deleted(self, topic: TopicImage) -> None:
         if topic.name == self._topic:
             self._forget_all()
-            self._is_loaded.clear()
+            self._loaded.clear()
+            self._readings.clear()
             self._after_loading.clear()
             self._to_read.clear()
+
+    def _on_partition_stopped(self, partition: TopicPartition) -> None:
+        if partition.topic == self._topic:  # not at once: it may have stopped at a group's own write
+            self.schedule(0, partial(self._resign, partition.partition))
+
+    def _resign(self, number: int) -> None:
+        """Coordinates no more what is kept in that partition, unless it is served again by now: this broker can't read
+        or write it. Whoever waits for its groups is answered NOT_COORDINATOR. What was known of it is read again if it
+        ever comes back.
+        """
+        if self._services.replicas.leads(TopicPartition(self._topic, number)):
+            return
+        self._readings.pop(number, None)
+        self._after_loading.pop(number, None)
+        if number in self._loaded:
+            self._loaded.remove(number)
+            self._forget(number)
 
     def load_all(self) -> ErrorCode | None:
         """Begins to read what is not read yet; if not everything is known, says why."""
@@ -228,7 +256,7 @@ class CoordinatorLog(ABC):
         COORDINATOR_NOT_AVAILABLE if it can't be. Nothing is to be read if there is no topic yet.
         """
         number = self.find_number(key)
-        if number is not None and not self._is_loaded.get(number):
+        if number is not None and number not in self._loaded:
             self._load(number)
             code = self._why_not_loaded(number)
             if code is not None:
@@ -238,21 +266,20 @@ class CoordinatorLog(ABC):
         """Does it now, or once the partition is read if that has begun; never if it has not, for whoever reads it then
         will see in the log what it was about.
         """
-        is_loaded = self._is_loaded.get(number)
-        if is_loaded:
+        if number in self._loaded:
             work()
-        elif is_loaded is not None:
+        elif number in self._readings:
             self._after_loading.setdefault(number, []).append(work)
 
     def _why_not_loaded(self, number: int) -> ErrorCode | None:
         """Gives an error of loading, which clients try again, or None."""
-        if self._is_loaded.get(number):
+        if number in self._loaded:
             return None
         is_served = self._services.replicas.leads(TopicPartition(self._topic, number))
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _load(self, number: int) -> None:
-        if number in self._is_loaded:
+        if number in self._loaded or number in self._readings:
             return
         name = TopicPartition(self._topic, number)
         self._services.late_loads.when_loaded(name, self, partial(self._load, number))
@@ -261,11 +288,11 @@ class CoordinatorLog(ABC):
             return  # it will be loaded, or is offline: what is in it must not be taken for nothing
         log = partition.log
         if log.log_end_offset == log.log_start_offset:
-            self._is_loaded[number] = True
+            self._loaded.add(number)
             return
-        self._is_loaded[number] = False
+        reading = self._readings[number] = object()
         ends = [(segment, log.end_of(segment)) for segment in log.segments]
-        self._to_read.append(partial(self._read, number, log, ends))
+        self._to_read.append(partial(self._read, number, reading, log, ends))
         self._read_next()
 
     def _read_next(self) -> None:
@@ -278,7 +305,9 @@ class CoordinatorLog(ABC):
         self._is_reading = False
         self._read_next()
 
-    def _read(self, number: int, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]) -> None:
+    def _read(
+        self, number: int, reading: object, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]
+    ) -> None:
         found: deque[_Fields] = deque()
         is_whole = False  # whether all of it could be read
 
@@ -292,25 +321,26 @@ class CoordinatorLog(ABC):
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
 
         def then() -> None:
-            if self._is_loaded.get(number) is not False:  # the topic is gone
+            if self._readings.get(number) is not reading:  # the partition is gone
                 self._end_reading()
             elif not is_whole:  # the next one who asks tries again
                 self._after_loading.pop(number, None)
-                del self._is_loaded[number]
+                del self._readings[number]
                 self._end_reading()
             else:
-                go_through(self._services.runtime, self._take_up(number, found))
+                go_through(self._services.runtime, self._take_up(number, reading, found))
 
         self._services.runtime.run_in_background(work, then)
 
-    def _take_up(self, number: int, found: deque[_Fields]) -> Steps[None]:
+    def _take_up(self, number: int, reading: object, found: deque[_Fields]) -> Steps[None]:
         replay = self._begin_replay(number)
         count = len(found)
-        while found and self._is_loaded.get(number) is False:  # else the topic is gone
+        while found and self._readings.get(number) is reading:  # else the partition is gone
             replay.take_up(ReadRecord(*found.popleft()))
             yield
-        if self._is_loaded.get(number) is False:
-            self._is_loaded[number] = True
+        if self._readings.get(number) is reading:
+            del self._readings[number]
+            self._loaded.add(number)
             replay.finish()
             _log.info("%s-%d: %d records", self._topic, number, count)
             for later in self._after_loading.pop(number, []):

@@ -91,6 +91,9 @@ class GroupLog(CoordinatorLog):
     def _forget_all(self) -> None:
         self.coordinator.forget_all()
 
+    def _forget(self, number: int) -> None:
+        self.coordinator.forget(number)
+
     def _on_topic_deleted(self, topic: TopicImage) -> None:
         """Forgets how far groups have read of it."""
         super()._on_topic_deleted(topic)
@@ -100,10 +103,6 @@ class GroupLog(CoordinatorLog):
     @property
     def _commit_timeout_ms(self) -> int:
         return self._services.config.offsets_commit_timeout_ms
-
-    def number_of(self, group_id: str) -> int:
-        """See `GroupEnvironment.number_of`."""
-        return self.find_number(group_id) or 0
 
     # --- writing
 

@@ -67,6 +67,11 @@ class ReplicaManager:
         self.on_unloaded: Callable[[TopicPartition], None] | None = None
         """Called with a partition that somebody asks for, and whose log was not opened yet."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
+        self._on_stopped: list[Callable[[TopicPartition], None]] = []
+
+    def subscribe(self, on_stopped: Callable[[TopicPartition], None]) -> None:
+        """Calls back with each partition that is served no more, from now on."""
+        self._on_stopped.append(on_stopped)
 
     # --- which partitions there are
 
@@ -176,6 +181,8 @@ class ReplicaManager:
         partition.is_served = False
         del self.partitions[partition.log.partition]
         self._flusher.forget(partition.log)
+        for on_stopped in self._on_stopped:
+            on_stopped(partition.log.partition)
 
     def take_offline(self, partition: Partition, reason: PlogError) -> None:
         """Answers KAFKA_STORAGE_ERROR for it from now on; the next start tries again."""

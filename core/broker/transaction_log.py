@@ -86,6 +86,9 @@ class TransactionLog(CoordinatorLog):
     def _forget_all(self) -> None:
         self.coordinator.forget_all()
 
+    def _forget(self, number: int) -> None:
+        self.coordinator.forget(number)
+
     # --- loading
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:

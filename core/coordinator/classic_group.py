@@ -161,10 +161,7 @@ class ClassicGroup:
 
     def dissolve(self) -> None:
         """Ends it: the group goes on as one of the consumer protocol: whoever waits asks again there."""
-        for member in self.members.values():
-            member.answer_join(join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-            member.answer_sync(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-        self.close()
+        self.close(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def begin(self) -> None:
         """Starts the members' timers, once all is loaded."""
@@ -669,9 +666,12 @@ class ClassicGroup:
                 return True
         return False
 
-    def close(self) -> None:
-        """Closes a group that is deleted."""
+    def close(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Closes a group that is deleted, or coordinated here no more; whoever waits is answered with that error."""
         self._enter(GroupState.DEAD)
+        for member in self.members.values():
+            member.answer_join(join_error(code, member.member_id))
+            member.answer_sync(SyncGroupResponse(error_code=code))
         self._cancel_rebalance_timer()
         self._forget_pending_syncs()
         for timer in self._pending_joins.values():

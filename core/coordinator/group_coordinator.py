@@ -532,11 +532,21 @@ class GroupCoordinator:
 
     def forget_all(self) -> None:
         """Forgets groups whose log is gone. Members find that they are none, and join again."""
-        for group in self.groups.values():
-            group.close()
-        self.groups.clear()
-        self._offsets.clear()
+        self._let_go(list(self.groups))
         self._pending.clear()
+
+    def forget(self, number: int) -> None:
+        """Forgets the groups of a partition of __consumer_offsets that is led here no more
+        (GroupMetadataManager.onGroupUnloaded): their members look for another coordinator.
+        """
+        self._let_go([group_id for group_id in self.groups if self._environment.number_of(group_id) == number])
+        for transaction in [transaction for transaction in self._pending if transaction[0] == number]:
+            del self._pending[transaction]
+
+    def _let_go(self, group_ids: Iterable[str]) -> None:
+        for group_id in group_ids:
+            self._offsets.pop(group_id, None)
+            self.groups.pop(group_id).close()
 
     def on_topic_deleted(self, topic: str) -> None:
         """Forgets offsets of its partitions: they mean nothing any more."""

@@ -94,6 +94,15 @@ class TransactionCoordinator:
         self._transactions.clear()
         self._open_since_ms.clear()
 
+    def forget(self, number: int) -> None:
+        """Forgets the ids of a partition of __transaction_state that is led here no more
+        (TransactionStateManager.removeTransactionsForTxnTopicPartition). What is being ended is ended by whoever leads
+        it now.
+        """
+        for transactional_id in list(self._transactions):
+            if self._environment.number_of(transactional_id) == number:
+                self._drop(transactional_id)
+
     @property
     def latest_producer_id(self) -> int:
         """Gives the largest id that is known here, -1 if none is."""
@@ -240,6 +249,8 @@ class TransactionCoordinator:
         def mark(error: KafkaError | None) -> None:
             if error is not None:
                 then(error)
+            elif self._transactions.get(prepared.transactional_id) is not prepared:
+                then(KafkaError(ErrorCode.NOT_COORDINATOR))  # it was let go: its markers are for others to write
             else:
                 self._environment.write_markers(prepared, partitions, complete)
 

@@ -52,6 +52,10 @@ class TransactionEnvironment(Protocol):
         COORDINATOR_NOT_AVAILABLE if it can't be.
         """
 
+    def number_of(self, transactional_id: str) -> int:
+        """Gives the id's partition of __transaction_state."""
+        ...
+
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """Appends to the id's partition of __transaction_state; raises KafkaError if that can't be, nothing written."""
 

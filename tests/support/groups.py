@@ -46,6 +46,7 @@ class GroupWorld:
         self.refuses = False
         self.topics: dict[str, TopicImage] = {}
         self.metadata_version = 0
+        self.numbers: dict[str, int] = {}  # groups' partitions; 0 where none is given
         self._timers: list[tuple[int, int, _Timer]] = []
         self._numbers = itertools.count()
 
@@ -86,7 +87,7 @@ class GroupWorld:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def number_of(self, group_id: str) -> int:
-        return 0
+        return self.numbers.get(group_id, 0)
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
         if self.refuses:

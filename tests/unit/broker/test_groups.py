@@ -450,7 +450,71 @@ def test_a_partition_that_is_offline(broker: SteeredNode) -> None:
     kept = broker.services.group_log.partition("g")
     broker.services.replicas.on_flush_failed(kept.log, OSError(5, "Input/output error"))
     assert commit(broker) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert committed(broker) == (0, 5), "what is known is told"
+
+
+def waiting_join(broker: SteeredNode) -> list[JoinGroupResponse]:
+    """A JoinGroup that waits; its answer, once there is one."""
+    request = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"m")])
+    pending = send(broker, JOIN_GROUP, request, 3)
+    assert isinstance(pending, Pending)
+    answers: list[JoinGroupResponse] = []
+    pending.on_value = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, 3))
+    return answers
+
+
+def test_members_that_wait_are_answered_when_the_partition_goes_offline(broker: SteeredNode) -> None:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
+    commit(broker)
+    other = next(f"other {n}" for n in range(99) if partition_of(f"other {n}", 3) != partition_of("g", 3))
+    commit(broker, other)
+    answers = waiting_join(broker)
+    kept = broker.services.group_log.partition("g")
+    broker.services.replicas.on_flush_failed(kept.log, OSError(5, "Input/output error"))
+    timers.fire(within_ms=0)
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+    assert committed(broker)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert committed(broker, other) == (0, 5)
+
+
+def test_members_that_wait_are_answered_when_the_topic_of_groups_is_deleted(broker: SteeredNode) -> None:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
+    commit(broker)
+    answers = waiting_join(broker)
+    broker.services.topics.delete("__consumer_offsets")
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+    assert commit(broker) == 0, "the topic is made again"
+    timers.fire(within_ms=0)
+    assert committed(broker) == (0, 5), "what stopped was the topic before"
+
+
+def test_a_partition_that_stops_while_it_is_read_and_comes_back_is_read_again(
+    tmp_path: Path, broker: SteeredNode
+) -> None:
+    commit(broker)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
+    reading, timers = Background(), Timers()
+    again.runtime.use(run_in_background=reading, schedule=timers)
+    log = again.services.group_log
+    again.services.group_log.load_all()
+    number = log.find_number("g")
+    assert number is not None
+    name = TopicPartition("__consumer_offsets", number)
+    partition = again.services.replicas.partitions.pop(name)
+    for on_stopped in again.services.replicas._on_stopped:
+        on_stopped(name)
+    timers.fire(within_ms=0)
+    assert committed(again)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again.services.replicas.partitions[name] = partition
+    assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    reading.run()
+    assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "that was read before it stopped"
+    while reading.waiting:
+        reading.run()
+    assert committed(again) == (0, 5)
+    again.close()
 
 
 def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:

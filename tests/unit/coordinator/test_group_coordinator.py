@@ -278,3 +278,43 @@ def test_a_record_that_is_none_is_passed_over(client: Client, key: bytes, caplog
 def test_records_of_unknown_types_are_passed_over(client: Client) -> None:
     assert client.coordinator.replay(b"\0\77\0\1g", b"\0\0") == ""
     assert client.coordinator.groups == {}
+
+
+# --- partitions that are led elsewhere
+
+
+def test_groups_of_a_partition_that_is_led_elsewhere_are_let_go(world: GroupWorld, client: Client) -> None:
+    world.numbers = {"g": 1, "other": 2}
+    commit(client, {T0: committed(1)})
+    other = client.coordinator.commit(OffsetCommit("other", "", None, -1, {T0: committed(2)}))
+    in_transaction = offset_commit_record("g", U0, committed(3))
+    client.coordinator.replay(*in_transaction, 7)
+    client.coordinator.forget(1)
+    assert list(client.coordinator.groups) == ["other"]
+    assert other == {T0: ErrorCode.NONE}
+    client.coordinator.replay_end_of_transaction(1, 7, is_commit=True)
+    assert list(client.coordinator.groups) == ["other"], "what a transaction held of them is gone as well"
+    client.coordinator._check_invariants()
+
+
+def test_members_that_wait_look_for_the_new_coordinator(world: GroupWorld, client: Client) -> None:
+    first = client.join()
+    world.advance(1)
+    second = client.join()
+    assert second.response is None
+    client.coordinator.forget(0)
+    assert second.answered.error_code == ErrorCode.NOT_COORDINATOR
+    assert client.coordinator.groups == {}
+    assert world.timers == 0
+    assert first.answered.error_code == 0
+
+
+def test_members_that_wait_for_their_assignment_look_for_the_new_coordinator(world: GroupWorld, client: Client) -> None:
+    joins = [client.join(), client.join()]
+    world.advance(1)
+    follower = next(j.answered for j in joins if j.answered.member_id != j.answered.leader)
+    waiting = client.sync(follower)
+    assert waiting.response is None
+    client.coordinator.forget(0)
+    assert waiting.answered.error_code == ErrorCode.NOT_COORDINATOR
+    assert world.timers == 0

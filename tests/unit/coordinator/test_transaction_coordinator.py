@@ -36,6 +36,7 @@ class World:
         self.marked: list[tuple[TopicPartition, ProducerIdAndEpoch, bool]] = []
         self.unreachable: set[TopicPartition] = set()
         self.refuses = self.is_loading = False
+        self.numbers: dict[str, int] = {}  # ids' partitions; 0 where none is given
         self.is_flushed_later = False
         self.waiting: list[Callable[[KafkaError | None], None]] = []
         self._next_id = 100
@@ -57,6 +58,9 @@ class World:
     def ensure_loaded(self, transactional_id: str) -> None:
         if self.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def number_of(self, transactional_id: str) -> int:
+        return self.numbers.get(transactional_id, 0)
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
         if self.refuses:
@@ -429,6 +433,28 @@ def test_an_end_whose_log_is_gone_meanwhile(world: World) -> None:
     world.waiting.pop()(None)
     assert isinstance(answers[0], KafkaError)
     assert list(world.coordinator.all()) == []
+
+
+def test_ids_of_a_partition_that_is_led_elsewhere_are_let_go(world: World) -> None:
+    world.numbers = {"x": 1, "y": 2}
+    world.begin("x", T0)
+    world.begin("y", T0)
+    world.coordinator.forget(1)
+    assert [metadata.transactional_id for metadata in world.coordinator.all()] == ["y"]
+    world.coordinator._check_invariants()
+
+
+def test_markers_of_an_id_that_was_let_go_are_for_others_to_write(world: World) -> None:
+    """It was prepared here, and was let go before that was committed, or before the markers were tried again."""
+    world.numbers = {"x": 1}
+    producer = world.begin("x", T0)
+    world.is_flushed_later = True
+    answers = world.end(producer)
+    world.coordinator.forget(1)
+    world.waiting.pop()(None)
+    assert isinstance(answers[0], KafkaError)
+    assert answers[0].code is ErrorCode.NOT_COORDINATOR
+    assert world.marked == []
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\1\0", b"\0\x63" + bytes(60), b"\0\0" + bytes(30)])
