@@ -224,7 +224,7 @@ import os, signal, sys
 from cli.main import run
 from core.log import directory_lock
 
-directory_lock.time.sleep = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+directory_lock.sleep = lambda _: os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(run())
 """
 
