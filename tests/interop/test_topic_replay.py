@@ -38,6 +38,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ def topic(kafka: KafkaServer | Server, request: pytest.FixtureRequest) -> str:
     name = "to-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[-40:]
     with contextlib.closing(connect(kafka)) as client:
         Admin(client).create_topic(name, partitions=2)
+        wait_until(lambda: name in client.refresh(None))  # Kafka's broker learns of it from its controller
     return name
 
 

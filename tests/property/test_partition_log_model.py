@@ -194,12 +194,14 @@ class PartitionLogMachine(RuleBasedStateMachine):
             self.note_opened(producer_id, state.current_txn_first_offset)
 
     def note_opened(self, producer_id: int, first_offset: int | None) -> None:
-        """A transaction that began before the log's start begins with the first of its records that are left."""
+        """A transaction that began before the log's start begins with the first of its records that are left, or where
+        that one's batch begins, which is there whole.
+        """
         held = {p: first for p, first, marker in self.model.transactions() if marker is None}
         if first_offset != held.get(producer_id):
             assert first_offset is not None
             left = [e for e in self.model.of_producer(producer_id) if e.offset >= self.model.start]
-            assert first_offset == left[0].offset
+            assert first_offset in (left[0].offset, left[0].batch_offset)
             self.model.opened_at[producer_id] = first_offset
 
     def values(self, count: int) -> list[bytes]:
