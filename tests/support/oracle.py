@@ -1,6 +1,7 @@
 """Real Apache Kafka, as an oracle: its jars, fetched once by Maven, its tools and its message definitions.
 
-Tests that need it carry `requires_kafka`, and are skipped, with the reason, where there is no Java or no Maven.
+Tests that need it carry `requires_kafka`, and are skipped, with the reason, where there is no Java or no Maven. Those
+that need Kafka 3.9, the last that runs with ZooKeeper, carry `requires_kafka39`.
 """
 
 from __future__ import annotations
@@ -21,35 +22,43 @@ import pytest
 from tests.support.class_archives import CACHE, kafka_options
 
 KAFKA_VERSION = "4.3.1"
+KAFKA39_VERSION = "3.9.2"
 _HERE = Path(__file__).resolve().parent / "kafka"
+_POMS = {KAFKA_VERSION: _HERE / "pom.xml", KAFKA39_VERSION: _HERE / "pom-3.9.xml"}
 
 
 @cache
-def why_not() -> str | None:
-    """Why there is no oracle here; None where there is one."""
+def why_not(version: str = KAFKA_VERSION) -> str | None:
+    """Why there is no oracle of that version here; None where there is one."""
     if shutil.which("java") is None:
         return "no Java on the PATH"
-    if libs().exists():
+    if libs(version).exists():
         return None
-    return None if shutil.which("mvn") else "no Maven on the PATH, to fetch Apache Kafka's jars"
+    return None if shutil.which("mvn") else f"no Maven on the PATH, to fetch Apache Kafka's jars of {version}"
 
 
-def libs() -> Path:
+def libs(version: str = KAFKA_VERSION) -> Path:
     """One folder for each list of jars."""
-    return _folder(_HERE / "pom.xml", f"kafka-{KAFKA_VERSION}")
+    return _folder(_POMS[version], f"kafka-{version}")
 
 
 def _folder(pom: Path, name: str) -> Path:
     return CACHE / f"{name}-{zlib.crc32(pom.read_bytes()):08x}"
 
 
-requires_kafka = pytest.mark.skipif(why_not() is not None, reason=f"needs Apache Kafka's jars: {why_not()}")
+def _requires(version: str) -> pytest.MarkDecorator:
+    reason = why_not(version)
+    return pytest.mark.skipif(reason is not None, reason=f"needs Apache Kafka's jars of {version}: {reason}")
+
+
+requires_kafka = _requires(KAFKA_VERSION)
+requires_kafka39 = _requires(KAFKA39_VERSION)
 
 
 @cache
-def fetched_libs() -> Path:
+def fetched_libs(version: str = KAFKA_VERSION) -> Path:
     """The folder of the jars; fetches them at the first use on a machine."""
-    return fetch_jars(_HERE / "pom.xml", f"kafka-{KAFKA_VERSION}", f"-Dkafka.version={KAFKA_VERSION}")
+    return fetch_jars(_POMS[version], f"kafka-{version}", f"-Dkafka.version={version}")
 
 
 def fetch_jars(pom: Path, name: str, *arguments: str) -> Path:
@@ -84,9 +93,9 @@ def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> subprocess
 
 
 @cache
-def message_definition(jar: str, folder: str, name: str) -> dict[str, Any]:
+def message_definition(jar: str, folder: str, name: str, version: str = KAFKA_VERSION) -> dict[str, Any]:
     """One of Kafka's own message definitions (JSON with comments, inside its jars)."""
-    with zipfile.ZipFile(fetched_libs() / f"{jar}-{KAFKA_VERSION}.jar") as archive:
+    with zipfile.ZipFile(fetched_libs(version) / f"{jar}-{version}.jar") as archive:
         text = archive.read(f"{folder}/{name}.json").decode()
     definition: dict[str, Any] = json.loads(without_comments(text))
     return definition

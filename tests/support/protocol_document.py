@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from core.broker.request_dispatcher import SERVED_APIS
 from core.protocol.message import VersionRange
-from tests.support.oracle import KAFKA_VERSION, fetched_libs, without_comments
+from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
+from core.protocol.schema.alter_partition import ALTER_PARTITION
+from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.stop_replica import STOP_REPLICA
+from core.protocol.schema.update_metadata import UPDATE_METADATA
+from tests.support.oracle import KAFKA39_VERSION, KAFKA_VERSION, fetched_libs, without_comments
 
 PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 
@@ -32,6 +38,18 @@ NOTES = {
     "ElectLeaders": "With one broker there is nothing to elect.",
     "DescribeQuorum": "There is one voter.",
 }
+
+BETWEEN_BROKERS = (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    CONTROLLED_SHUTDOWN,
+    ALTER_PARTITION,
+    ALLOCATE_PRODUCER_IDS,
+)
+"""What brokers of Kafka 3.9 say to each other. Its definitions are those of `KAFKA39_VERSION`; Kafka 4.3 has no version
+of the first four, and fewer of AlterPartition.
+"""
 
 ANSWERS = """
 ## Where answers differ from Kafka's
@@ -151,7 +169,21 @@ def document() -> str:
         ours = "" if api is None else _text(api.versions)
         note = "not served" if api is None else NOTES.get(name, "")
         lines.append(f"| {key} | {name} | {versions} | {ours} | {note} |")
-    return "\n".join(lines) + "\n" + ANSWERS
+    return "\n".join([*lines, *_between_brokers()]) + "\n" + ANSWERS
+
+
+def _between_brokers() -> list[str]:
+    return [
+        "",
+        "## Between brokers, 3.9",
+        "",
+        f"The brokers of an Apache Kafka {KAFKA39_VERSION} cluster with ZooKeeper also say these to each other. plog",
+        "can read and write them. No client needs them, and a single broker neither serves nor advertises them.",
+        "",
+        "| key | API | versions |",
+        "|---|---|---|",
+        *(f"| {api.key} | {api.name} | {_text(api.versions)} |" for api in BETWEEN_BROKERS),
+    ]
 
 
 if __name__ == "__main__":

@@ -75,12 +75,12 @@ def decode_response(api: str, version: int, frame: bytes) -> Fields:
 
 
 @cache
-def _codec(name: str, version: int) -> _MessageCodec:
-    return _MessageCodec(_definitions()[name], version)
+def _codec(name: str, version: int) -> DefinedCodec:
+    return DefinedCodec(_definitions()[name], version)
 
 
-class _MessageCodec:
-    """One version of one message."""
+class DefinedCodec:
+    """One version of one message, by its definition."""
 
     def __init__(self, definition: Fields, version: int) -> None:
         self._version = version

@@ -20,7 +20,8 @@ from core.protocol.schema import (
     streams_group_records,
     transaction_records,
 )
-from tests.support.oracle import message_definition, requires_kafka
+from tests.support.oracle import KAFKA39_VERSION, KAFKA_VERSION, message_definition, requires_kafka, requires_kafka39
+from tests.support.protocol_document import BETWEEN_BROKERS
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -30,6 +31,7 @@ CLIENTS = [
     if not name.endswith("_records") or name.endswith("control_records")
     if (module := importlib.import_module(name))
 ]
+BETWEEN = [cls for api in BETWEEN_BROKERS for cls in (api.request, api.response)]
 FILE_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
 
 
@@ -43,7 +45,7 @@ def messages(module: Any) -> list[type]:
 
 
 CASES = [
-    *((cls, "kafka-clients", "common/message") for module in CLIENTS for cls in messages(module)),
+    *((cls, "kafka-clients", "common/message") for module in CLIENTS for cls in messages(module) if cls not in BETWEEN),
     *((cls, "kafka-metadata", "common/metadata") for cls in messages(metadata_records)),
     *((cls, "kafka-group-coordinator", "common/message") for cls in messages(group_records)),
     *((cls, "kafka-group-coordinator", "common/message") for cls in messages(share_group_records)),
@@ -55,12 +57,22 @@ CASES = [
 
 @pytest.mark.parametrize(("cls", "jar", "folder"), CASES, ids=lambda value: getattr(value, "__name__", ""))
 def test_table_is_kafkas(cls: type, jar: str, folder: str) -> None:
-    official = message_definition(jar, folder, FILE_NAMES.get(cls.__name__, cls.__name__))
+    assert_table(cls, jar, folder, KAFKA_VERSION)
+
+
+@requires_kafka39
+@pytest.mark.parametrize("cls", BETWEEN, ids=lambda cls: cls.__name__)
+def test_table_of_what_brokers_say_to_each_other_is_kafkas(cls: type) -> None:
+    assert_table(cls, "kafka-clients", "common/message", KAFKA39_VERSION)
+
+
+def assert_table(cls: type, jar: str, folder: str, kafka: str) -> None:
+    official = message_definition(jar, folder, FILE_NAMES.get(cls.__name__, cls.__name__), kafka)
     schema = schema_of(cls)
     assert schema.name == official["name"]
     assert schema.api_key == official.get("apiKey", -1)
     valid = VersionRange.parse(official["validVersions"])
-    if is_latest_unstable(official, jar, folder):
+    if is_latest_unstable(official, jar, folder, kafka):
         valid = VersionRange(valid.first, valid.last - 1)
     assert schema.valid == valid
     flexible = VersionRange.parse(official["flexibleVersions"])
@@ -69,10 +81,10 @@ def test_table_is_kafkas(cls: type, jar: str, folder: str) -> None:
     assert_fields(schema.fields, official["fields"], valid, common)
 
 
-def is_latest_unstable(official: dict[str, Any], jar: str, folder: str) -> bool:
+def is_latest_unstable(official: dict[str, Any], jar: str, folder: str, kafka: str) -> bool:
     """Not advertised by default; it is the request's definition that says so, also for the response."""
     if official["type"] == "response" and official["name"] != "ResponseHeader":
-        official = message_definition(jar, folder, official["name"].replace("Response", "Request"))
+        official = message_definition(jar, folder, official["name"].replace("Response", "Request"), kafka)
     return bool(official.get("latestVersionUnstable"))
 
 

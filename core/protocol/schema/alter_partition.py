@@ -1,0 +1,67 @@
+"""AlterPartition (API 56): a leader asks the controller for another in-sync set (KIP-497, KIP-704, KIP-841, KIP-903).
+
+Between brokers. Kafka 3.9 knows versions 0 to 3, Kafka 4.0 and later 2 and 3, which name topics by id.
+"""
+
+from __future__ import annotations
+
+from core.protocol.api import Api
+from core.protocol.message import array, int8, int16, int32, int64, message, string, struct, uuid
+
+
+@struct
+class BrokerState:
+    broker_id: int = int32("3+")
+    broker_epoch: int = int64("3+", -1)
+
+
+@struct
+class AlteredPartition:
+    partition_index: int = int32()
+    leader_epoch: int = int32()
+    new_isr: list[int] = array("int32", "0-2")
+    new_isr_with_epochs: list[BrokerState] = array(BrokerState, "3+")
+    leader_recovery_state: int = int8("1+")
+    partition_epoch: int = int32()
+
+
+@struct
+class AlteredTopic:
+    topic_name: str = string("0-1", ignorable=True)
+    topic_id: bytes = uuid("2+", ignorable=True)
+    partitions: list[AlteredPartition] = array(AlteredPartition)
+
+
+@message(api_key=56, valid="0-3", flexible="0+")
+class AlterPartitionRequest:
+    broker_id: int = int32()
+    broker_epoch: int = int64("0+", -1)
+    topics: list[AlteredTopic] = array(AlteredTopic)
+
+
+@struct
+class AlteredPartitionResult:
+    partition_index: int = int32()
+    error_code: int = int16()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    isr: list[int] = array("int32")
+    leader_recovery_state: int = int8("1+", ignorable=True)
+    partition_epoch: int = int32()
+
+
+@struct
+class AlteredTopicResult:
+    topic_name: str = string("0-1", ignorable=True)
+    topic_id: bytes = uuid("2+", ignorable=True)
+    partitions: list[AlteredPartitionResult] = array(AlteredPartitionResult)
+
+
+@message(api_key=56, valid="0-3", flexible="0+")
+class AlterPartitionResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    topics: list[AlteredTopicResult] = array(AlteredTopicResult)
+
+
+ALTER_PARTITION = Api(56, "AlterPartition", AlterPartitionRequest, AlterPartitionResponse)
