@@ -43,9 +43,9 @@ with spark_session("local[2]", folder / "scratch") as spark:
 
 
 @cache
-def kafka_options() -> tuple[str, ...]:
-    """Options of a JVM that runs something of Kafka's jars."""
-    return (*_QUICK, f"-XX:SharedArchiveFile={_kafka_archive()}", _SILENT)
+def kafka_options(version: str = "") -> tuple[str, ...]:
+    """Options of a JVM that runs something of Kafka's jars, of another `version` than the usual one if it is given."""
+    return (*_QUICK, f"-XX:SharedArchiveFile={_kafka_archive(version)}", _SILENT)
 
 
 @cache
@@ -54,10 +54,10 @@ def spark_options() -> tuple[str, ...]:
     return (*_QUICK, f"-XX:SharedArchiveFile={_spark_archive()}", _SILENT)
 
 
-def _kafka_archive() -> Path:
-    from tests.support.oracle import libs
+def _kafka_archive(version: str = "") -> Path:
+    from tests.support.oracle import KAFKA_VERSION, libs
 
-    return CACHE / _name("kafka", str(libs()))
+    return CACHE / _name("kafka", str(libs(version or KAFKA_VERSION)))
 
 
 def _spark_archive() -> Path:
@@ -82,17 +82,26 @@ def _make_kafkas(folder: Path, options: tuple[str, ...]) -> None:
         pass
 
 
+def _make_kafkas39(folder: Path, options: tuple[str, ...]) -> None:
+    from tests.support.kafka39 import Kafka39Cluster
+
+    with Kafka39Cluster(folder, java_options=options) as cluster:
+        cluster.brokers[1].stop()
+
+
 def _make_sparks(folder: Path, options: tuple[str, ...]) -> None:
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options), "PYTHONPATH": str(Path.cwd())}
     subprocess.run([sys.executable, "-c", _SPARK_JOB, folder], env=environment, check=False, capture_output=True)
 
 
 def main() -> None:
-    from tests.support.oracle import why_not
+    from tests.support.oracle import KAFKA39_VERSION, why_not
 
     wanted = []
     if why_not() is None:
         wanted.append((_kafka_archive(), _make_kafkas))
+    if why_not(KAFKA39_VERSION) is None:
+        wanted.append((_kafka_archive(KAFKA39_VERSION), _make_kafkas39))
     if find_spec("pyspark") is not None and shutil.which("java"):
         wanted.append((_spark_archive(), _make_sparks))
     CACHE.mkdir(parents=True, exist_ok=True)

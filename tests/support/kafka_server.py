@@ -109,9 +109,12 @@ class KafkaServer:
         self.stop()
 
 
-def free_ports() -> tuple[int, int]:
-    """Two that nobody listens on just now."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int = 2) -> list[int]:
+    """So many that nobody listens on just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.class_archives import kafka_options
-from tests.support.kafka_server import KafkaServer
+from tests.support.kafka_server import KafkaServer, free_ports
 from tests.support.oracle import java_command
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class SecuredKafka:
     def __init__(self, folder: Path, java_options: tuple[str, ...] = ("-Xmx512M", *kafka_options())) -> None:
         self.folder = folder
         self._java_options = java_options
-        self.ports = dict(zip(_LISTENERS, _free_ports(len(_LISTENERS)), strict=True))
+        self.ports = dict(zip(_LISTENERS, free_ports(len(_LISTENERS)), strict=True))
         self.ca = make_ca()
         self.identity_key = rsa.generate_private_key(65537, 2048)
         (folder / "ca.pem").write_text(self.ca.pem)
@@ -286,14 +285,3 @@ def other_client(folder: Path, ca: Certificate) -> Path:
 
 def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _free_ports(count: int) -> list[int]:
-    """That nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

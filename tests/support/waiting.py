@@ -9,9 +9,9 @@ _SECONDS = 60
 _PAUSE_SECONDS = 0.01
 
 
-def wait_until(is_so: Callable[[], object], what: str = "") -> None:
+def wait_until(is_so: Callable[[], object], what: str = "", *, seconds: float = _SECONDS) -> None:
     """Asks again and again until the answer is yes; fails the test, with `what` was waited for, if it never is."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(_PAUSE_SECONDS)

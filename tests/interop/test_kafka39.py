@@ -1,0 +1,309 @@
+"""Apache Kafka 3.9 with ZooKeeper: plog's commands are its clients, and it reads what brokers say to each other.
+
+Every request of a broker is written with an epoch that is wrong, and Kafka says so by its code. That it finds the
+epoch, and answers for the right partition, shows that it read the request as it was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.client.client_connection import ClientConnection, SocketTransport
+from core.common.error_code import ErrorCode
+from core.protocol.api import Api
+from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
+from core.protocol.schema.alter_partition import (
+    ALTER_PARTITION,
+    AlteredPartition,
+    AlteredPartitionResult,
+    AlteredTopic,
+    AlterPartitionRequest,
+    BrokerState,
+)
+from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+)
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.interop.clients import confluent_consume
+from tests.support.kafka39 import Kafka39Broker, Kafka39Cluster
+from tests.support.oracle import requires_kafka39
+from tests.support.server import call_plog
+
+pytestmark = [requires_kafka39, pytest.mark.java]
+
+TOPIC = "roles"
+OLD_CONTROLLER, CONTROLLER = 0, 1
+"""Epochs: the first controller of a cluster has the second."""
+OLD_BROKER = 1
+"""An epoch before that of any broker."""
+
+
+def plog(broker: Kafka39Broker, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
+    done = call_plog(*arguments, "--bootstrap-server", broker.address, stdin=stdin)
+    assert done.returncode == code, done.stderr
+    return (done.stdout or done.stderr).decode()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka39Broker]:
+    """The only one of its cluster, so the controller; it has a topic with one partition."""
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka39")) as cluster:
+        plog(cluster.brokers[1], "topic", "create", TOPIC)
+        yield cluster.brokers[1]
+
+
+class Peer:
+    """Speaks to the broker as another broker does."""
+
+    def __init__(self, broker: Kafka39Broker) -> None:
+        host, _, port = broker.internal_address.rpartition(":")
+        self.connection = ClientConnection(SocketTransport(host, int(port)))
+        epoch = broker.find_epoch()
+        assert epoch is not None
+        self.broker_epoch = epoch
+        answer = self.connection.call(METADATA, MetadataRequest([MetadataRequestTopic(name=TOPIC)]))
+        self.topic_id = answer.topics[0].topic_id
+
+    def versions(self, api: Api[Any, Any]) -> range:
+        first, last = self.connection.api_versions[api.key]
+        assert (first, last) == (api.versions.first, api.versions.last)
+        return range(first, last + 1)
+
+    def leader_and_isr(
+        self,
+        controller_epoch: int,
+        broker_epoch: int,
+        leader_epoch: int,
+        version: int = 7,
+        topic_id: bytes | None = None,
+    ) -> LeaderAndIsrResponse:
+        state = LeaderAndIsrPartitionState(TOPIC, 0, controller_epoch, 1, leader_epoch, [1], 0, [1])
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+        request.live_leaders = [LeaderAndIsrLiveLeader(1, "127.0.0.1", 9092)]
+        if version < 2:
+            request.ungrouped_partition_states = [state]
+        else:
+            request.topic_states = [LeaderAndIsrTopicState(TOPIC, topic_id or self.topic_id, [state])]
+        return self.connection.call(LEADER_AND_ISR, request, at_most=version)
+
+    def alter_partition(
+        self,
+        *,
+        broker_epoch: int,
+        leader_epoch: int = 0,
+        partition_epoch: int = 0,
+        in_sync: tuple[int, ...] = (1,),
+        version: int = 3,
+    ) -> AlteredPartitionResult | ErrorCode:
+        """What is answered for the partition, or for the whole request."""
+        partition = AlteredPartition(0, leader_epoch, partition_epoch=partition_epoch)
+        if version < 3:
+            partition.new_isr = list(in_sync)
+        else:
+            partition.new_isr_with_epochs = [BrokerState(node_id) for node_id in in_sync]
+        topic = AlteredTopic(TOPIC if version < 2 else "", self.topic_id, [partition])
+        request = AlterPartitionRequest(1, broker_epoch, [topic])
+        answer = self.connection.call(ALTER_PARTITION, request, at_most=version)
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        (answered,) = answer.topics
+        assert (answered.topic_name, answered.topic_id) == ((TOPIC, bytes(16)) if version < 2 else ("", self.topic_id))
+        (result,) = answered.partitions
+        assert result.partition_index == 0
+        return result
+
+
+@pytest.fixture
+def peer(broker: Kafka39Broker) -> Iterator[Peer]:
+    peer = Peer(broker)
+    yield peer
+    peer.connection.close()
+
+
+def test_topics_are_created_and_described(broker: Kafka39Broker) -> None:
+    plog(broker, "topic", "create", "described", "--partitions", "3", "--config", "min.insync.replicas=1")
+    rows = json.loads(plog(broker, "topic", "describe", "described", "--output", "json"))
+    assert [(row["partition"], row["leader"], row["isr"]) for row in rows] == [(n, 1, [1]) for n in range(3)]
+    (row,) = json.loads(plog(broker, "cluster", "status", "--output", "json"))
+    assert (row["broker"], row["listeners"], row["controller"]) == (1, [broker.address], True)
+
+
+def test_records_are_produced_and_consumed(broker: Kafka39Broker) -> None:
+    plog(broker, "topic", "create", "records")
+    plog(broker, "produce", "records", stdin=b"one\ntwo\n")
+    assert plog(broker, "consume", "records", "--from-beginning", "--max-messages", "2") == "one\ntwo\n"
+    assert [record.value for record in confluent_consume(broker.address, "records", 2)] == [b"one", b"two"]
+
+
+def test_groups_of_the_classic_protocol_read_on_where_they_stopped(broker: Kafka39Broker) -> None:
+    plog(broker, "topic", "create", "grouped")
+    plog(broker, "produce", "grouped", stdin=b"one\ntwo\n")
+    as_member = ("consume", "grouped", "--group", "readers", "--group-protocol", "classic", "--from-beginning")
+    assert [plog(broker, *as_member, "--max-messages", "1") for _ in range(2)] == ["one\n", "two\n"]
+    assert "readers" in plog(broker, "group", "list")
+
+
+def test_transactions_are_committed_and_listed(broker: Kafka39Broker) -> None:
+    plog(broker, "topic", "create", "transactional")
+    plog(broker, "produce", "transactional", "--transactional-id", "mover", stdin=b"one\ntwo\n")
+    read = ("consume", "transactional", "--from-beginning", "--isolation", "read_committed", "--max-messages", "2")
+    assert plog(broker, *read) == "one\ntwo\n"
+    assert "CompleteCommit" in plog(broker, "transaction", "list")
+
+
+def test_leader_and_isr_of_an_old_controller_in_every_version(peer: Peer) -> None:
+    for version in peer.versions(LEADER_AND_ISR):
+        answer = peer.leader_and_isr(OLD_CONTROLLER, peer.broker_epoch, 5, version)
+        assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        topics = [(topic.topic_id, topic.partition_errors) for topic in answer.topics]
+        errors = answer.partition_errors if version < 5 else topics[0][1]
+        assert [topic_id for topic_id, _ in topics] == ([] if version < 5 else [peer.topic_id])
+        assert [(e.topic_name, e.partition_index, e.error_code) for e in errors] == [
+            (TOPIC if version < 5 else "", 0, ErrorCode.STALE_CONTROLLER_EPOCH)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("broker_epoch", "leader_epoch", "is_its_topic", "whole", "partition"),
+    [
+        pytest.param(OLD_BROKER, 5, True, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_BROKER_EPOCH, id="an old life"),
+        pytest.param(None, 0, True, ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, id="the same leader epoch"),
+        pytest.param(None, 5, False, ErrorCode.NONE, ErrorCode.INCONSISTENT_TOPIC_ID, id="another topic of that name"),
+    ],
+)
+def test_leader_and_isr_that_is_refused(
+    peer: Peer,
+    broker_epoch: int | None,
+    leader_epoch: int,
+    is_its_topic: bool,
+    whole: ErrorCode,
+    partition: ErrorCode,
+) -> None:
+    topic_id = peer.topic_id if is_its_topic else bytes(15) + b"\1"
+    epoch = broker_epoch or peer.broker_epoch
+    answer = peer.leader_and_isr(CONTROLLER, epoch, leader_epoch, topic_id=topic_id)
+    assert answer.error_code == whole
+    assert [(t.topic_id, e.error_code) for t in answer.topics for e in t.partition_errors] == [(topic_id, partition)]
+
+
+def update_metadata(peer: Peer, controller_epoch: int, broker_epoch: int, version: int) -> int:
+    state = UpdateMetadataPartitionState(TOPIC, 0, controller_epoch, 1, 5, [1], 0, [1], [])
+    endpoint = UpdateMetadataEndpoint(9092, "127.0.0.1", "INTERNAL", 0)
+    request = UpdateMetadataRequest(1, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+    request.live_brokers = [UpdateMetadataBroker(1, "127.0.0.1", 9092, [endpoint], "a rack")]
+    if version < 5:
+        request.ungrouped_partition_states = [state]
+    else:
+        request.topic_states = [UpdateMetadataTopicState(TOPIC, peer.topic_id, [state])]
+    return peer.connection.call(UPDATE_METADATA, request, at_most=version).error_code
+
+
+def test_update_metadata_of_an_old_controller_or_for_an_old_life(peer: Peer) -> None:
+    for version in peer.versions(UPDATE_METADATA):
+        error = update_metadata(peer, OLD_CONTROLLER, peer.broker_epoch, version)
+        assert error == ErrorCode.STALE_CONTROLLER_EPOCH
+        if version >= 5:
+            assert update_metadata(peer, CONTROLLER, OLD_BROKER, version) == ErrorCode.STALE_BROKER_EPOCH
+
+
+def stop_replica_request(controller_epoch: int, broker_epoch: int, leader_epoch: int, version: int) -> Any:
+    request = StopReplicaRequest(1, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+    if version == 0:
+        request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
+    elif version < 3:
+        request.topics = [StopReplicaTopicV1(TOPIC, [0])]
+    else:
+        request.topic_states = [StopReplicaTopicState(TOPIC, [StopReplicaPartitionState(0, leader_epoch)])]
+    return request
+
+
+def test_stop_replica_of_an_old_controller_for_an_old_life_and_with_an_old_leader_epoch(peer: Peer) -> None:
+    for version in peer.versions(STOP_REPLICA):
+        request = stop_replica_request(OLD_CONTROLLER, peer.broker_epoch, 0, version)
+        answer = peer.connection.call(STOP_REPLICA, request, at_most=version)
+        assert (answer.error_code, answer.partition_errors) == (ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        if version >= 1:
+            request = stop_replica_request(CONTROLLER, OLD_BROKER, 0, version)
+            answer = peer.connection.call(STOP_REPLICA, request, at_most=version)
+            assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+    answer = peer.connection.call(STOP_REPLICA, stop_replica_request(CONTROLLER, peer.broker_epoch, -3, 4))
+    errors = [(e.topic_name, e.partition_index, e.error_code) for e in answer.partition_errors]
+    assert (answer.error_code, errors) == (ErrorCode.NONE, [(TOPIC, 0, ErrorCode.FENCED_LEADER_EPOCH)])
+
+
+def test_alter_partition_of_an_old_leader_in_every_version(peer: Peer) -> None:
+    for version in peer.versions(ALTER_PARTITION):
+        assert peer.alter_partition(broker_epoch=OLD_BROKER, version=version) is ErrorCode.STALE_BROKER_EPOCH
+        fenced = peer.alter_partition(broker_epoch=peer.broker_epoch, leader_epoch=-1, version=version)
+        assert isinstance(fenced, AlteredPartitionResult)
+        assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_alter_partition_is_compared_with_what_the_controller_knows(peer: Peer) -> None:
+    def ask(**changes: Any) -> AlteredPartitionResult:
+        answer = peer.alter_partition(broker_epoch=peer.broker_epoch, **changes)
+        assert isinstance(answer, AlteredPartitionResult)
+        return answer
+
+    assert ask() == AlteredPartitionResult(0, ErrorCode.NONE, 1, 0, [1], 0, 0)  # as it is already
+    assert ask(leader_epoch=7).error_code == ErrorCode.NOT_CONTROLLER  # the sender knows more
+    assert ask(partition_epoch=9).error_code == ErrorCode.NOT_CONTROLLER
+    assert ask(in_sync=(1, 9)).error_code == ErrorCode.INELIGIBLE_REPLICA  # there is no broker 9
+
+
+def test_controlled_shutdown_for_an_old_life_and_of_an_unknown_broker(peer: Peer) -> None:
+    for version in peer.versions(CONTROLLED_SHUTDOWN)[1:]:  # the header of version 0 is another
+        unknown = peer.connection.call(CONTROLLED_SHUTDOWN, ControlledShutdownRequest(9, OLD_BROKER), at_most=version)
+        has_epoch = version >= 2  # which is looked up, and not found
+        assert unknown.error_code == (ErrorCode.UNKNOWN_SERVER_ERROR if has_epoch else ErrorCode.BROKER_NOT_AVAILABLE)
+    old = peer.connection.call(CONTROLLED_SHUTDOWN, ControlledShutdownRequest(1, OLD_BROKER))
+    assert (old.error_code, old.remaining_partitions) == (ErrorCode.STALE_BROKER_EPOCH, [])
+
+
+def test_producer_ids_are_given_in_blocks_to_brokers_that_live(broker: Kafka39Broker, peer: Peer) -> None:
+    def ask(node_id: int, epoch: int) -> tuple[int, int, int]:
+        answer = peer.connection.call(ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(node_id, epoch))
+        return answer.error_code, answer.producer_id_start, answer.producer_id_len
+
+    assert ask(9, OLD_BROKER) == (ErrorCode.BROKER_ID_NOT_REGISTERED, 0, 0)
+    assert ask(1, OLD_BROKER) == (ErrorCode.STALE_BROKER_EPOCH, 0, 0)
+    first, second = (ask(1, peer.broker_epoch) for _ in range(2))
+    assert second == (ErrorCode.NONE, first[1] + 1000, 1000)
+
+
+def test_another_life_of_a_broker_has_another_epoch(broker: Kafka39Broker) -> None:
+    before = broker.find_epoch()
+    broker.stop()
+    assert broker.find_epoch() is None
+    broker.start()
+    peer = Peer(broker)
+    assert peer.broker_epoch != before
+    assert before is not None
+    assert peer.alter_partition(broker_epoch=before) is ErrorCode.STALE_BROKER_EPOCH
+    peer.connection.close()
