@@ -28,6 +28,7 @@ from core.protocol.schema.consumer_group_heartbeat import (
 Partitions = frozenset[TopicPartition]
 
 _REBALANCE_TIMEOUT_MS = 300_000
+_OLDER_HINT = "--group-protocol classic"
 _JOIN_EPOCH, _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = 0, -1, -2
 OUTSIDE_EPOCH = -1
 """The epoch of a commit from outside, by no member."""
@@ -83,7 +84,7 @@ class ConsumerMember:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "the broker does not serve groups of the consumer protocol (KIP-848)",
-                hint="--group-protocol classic",
+                hint=_OLDER_HINT,
             )
         self.member_id = str(uuid.uuid4())
         self.epoch = _JOIN_EPOCH
@@ -142,7 +143,8 @@ class ConsumerMember:
             response = connection.call(CONSUMER_GROUP_HEARTBEAT, request)
             if response.error_code:
                 code = ErrorCode.of(response.error_code)
-                raise KafkaError(code, response.error_message or f"group {self._group_id}: {code.text}")
+                hint = _OLDER_HINT if code is ErrorCode.UNSUPPORTED_VERSION else None  # Kafka 3.9 with ZooKeeper
+                raise KafkaError(code, response.error_message or f"group {self._group_id}: {code.text}", hint=hint)
             return response
 
         return self._admin.at_coordinator(self._group_id, ask)

@@ -169,6 +169,12 @@ def test_groups_of_the_classic_protocol_read_on_where_they_stopped(broker: Kafka
     assert "readers" in plog(broker, "group", "list")
 
 
+def test_whoever_asks_for_the_newer_group_protocol_hears_of_the_older_one(broker: Kafka39Broker) -> None:
+    refused = plog(broker, "consume", TOPIC, "--group", "new", "--max-messages", "1", code=1)
+    assert "UNSUPPORTED_VERSION" in refused
+    assert "--group-protocol classic" in refused
+
+
 def test_transactions_are_committed_and_listed(broker: Kafka39Broker) -> None:
     plog(broker, "topic", "create", "transactional")
     plog(broker, "produce", "transactional", "--transactional-id", "mover", stdin=b"one\ntwo\n")
