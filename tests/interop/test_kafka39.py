@@ -6,13 +6,17 @@ epoch, and answers for the right partition, shows that it read the request as it
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from core.broker.connection import ReceiveBuffers
+from core.broker.peer_connection import PeerConnection
 from core.client.client_connection import ClientConnection, SocketTransport
+from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
@@ -25,6 +29,8 @@ from core.protocol.schema.alter_partition import (
     BrokerState,
 )
 from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
+from core.protocol.schema.fetch import FETCH, EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from core.protocol.schema.fetch import PartitionData as FetchedPartition
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrLiveLeader,
@@ -50,6 +56,7 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from core.records.batches import iter_batches
 from tests.interop.clients import confluent_consume
 from tests.support.kafka39 import Kafka39Broker, Kafka39Cluster
 from tests.support.oracle import requires_kafka39
@@ -81,13 +88,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka39Broker]:
 class Peer:
     """Speaks to the broker as another broker does."""
 
-    def __init__(self, broker: Kafka39Broker) -> None:
+    def __init__(self, broker: Kafka39Broker, topic: str = TOPIC) -> None:
         host, _, port = broker.internal_address.rpartition(":")
         self.connection = ClientConnection(SocketTransport(host, int(port)))
         epoch = broker.find_epoch()
         assert epoch is not None
         self.broker_epoch = epoch
-        answer = self.connection.call(METADATA, MetadataRequest([MetadataRequestTopic(name=TOPIC)]))
+        answer = self.connection.call(METADATA, MetadataRequest([MetadataRequestTopic(name=topic)]))
         self.topic_id = answer.topics[0].topic_id
 
     def versions(self, api: Api[Any, Any]) -> range:
@@ -301,6 +308,41 @@ def test_producer_ids_are_given_in_blocks_to_brokers_that_live(broker: Kafka39Br
     assert ask(1, OLD_BROKER) == (ErrorCode.STALE_BROKER_EPOCH, 0, 0)
     first, second = (ask(1, peer.broker_epoch) for _ in range(2))
     assert second == (ErrorCode.NONE, first[1] + 1000, 1000)
+
+
+def test_a_follower_fetches_and_learns_where_its_log_parts_from_the_leaders(broker: Kafka39Broker) -> None:
+    plog(broker, "topic", "create", "followed")
+    plog(broker, "produce", "followed", stdin=b"one\ntwo\n")
+    peer = Peer(broker, "followed")
+    peer.connection.close()
+    endpoint = parse_endpoint(broker.internal_address)
+
+    async def fetch(*partitions: FetchPartition, replica_id: int = -1) -> list[FetchedPartition]:
+        connection = await PeerConnection.connect(
+            endpoint, ReceiveBuffers(), client_id="broker-9-fetcher-0", connect_timeout_s=30, request_timeout_s=30
+        )
+        requests = [FetchRequest(topics=[FetchTopic("", peer.topic_id, [one])]) for one in partitions]
+        for request in requests:
+            request.replica_state = ReplicaState(replica_id, -1)
+        answers = [await one for one in [connection.send(FETCH, 17, request) for request in requests]]
+        connection.close()
+        assert {(answer.error_code, answer.responses[0].topic_id) for answer in answers} == {(0, peer.topic_id)}
+        return [answer.responses[0].partitions[0] for answer in answers]
+
+    whole, newer, diverging = asyncio.run(
+        fetch(
+            FetchPartition(0, partition_max_bytes=1 << 20),
+            FetchPartition(0, current_leader_epoch=7, partition_max_bytes=1 << 20),
+            FetchPartition(0, 0, fetch_offset=5, last_fetched_epoch=0, partition_max_bytes=1 << 20),
+        )
+    )
+    assert isinstance(whole.records, memoryview)
+    values = [record.value for batch in iter_batches(whole.records) for record in batch.records()]
+    assert (values, whole.high_watermark) == ([b"one", b"two"], 2)
+    assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (diverging.error_code, diverging.diverging_epoch) == (ErrorCode.NONE, EpochEndOffset(0, 2))
+    (stranger,) = asyncio.run(fetch(FetchPartition(0, partition_max_bytes=1 << 20), replica_id=9))
+    assert stranger.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # it has no replica of it
 
 
 def test_another_life_of_a_broker_has_another_epoch(broker: Kafka39Broker) -> None:
