@@ -112,26 +112,28 @@ class ZooKeeper(_JavaProcess):
     def _answers(self) -> bool:
         self._ensure_running()
         with suppress(OSError, struct.error):
-            self.find_creation("/")
+            find_creation(self.address, "/")
             return True
         return False
 
-    def find_creation(self, path: str) -> int | None:
-        """The number of the transaction that made a node (its czxid); None if there is no such node."""
-        name = path.encode()
-        with socket.create_connection(("127.0.0.1", self._port), 5) as connection, connection.makefile("rwb") as stream:
 
-            def call(request: bytes) -> bytes:
-                stream.write(struct.pack(">i", len(request)) + request)
-                stream.flush()
-                return stream.read(*struct.unpack(">i", stream.read(4)))
+def find_creation(zookeeper: str, path: str) -> int | None:
+    """The number of the transaction that made a node of that ZooKeeper (its czxid); None if there is no such node."""
+    name = path.encode()
+    host, _, port = zookeeper.rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as connection, connection.makefile("rwb") as stream:
 
-            call(struct.pack(">iqiqi16s?", 0, 0, 10_000, 0, 16, bytes(16), False))  # a session
-            answer = call(struct.pack(">iii", 1, 3, len(name)) + name + b"\0")  # exists, without a watch
-            call(struct.pack(">ii", 2, -11))  # the end of the session
-        error, czxid = struct.unpack_from(">iq", answer + bytes(8), 12)
-        assert error in (0, -101), error  # -101: no node
-        return None if error else int(czxid)
+        def call(request: bytes) -> bytes:
+            stream.write(struct.pack(">i", len(request)) + request)
+            stream.flush()
+            return stream.read(*struct.unpack(">i", stream.read(4)))
+
+        call(struct.pack(">iqiqi16s?", 0, 0, 10_000, 0, 16, bytes(16), False))  # a session
+        answer = call(struct.pack(">iii", 1, 3, len(name)) + name + b"\0")  # exists, without a watch
+        call(struct.pack(">ii", 2, -11))  # the end of the session
+    error, czxid = struct.unpack_from(">iq", answer + bytes(8), 12)
+    assert error in (0, -101), error  # -101: no node
+    return None if error else int(czxid)
 
 
 class Kafka39Broker(_JavaProcess):
@@ -141,11 +143,11 @@ class Kafka39Broker(_JavaProcess):
         self,
         folder: Path,
         node_id: int,
-        zookeeper: ZooKeeper,
+        zookeeper: str,
         settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] = _JAVA_OPTIONS,
     ) -> None:
-        """`settings` are the broker's, by Kafka's names."""
+        """`zookeeper` is the address of any, and `settings` are the broker's, by Kafka's names."""
         super().__init__(folder.with_name(f"{folder.name}.log"), java_options)
         self.node_id = node_id
         self.data_dir = folder
@@ -159,7 +161,7 @@ class Kafka39Broker(_JavaProcess):
             "listeners": f"CLIENT://{self.address},INTERNAL://{self.internal_address}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
-            "zookeeper.connect": zookeeper.address + CHROOT,
+            "zookeeper.connect": zookeeper + CHROOT,
             "zookeeper.session.timeout.ms": "9000",
             "log.dirs": str(folder),
             "log.retention.ms": "-1",
@@ -186,7 +188,7 @@ class Kafka39Broker(_JavaProcess):
         """The broker's epoch: the number that ZooKeeper gave its registration, another in each life of the broker. None
         while it is not registered.
         """
-        return self._zookeeper.find_creation(f"{CHROOT}/brokers/ids/{self.node_id}")
+        return find_creation(self._zookeeper, f"{CHROOT}/brokers/ids/{self.node_id}")
 
     def wait_until_ready(self) -> None:
         wait_until(self._is_ready, f"broker {self.node_id} knows itself", seconds=_START_SECONDS)
@@ -229,7 +231,9 @@ class Kafka39Cluster:
             **settings,
         }
         self.brokers = {
-            node_id: Kafka39Broker(folder / f"broker-{node_id}", node_id, self.zookeeper, settings, java_options)
+            node_id: Kafka39Broker(
+                folder / f"broker-{node_id}", node_id, self.zookeeper.address, settings, java_options
+            )
             for node_id in range(1, brokers + 1)
         }
 
