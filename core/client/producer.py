@@ -149,7 +149,8 @@ class Producer:
             ensure_success(response.error_code, "InitProducerId")
             return response
 
-        response = patiently(ask)  # a broker that has just started may not have an id to give yet
+        # A broker that has just started, or whose cluster has just lost its controller, may not have an id to give yet.
+        response = patiently(ask, seconds=self._delivery_timeout_s)
         self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
 
     # --- in

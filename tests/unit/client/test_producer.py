@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from core.client import coordinator as coordinator_module
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -17,6 +18,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from tests.support.broker import SteeredNode, add_topic
@@ -128,6 +130,43 @@ def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.Monke
     with pytest.raises(ConnectionFailedError):
         producer.flush()
     assert producer.acknowledged == 0
+
+
+class BusyCluster:
+    """A client, its connection and the clock of a cluster that gives ids of producers only after half a minute."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def any_connection(self) -> BusyCluster:
+        return self
+
+    def call(self, api: object, request: object) -> InitProducerIdResponse:
+        assert (api, request) == (INIT_PRODUCER_ID, InitProducerIdRequest(None, 60_000))
+        if self.now_s < 30:
+            return InitProducerIdResponse(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        return InitProducerIdResponse(0, 0, 7, 0)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("patience_s", "is_enough"), [(120.0, True), (20.0, False)])
+def test_an_id_is_waited_for_as_long_as_records_are_tried(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float, is_enough: bool
+) -> None:
+    """Kafka 3.9 has none to give while its broker asks a controller that has just died."""
+    cluster = BusyCluster()
+    monkeypatch.setattr(coordinator_module, "time", cluster)
+    if is_enough:
+        assert Producer(cluster, "t", delivery_timeout_s=patience_s)._producer_id == 7  # type: ignore[arg-type]
+        return
+    with pytest.raises(KafkaError) as error:
+        Producer(cluster, "t", delivery_timeout_s=patience_s)  # type: ignore[arg-type]
+    assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
