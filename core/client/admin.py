@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from core.client.client_connection import ClientConnection
-from core.client.coordinator import ensure_success
+from core.client.coordinator import ensure_success, patiently
 from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
@@ -40,6 +40,8 @@ LATEST = -1
 EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
+_NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE})
+"""Errors of a broker that is the controller no more, or that knows of none."""
 
 
 class AlterOperation(IntEnum):
@@ -102,26 +104,48 @@ class Admin:
             configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
         )
         request = CreateTopicsRequest([topic], _TIMEOUT_MS, validate_only)
-        for result in self._client.controller_connection().call(CREATE_TOPICS, request).topics:
-            ensure_success(result.error_code, name, result.error_message)
+
+        def create(connection: ClientConnection) -> None:
+            for result in connection.call(CREATE_TOPICS, request).topics:
+                ensure_success(result.error_code, name, result.error_message)
+
+        self._at_controller(create)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         states = [DeleteTopicState(name) for name in names]
-        connection = self._client.controller_connection()
-        by_state = connection.version_of(DELETE_TOPICS) >= 6
-        request = DeleteTopicsRequest(
-            topics=states if by_state else [], topic_names=[] if by_state else list(names), timeout_ms=_TIMEOUT_MS
-        )
-        for result in connection.call(DELETE_TOPICS, request).responses:
-            ensure_success(result.error_code, result.name or "", result.error_message)
-            self._client.forget_topic(result.name or "")
+
+        def delete(connection: ClientConnection) -> None:
+            by_state = connection.version_of(DELETE_TOPICS) >= 6
+            request = DeleteTopicsRequest(
+                topics=states if by_state else [], topic_names=[] if by_state else list(names), timeout_ms=_TIMEOUT_MS
+            )
+            for result in connection.call(DELETE_TOPICS, request).responses:
+                ensure_success(result.error_code, result.name or "", result.error_message)
+                self._client.forget_topic(result.name or "")
+
+        self._at_controller(delete)
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS, validate_only)
-        for result in self._client.controller_connection().call(CREATE_PARTITIONS, request).results:
-            ensure_success(result.error_code, name, result.error_message)
+
+        def create(connection: ClientConnection) -> None:
+            for result in connection.call(CREATE_PARTITIONS, request).results:
+                ensure_success(result.error_code, name, result.error_message)
+
+        self._at_controller(create)
         self._client.forget_topic(name)
+
+    def _at_controller(self, work: Callable[[ClientConnection], None]) -> None:
+        """Does the work, which changes metadata, at any broker. Brokers of KRaft forward it; if this one does not, it
+        is done at the controller. Waits a while if there is none, or it is none any more.
+        """
+        try:
+            work(self._client.any_connection())
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            patiently(lambda: work(self._client.controller_connection()), _NO_CONTROLLER)
 
     # --- configurations
 
@@ -173,15 +197,15 @@ class Admin:
         return sorted(found)
 
     def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
-        """Gives one to the broker that a resource is about, else to the controller; also if there is no such broker,
-        which says so then.
+        """Gives one to the broker that a resource is about, else to any; also if there is no such broker, which says so
+        then.
         """
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
             if int(name) not in self._client.node_ids:
                 self._client.refresh([])
             if int(name) in self._client.node_ids:
                 return self._client.connection_to(int(name))
-        return self._client.controller_connection()
+        return self._client.any_connection()
 
     # --- records and offsets
 

@@ -141,8 +141,9 @@ class KafkaClient:
         return list(self._brokers)
 
     def controller_connection(self) -> ClientConnection:
-        """Gives one for requests that change metadata; brokers of a KRaft cluster forward them."""
-        return self.any_connection()
+        """Gives one to the controller, asking who it is now. In a cluster of KRaft that is any broker."""
+        self.refresh([])
+        return self.connection_to(self.controller_id)
 
     def forget_connections(self) -> None:
         """Forgets them after one broke: the next request makes a new one."""

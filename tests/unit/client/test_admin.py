@@ -1,0 +1,100 @@
+"""Changes of metadata in a cluster of which only one broker takes them, as it is with ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.client.admin import Admin
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.api import Api
+from core.protocol.schema.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopicResult, CreateTopicsResponse
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeletableTopicResult, DeleteTopicsResponse
+
+
+class OneBroker:
+    """A connection to a broker, which takes changes or does not."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        self.error = error
+        self.asked: list[str] = []
+
+    def version_of(self, api: Api[Any, Any]) -> int:
+        return api.versions.last
+
+    def call(self, api: Api[Any, Any], request: object) -> Any:
+        self.asked.append(api.name)
+        return {
+            CREATE_TOPICS: CreateTopicsResponse(0, [CreatableTopicResult("t", error_code=self.error)]),
+            DELETE_TOPICS: DeleteTopicsResponse(0, [DeletableTopicResult("t", error_code=self.error)]),
+            CREATE_PARTITIONS: CreatePartitionsResponse(0, [CreatePartitionsTopicResult("t", self.error)]),
+        }[api]
+
+
+class Cluster:
+    """A client of it. Each time that somebody asks for the controller, it names the next of those given."""
+
+    def __init__(self, any_broker: OneBroker, *controllers: OneBroker | KafkaError) -> None:
+        self._any_broker = any_broker
+        self._controllers = list(controllers)
+
+    def any_connection(self) -> OneBroker:
+        return self._any_broker
+
+    def controller_connection(self) -> OneBroker:
+        controller = self._controllers.pop(0)
+        if isinstance(controller, KafkaError):
+            raise controller
+        return controller
+
+    def forget_topic(self, name: str) -> None:
+        assert name == "t"
+
+
+CHANGES = {
+    "CreateTopics": lambda admin: admin.create_topic("t"),
+    "DeleteTopics": lambda admin: admin.delete_topics(["t"]),
+    "CreatePartitions": lambda admin: admin.create_partitions("t", 3),
+}
+
+
+def admin_of(*brokers: OneBroker | KafkaError) -> Admin:
+    return Admin(Cluster(*brokers))  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=CHANGES)
+def change(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_broker_that_takes_changes_is_enough(change: str) -> None:
+    broker = OneBroker(ErrorCode.NONE)
+    CHANGES[change](admin_of(broker))
+    assert broker.asked == [change]
+
+
+def test_a_broker_that_forwards_nothing_sends_us_to_the_controller(change: str) -> None:
+    broker, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)
+    CHANGES[change](admin_of(broker, controller))
+    assert controller.asked == [change]
+
+
+def test_a_controller_that_changes_is_asked_for_again(change: str) -> None:
+    other, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)
+    nobody = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+    CHANGES[change](admin_of(other, nobody, other, controller))
+    assert (other.asked, controller.asked) == ([change] * 2, [change])
+
+
+def test_what_the_controller_refuses_is_refused(change: str) -> None:
+    controller = OneBroker(ErrorCode.POLICY_VIOLATION)
+    with pytest.raises(KafkaError) as refused:
+        CHANGES[change](admin_of(OneBroker(ErrorCode.NOT_CONTROLLER), controller))
+    assert (refused.value.code, controller.asked) == (ErrorCode.POLICY_VIOLATION, [change])
