@@ -141,8 +141,12 @@ class KafkaClient:
         return list(self._brokers)
 
     def controller_connection(self) -> ClientConnection:
-        """Gives one to the controller, asking who it is now. In a cluster of KRaft that is any broker."""
+        """Gives one to the controller, asking who it is now; in a cluster of KRaft that is any broker. Raises
+        KafkaError(BROKER_NOT_AVAILABLE) if there is none just now.
+        """
         self.refresh([])
+        if self.controller_id not in self._brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no controller now")
         return self.connection_to(self.controller_id)
 
     def forget_connections(self) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from core.client.admin import Admin
+from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.api import Api
 from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
@@ -17,6 +19,8 @@ from core.protocol.schema.create_partitions import (
 )
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopicResult, CreateTopicsResponse
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeletableTopicResult, DeleteTopicsResponse
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from tests.support.broker import SteeredNode
 
 
 class OneBroker:
@@ -98,3 +102,26 @@ def test_what_the_controller_refuses_is_refused(change: str) -> None:
     with pytest.raises(KafkaError) as refused:
         CHANGES[change](admin_of(OneBroker(ErrorCode.NOT_CONTROLLER), controller))
     assert (refused.value.code, controller.asked) == (ErrorCode.POLICY_VIOLATION, [change])
+
+
+def test_the_controller_is_the_one_that_metadata_name(broker: SteeredNode) -> None:
+    addresses: list[tuple[str, int]] = []
+
+    def connect(host: str, port: int) -> EmbeddedTransport:
+        addresses.append((host, port))
+        return EmbeddedTransport(broker.dispatcher)
+
+    client = KafkaClient([("bootstrap", 1)], connect)
+    assert client.controller_connection() is client.controller_connection()
+    (row,) = client.any_connection().call(METADATA, MetadataRequest([])).brokers
+    assert addresses == [("bootstrap", 1), (row.host, row.port)]
+
+
+def test_a_cluster_may_have_no_controller(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = KafkaClient([("bootstrap", 1)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    client.refresh([])
+    monkeypatch.setattr(client, "refresh", lambda topics: None)
+    client.controller_id = -1
+    with pytest.raises(KafkaError, match="the cluster has no controller now") as missing:
+        client.controller_connection()
+    assert missing.value.code is ErrorCode.BROKER_NOT_AVAILABLE
