@@ -14,17 +14,30 @@ T = TypeVar("T")
 
 
 class Uncommitted(NamedTuple):
-    """Records below `offset` that are not committed yet; `refuse` puts into the answer why they never were."""
+    """Records below `offset` that are not committed yet: what they wait for is said by `Partition.must_wait_for`.
+    `refuse` puts into the answer why they never were.
+    """
 
     partition: Partition
     offset: int
+    terms: int
     refuse: Callable[[ErrorCode], None]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they may be committed yet."""
+        return self.partition.is_served and self.partition.is_leading and not self.is_committed
+
+    @property
+    def is_committed(self) -> bool:
+        return self.partition.is_committed(self.offset, self.terms)
 
 
 def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
     """Gives what the partition holds, if that may not be acknowledged before it is committed."""
     end_offset = partition.log.log_end_offset
-    return [Uncommitted(partition, end_offset, refuse)] if partition.must_wait_for(end_offset) else []
+    terms = partition.must_wait_for(end_offset)
+    return [Uncommitted(partition, end_offset, terms, refuse)] if terms else []
 
 
 def when_committed(
@@ -57,24 +70,27 @@ class CommitWait(Pending[T]):
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting
-        for partition, _, _ in waiting:
-            partition.commit_waits[self] = None
+        for one in waiting:
+            one.partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
-        """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is served
-        no more.
+        """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is led or
+        served no more.
         """
-        for partition, offset, _ in self._waiting:
-            if partition.is_served and not partition.is_committed(offset):
+        for one in self._waiting:
+            if one.is_open:
                 return
         self.complete_with(self.value_now())
 
     def value_now(self) -> T:
-        for partition, offset, refuse in self._waiting:
-            if not partition.is_committed(offset):
-                refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
+        for one in self._waiting:
+            partition = one.partition
+            if not one.is_committed:
+                one.refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
+            elif partition.is_short_of_replicas(one.terms):
+                one.refuse(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return self._answer
 
     def forget(self) -> None:
-        for partition, _, _ in self._waiting:
-            partition.commit_waits.pop(self, None)
+        for one in self._waiting:
+            one.partition.commit_waits.pop(self, None)

@@ -10,9 +10,12 @@ from core.broker.configs import Configs
 from core.broker.flusher import Flusher
 from core.broker.node_identity import NodeIdentity
 from core.broker.runtime import Runtime
+from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.leadership import Peers
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.partition import Partition
+from core.cluster.partition_state import PartitionState
 from core.common.config_def import ConfigResourceType
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
@@ -48,7 +51,16 @@ class Watcher(Protocol):
 class ReplicaManager:
     """Owned by one task."""
 
-    def __init__(self, node: NodeIdentity, configs: Configs, log_manager: LogManager, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        node: NodeIdentity,
+        configs: Configs,
+        log_manager: LogManager,
+        runtime: Runtime,
+        *,
+        peers: Peers | None = None,
+    ) -> None:
+        """Without `peers` this broker is the only one, and nothing is replicated."""
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
@@ -60,12 +72,16 @@ class ReplicaManager:
         self._configs = configs
         self._image = MetadataImage()
         self._log_manager = log_manager
+        self._peers = peers
+        self._clock = runtime.clock
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Called with damage that a reader met and that was not known."""
         self.on_unloaded: Callable[[TopicPartition], None] | None = None
         """Called with a partition that somebody asks for, and whose log was not opened yet."""
+        self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
+        """Called with what the controller is to be asked for, who answers by `on_isr_answer`."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
         self._on_stopped: list[Callable[[TopicPartition], None]] = []
 
@@ -76,8 +92,8 @@ class ReplicaManager:
     # --- which partitions there are
 
     def apply(self, delta: MetadataDelta) -> list[Steps[None]]:
-        """Takes up a change of the metadata. Partitions that are gone are stopped, and those in another leader epoch
-        led in it, at once; the steps, if there are any, start new ones.
+        """Takes up a change of the metadata. Partitions that are gone are stopped, and those that are led in another
+        epoch, or by another node, change their roles, at once; the steps, if there are any, start new ones.
         """
         self._image = delta.apply()
         for topic in delta.deleted_topics():
@@ -86,19 +102,30 @@ class ReplicaManager:
         starting = []
         for topic, changed in delta.changed_topics():
             held = [registration for registration in changed.values() if self._node_id in registration.replicas]
-            for registration in held:
-                self._lead(TopicPartition(topic.name, registration.partition_id), registration)
-            if new := [registration for registration in held if delta.is_new(registration)]:
+            for registration in changed.values():
+                self._change_role(TopicPartition(topic.name, registration.partition_id), registration)
+            if new := [one for one in held if self._is_missing(TopicPartition(topic.name, one.partition_id))]:
                 starting.append(self._start(topic, new))
         return starting
 
-    def _lead(self, name: TopicPartition, registration: PartitionRecord) -> None:
+    def _change_role(self, name: TopicPartition, registration: PartitionRecord) -> None:
+        """Has a partition that is served take up the change, or lets go of it if this node is no replica any more: its
+        log stays, until it is said to be deleted. Whoever waits here for what another node does now is answered.
+        """
         partition = self.partitions.get(name)
-        if partition is not None:
-            try:
-                partition.lead(registration)
-            except OSError as error:
-                self.take_offline(partition, access_error(error, partition.log.directory, "write to"))
+        if partition is None:
+            return
+        if self._node_id not in registration.replicas:
+            self._stop_serving(partition)
+            self.notify([name])
+            partition.notify_waiting()
+            return
+        try:
+            partition.take_up(PartitionState.of_registration(registration), self._clock.monotonic_ms())
+        except OSError as error:
+            self.take_offline(partition, access_error(error, partition.log.directory, "write to"))
+        else:
+            self.notify([name])
 
     def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
         """Makes or takes up the logs, one a step, and stops if the topic is deleted, which it may be already; a log
@@ -107,14 +134,15 @@ class ReplicaManager:
         if topic.topic_id not in self._image.topics_by_id:
             return
         config = self._configs.of_topic(topic.name)
-        held = {TopicPartition(topic.name, one.partition_id): one for one in registrations}
+        held = [TopicPartition(topic.name, one.partition_id) for one in registrations]
         try:
             self._log_manager.checkpoints.forget(partition for partition in held if self._is_missing(partition))
         except OSError as error:
             for partition in filter(self._is_missing, held):
                 self._set_offline(partition, error)
-        for partition, registration in held.items():
-            if self._is_missing(partition):
+        for partition in held:
+            registration = self._registration(partition)  # which may be another one by now
+            if self._is_missing(partition) and self._node_id in registration.replicas:
                 self._add(partition, registration, config)
                 yield
                 if topic.topic_id not in self._image.topics_by_id:
@@ -123,7 +151,7 @@ class ReplicaManager:
             self._configure_topic(self._image.topics_by_id[topic.topic_id])
 
     def _is_missing(self, partition: TopicPartition) -> bool:
-        return not self.leads(partition) and partition not in self._log_manager.offline
+        return not self.holds(partition) and partition not in self._log_manager.offline
 
     def _add(self, partition: TopicPartition, registration: PartitionRecord, config: LogConfig) -> None:
         try:
@@ -132,15 +160,25 @@ class ReplicaManager:
             self._set_offline(partition, error)
 
     def _serve(self, log: PartitionLog, registration: PartitionRecord) -> None:
-        self.partitions[log.partition] = Partition(log, registration)
+        self.partitions[log.partition] = Partition(
+            log,
+            registration.topic_id,
+            PartitionState.of_registration(registration),
+            node_id=self._node_id,
+            now_ms=self._clock.monotonic_ms(),
+            peers=self._peers,
+        )
         self.generation += 1
         log.on_roll = self._flusher.flush
 
     def serve_loaded(self, log: PartitionLog) -> None:
-        """Serves a partition whose log was opened just now."""
+        """Serves a partition whose log was opened just now, unless this node is no replica any more."""
+        registration = self._registration(log.partition)
+        if self._node_id not in registration.replicas:
+            return
         log.configure(self._configs.of_topic(log.partition.topic))
         try:
-            self._serve(log, self._image.topics[log.partition.topic].partitions[log.partition.partition])
+            self._serve(log, registration)
         except OSError as error:
             self._set_offline(log.partition, error)
 
@@ -191,13 +229,37 @@ class ReplicaManager:
         self.notify([partition.log.partition])
         partition.notify_waiting()
 
-    def leads(self, partition: TopicPartition) -> bool:
-        """Says whether clients are to ask this broker for it; its log may be still to be opened."""
+    def holds(self, partition: TopicPartition) -> bool:
+        """Says whether this broker has a replica of it; its log may be still to be opened."""
         return partition in self.partitions or partition in self._log_manager.unloaded
 
+    def leads(self, partition: TopicPartition) -> bool:
+        """Says whether clients are to ask this broker for it; its log may be still to be opened."""
+        served = self.partitions.get(partition)
+        if served is not None:
+            return served.is_leading
+        return self.is_being_read(partition) and self._registration(partition).leader == self._node_id
+
+    def is_being_read(self, partition: TopicPartition) -> bool:
+        """Says whether its log is still to be opened, or is being opened."""
+        return partition in self._log_manager.unloaded
+
+    def _registration(self, partition: TopicPartition) -> PartitionRecord:
+        return self._image.topics[partition.topic].partitions[partition.partition]
+
     def find(self, topic: str, number: int) -> Partition:
-        """Finds it, or raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if its log is offline, or
-        NOT_LEADER_OR_FOLLOWER while it is opened, which begins if it had not: clients ask again.
+        """Finds it, if this broker leads it. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if another
+        does, or none.
+        """
+        partition = self.partitions.get(TopicPartition(topic, number)) or self.find_replica(topic, number)
+        if not partition.is_leading:
+            partition.ensure_leading()
+        return partition
+
+    def find_replica(self, topic: str, number: int) -> Partition:
+        """Finds it, whoever leads it, or raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if its log
+        is offline, NOT_LEADER_OR_FOLLOWER if other nodes have it, or while it is opened, which begins if it had not:
+        clients ask again.
         """
         name = TopicPartition(topic, number)
         partition = self.partitions.get(name)
@@ -211,12 +273,15 @@ class ReplicaManager:
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
+        known = self._image.topics.get(topic)
+        if self._peers is not None and known is not None and number in known.partitions:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_error(self, partition: Partition) -> ErrorCode | None:
-        """Says why the partition is not served any more; None while it is."""
+        """Says why the partition is not served or not led any more; None while it is."""
         if partition.is_served:
-            return None
+            return None if partition.is_leading else ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             self.find(*partition.log.partition)
         except KafkaError as error:
@@ -271,7 +336,7 @@ class ReplicaManager:
                 raise self._reading_error(partition.log, error) from error
             yield step
             if not partition.is_served:
-                self.find(*partition.log.partition)
+                self.find_replica(*partition.log.partition)
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now
 
     def _reading_error(self, log: PartitionLog, error: CorruptRecordError | OSError) -> KafkaError:
@@ -282,6 +347,44 @@ class ReplicaManager:
         if self.on_damage is not None:
             self.on_damage(log, error)
         return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
+
+    # --- followers
+
+    def note_fetch(
+        self, partition: Partition, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int
+    ) -> None:
+        """Notes that a replica fetches. Says and raises what `Partition.note_fetch` does."""
+        before = partition.log.high_watermark
+        proposal = partition.note_fetch(
+            replica,
+            offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        self._announce(partition, before, proposal)
+
+    def look_at_followers(self) -> None:
+        """Looks which followers are late, and proposes that they leave the replicas in sync. To be called twice in
+        replica.lag.time.max.ms (ReplicaManager.maybeShrinkIsr).
+        """
+        now_ms = self._clock.monotonic_ms()
+        for partition in list(self.partitions.values()):
+            before = partition.log.high_watermark
+            self._announce(partition, before, partition.look_at_followers(now_ms))
+
+    def on_isr_answer(self, partition: Partition, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        """Takes up the controller's answer to a proposal, which is made again if that may help."""
+        before = partition.log.high_watermark
+        must_send_again = partition.on_isr_answer(proposal, answer, self._clock.monotonic_ms())
+        self._announce(partition, before, proposal if must_send_again else None)
+
+    def _announce(self, partition: Partition, high_watermark: int, proposal: IsrProposal | None) -> None:
+        """Tells readers if the high watermark was there and has moved, and the controller what is proposed."""
+        if partition.log.high_watermark != high_watermark:
+            self.notify([partition.log.partition])
+        if proposal is not None and self.on_proposal is not None:
+            self.on_proposal(partition, proposal)
 
     # --- flushing
 

@@ -80,11 +80,6 @@ class MetadataDelta:
         topics = self.apply().topics_by_id
         return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
 
-    def is_new(self, partition: PartitionRecord) -> bool:
-        """Says whether there was no such partition before."""
-        topic = self.before.topics_by_id.get(partition.topic_id)
-        return topic is None or partition.partition_id not in topic.partitions
-
     def changes_brokers_configs(self) -> bool:
         """Says whether a setting of a broker's, or of all brokers, is another one now."""
         return any(resource_type == ConfigResourceType.BROKER for resource_type, _ in self.configs.changed)

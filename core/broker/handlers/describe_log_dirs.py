@@ -25,7 +25,7 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
         wanted = [*served, *unloaded]
     else:
         asked = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        wanted = [partition for partition in asked if services.replicas.leads(partition)]
+        wanted = [partition for partition in asked if services.replicas.holds(partition)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in sorted(wanted):
         size = served[partition].log.size_bytes if partition in served else unloaded[partition].size_bytes

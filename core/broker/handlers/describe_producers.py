@@ -29,7 +29,7 @@ def handle(services: Services, request: DescribeProducersRequest, context: Reque
 def _describe(services: Services, topic: str, number: int) -> PartitionResponse:
     try:
         ensure_valid_topic_name(topic)
-        partition = services.replicas.find(topic, number)
+        partition = services.replicas.find_replica(topic, number)
     except KafkaError as error:
         return PartitionResponse(number, error.code, error.message)
     return PartitionResponse(

@@ -101,7 +101,7 @@ class DelayedFetch(Pending[FetchResponse]):
         for number, wanted in self._watched[partition]:
             data = self._read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
             found[number] = data
-            if _cannot_wait(data):
+            if self._cannot_wait(partition.topic, data):
                 self._complete(self.read(found))
                 return
             self._count.update(number, len(data.records or b""))
@@ -141,11 +141,18 @@ class DelayedFetch(Pending[FetchResponse]):
         """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""
         size = 0
         for topic in response.responses:
+            name = self._name_of(topic.topic_id, topic.topic)
             for data in topic.partitions:
-                if _cannot_wait(data):
+                if self._cannot_wait(name, data):
                     return True
                 size += len(data.records or b"")
         return size >= self._min_bytes or not response.responses
+
+    def _cannot_wait(self, topic: str | None, data: PartitionData) -> bool:
+        """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
+        if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
+            return not self._services.replicas.is_being_read(TopicPartition(topic, data.partition_index))
+        return bool(data.error_code) or data.diverging_epoch.epoch >= 0
 
     def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
         """Reads what there is now, of everything that is wanted. `found` is what was just read of some partitions, by
@@ -230,12 +237,6 @@ class DelayedFetch(Pending[FetchResponse]):
                     AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
                 ]
         return data
-
-
-def _cannot_wait(data: PartitionData) -> bool:
-    """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
-    is_loading = data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return bool(data.error_code and not is_loading) or data.diverging_epoch.epoch >= 0
 
 
 def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:

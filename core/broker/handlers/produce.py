@@ -125,17 +125,24 @@ def handle_remembered(
     replicas.notify((log.partition,))
     answer = known.answer(correlation_id, result)
     end_offset = result.last_offset + 1
-    if not partition.must_wait_for(end_offset):
+    terms = partition.must_wait_for(end_offset, known.acks)
+    if not terms:
         return answer
-    refuse = partial(_refuse_remembered, answer, known, bytes(correlation_id), result)
-    return when_committed(replicas, [Uncommitted(partition, end_offset, refuse)], answer, known.timeout_ms)
+    refuse = partial(_refuse_remembered, services, answer, known, bytes(correlation_id), result)
+    return when_committed(replicas, [Uncommitted(partition, end_offset, terms, refuse)], answer, known.timeout_ms)
 
 
 def _refuse_remembered(
-    answer: list[Piece], known: RememberedRequest, correlation_id: bytes, result: AppendResult, code: ErrorCode
+    services: Services,
+    answer: list[Piece],
+    known: RememberedRequest,
+    correlation_id: bytes,
+    result: AppendResult,
+    code: ErrorCode,
 ) -> None:
-    response = _response(known.partition.log.partition.partition, result)
-    _refuse(response, code)
+    topic, number = known.partition.log.partition
+    response = _response(number, result)
+    _refuse(services, topic, response, code)
     answer[:] = known.encode(correlation_id, response)
 
 
@@ -178,8 +185,9 @@ def _append_in_steps(
                     response = _response(data.index, result)
                     partitions.append(response)
                     end_offset = result.last_offset + 1
-                    if partition.must_wait_for(end_offset):
-                        waiting.append(Uncommitted(partition, end_offset, partial(_refuse, response)))
+                    if terms := partition.must_wait_for(end_offset, request.acks):
+                        refuse = partial(_refuse, services, log.partition.topic, response)
+                        waiting.append(Uncommitted(partition, end_offset, terms, refuse))
                     appended.append(partition.log.partition)
                 except KafkaError as error:
                     has_failed = True
@@ -232,8 +240,9 @@ def _append_in_turns(
 
 
 def _served(services: Services, partition: Partition) -> Partition:
-    """Gives the same, or what has its name by now; raises KafkaError if nothing has."""
-    return partition if partition.is_served else services.replicas.find(*partition.log.partition)
+    """Gives the same, or what has its name by now; raises KafkaError if nothing has, or another node leads it."""
+    is_led = partition.is_served and partition.is_leading
+    return partition if is_led else services.replicas.find(*partition.log.partition)
 
 
 def _refused_transactions(
@@ -306,8 +315,9 @@ def _ensure_in_transaction(
         raise error
 
 
-def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
+def _refuse(services: Services, topic: str, response: PartitionProduceResponse, code: ErrorCode) -> None:
     response.error_code, response.base_offset = error_of_uncommitted(code), -1
+    _name_leader(services, topic, response)
 
 
 def _find(services: Services, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
@@ -359,10 +369,16 @@ def failure(
         response.log_start_offset = log_start_offset
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
-    if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        registration = services.image.topics[topic].partitions[number]
-        response.current_leader = LeaderIdAndEpoch(services.node.node_id, registration.leader_epoch)
+    if topic is not None:
+        _name_leader(services, topic, response)
     return response
+
+
+def _name_leader(services: Services, topic: str, response: PartitionProduceResponse) -> None:
+    """Says in the answer who leads the partition, if that is why it is refused (KIP-951)."""
+    if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        registration = services.image.topics[topic].partitions[response.index]
+        response.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
 
 
 SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)
