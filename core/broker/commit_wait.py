@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from core.broker.replica_manager import PERHAPS_KEPT, ReplicaManager
-from core.cluster.partition import Partition
+from core.cluster.partition import REPLICATED, Partition
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 
@@ -22,15 +22,6 @@ class Uncommitted(NamedTuple):
     offset: int
     terms: int
     refuse: Callable[[ErrorCode], None]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether they may be committed yet."""
-        return self.partition.is_served and self.partition.is_leading and not self.is_committed
-
-    @property
-    def is_committed(self) -> bool:
-        return self.partition.is_committed(self.offset, self.terms)
 
 
 def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
@@ -70,27 +61,26 @@ class CommitWait(Pending[T]):
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting
-        for one in waiting:
-            one.partition.commit_waits[self] = None
+        for partition, _, _, _ in waiting:
+            partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
         """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is led or
         served no more.
         """
-        for one in self._waiting:
-            if one.is_open:
+        for partition, offset, terms, _ in self._waiting:
+            if not partition.is_committed(offset, terms) and partition.is_served and partition.is_leading:
                 return
         self.complete_with(self.value_now())
 
     def value_now(self) -> T:
-        for one in self._waiting:
-            partition = one.partition
-            if not one.is_committed:
-                one.refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
-            elif partition.is_short_of_replicas(one.terms):
-                one.refuse(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        for partition, offset, terms, refuse in self._waiting:
+            if not partition.is_committed(offset, terms):
+                refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
+            elif terms & REPLICATED and partition.is_short_of_replicas:
+                refuse(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return self._answer
 
     def forget(self) -> None:
-        for one in self._waiting:
-            one.partition.commit_waits.pop(self, None)
+        for partition, _, _, _ in self._waiting:
+            partition.commit_waits.pop(self, None)

@@ -195,13 +195,12 @@ class Partition:
         """
         log = self.log
         terms = NOTHING
+        if log.config.is_flushed_while_appending:
+            flushed = log.recovery_point
+            if flushed < offset and log.log_end_offset - flushed >= log.config.flush_messages:
+                terms = FLUSHED
         if self._leadership is not None and required_acks == ALL_IN_SYNC and self._replicated_offset < offset:
-            terms = REPLICATED
-        if not log.config.is_flushed_while_appending:
-            return terms
-        flushed = log.recovery_point
-        if flushed < offset and log.log_end_offset - flushed >= log.config.flush_messages:
-            terms |= FLUSHED
+            terms |= REPLICATED
         return terms
 
     def is_committed(self, offset: int, terms: int) -> bool:
@@ -209,17 +208,18 @@ class Partition:
         another node leads, whatever that may have of it.
         """
         return (
-            self.is_leading
-            and (not terms & FLUSHED or self.log.recovery_point >= offset)
-            and (not terms & REPLICATED or self._leadership is None or self._replicated_offset >= offset)
+            (not terms & FLUSHED or self.log.recovery_point >= offset)
+            and self.is_leading
+            and (self._leadership is None or not terms & REPLICATED or self._replicated_offset >= offset)
         )
 
-    def is_short_of_replicas(self, terms: int) -> bool:
-        """Says whether records that were to be replicated are in too few replicas to be acknowledged, as some left
-        since they were appended (Partition.checkEnoughReplicasReachOffset).
+    @property
+    def is_short_of_replicas(self) -> bool:
+        """Whether records that are replicated are in too few replicas to be acknowledged, as some have left since they
+        were appended (Partition.checkEnoughReplicasReachOffset).
         """
         leadership = self._leadership
-        return bool(terms & REPLICATED) and leadership is not None and len(leadership.in_sync.maximal) < self._min_isr
+        return leadership is not None and len(leadership.in_sync.maximal) < self._min_isr
 
     def on_flushed(self) -> None:
         """Called when the log's recovery point moved."""
@@ -229,10 +229,10 @@ class Partition:
     def _move_high_watermark(self) -> None:
         """Lets consumers see what the topic lets them see by now."""
         log = self.log
-        if self.role is Role.ALONE:
-            log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
-        elif self._leadership is not None:
+        if self._leadership is not None:
             self._move_with_followers(self._leadership)
+        elif self.is_leading:
+            log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
 
     def _move_with_followers(self, leadership: Leadership) -> None:
         """Moves it only while enough replicas are in sync: else what consumers have read could be lost with too few

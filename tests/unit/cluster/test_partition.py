@@ -270,11 +270,10 @@ def test_too_few_in_sync_at_the_acknowledgement_are_noticed(tmp_path: Path) -> N
     replica.append(b"a")
     terms = replica.partition.must_wait_for(1)
     replica.fetch(2, 1)
-    assert not replica.partition.is_short_of_replicas(terms)
+    assert not replica.partition.is_short_of_replicas
     replica.take_up(partition_state((1,), partition_epoch=1))
     assert replica.partition.is_committed(1, terms)
-    assert replica.partition.is_short_of_replicas(terms)
-    assert not replica.partition.is_short_of_replicas(FLUSHED), "acks of one do not ask"
+    assert replica.partition.is_short_of_replicas
 
 
 def test_what_waits_is_never_committed_here_once_another_leads(tmp_path: Path) -> None:  # rule 17
