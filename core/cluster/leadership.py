@@ -57,7 +57,7 @@ class Leadership:
             self._find_who_counts(log_end_offset, now_ms)
 
     def _begin_epoch(self, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
-        self._epoch_start_offset = log_end_offset
+        self.epoch_start_offset = log_end_offset
         self._assign(state)
         for remote in self._remotes.values():
             remote.begin_epoch(now_ms, is_in_sync=remote.node_id in state.isr)
@@ -114,7 +114,7 @@ class Leadership:
         whoever led before may have committed all that is in this log, and told nobody. So it must have what there was
         when the epoch began, too.
         """
-        if remote.end_offset < max(high_watermark, self._epoch_start_offset) or not self._may_join(remote):
+        if remote.end_offset < max(high_watermark, self.epoch_start_offset) or not self._may_join(remote):
             return None
         return self.in_sync.expand(remote.node_id, self._broker_epochs())
 

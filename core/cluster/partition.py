@@ -307,9 +307,22 @@ class Partition:
 
     # --- readers
 
-    def end_offset(self, isolation_level: int) -> int:
-        """Gives the offset below which consumers of that isolation read."""
+    def end_offset(self, isolation_level: int, *, is_for_replica: bool = False) -> int:
+        """Gives the offset below which consumers of that isolation read; replicas read everything."""
+        if is_for_replica:
+            return self.log.log_end_offset
         return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
+
+    def ensure_end_is_known(self) -> None:
+        """Raises KafkaError(OFFSET_NOT_AVAILABLE) while a new leader does not know yet how much was committed before it
+        led: the end that it would name could lie below one that consumers have seen (KIP-207).
+        """
+        if self._leadership is not None and self.log.high_watermark < self._leadership.epoch_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"epoch {self.leader_epoch} of {self.log.partition} began at {self._leadership.epoch_start_offset}, "
+                f"and it is not known yet whether all before that is committed",
+            )
 
     def ensure_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raises KafkaError if the client knows another epoch than this one; -1 checks nothing."""

@@ -31,6 +31,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 # KIP-734, KIP-405, KIP-1005, KIP-1023
 _FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5  # KIP-207
 _UNKNOWN = -1
 
 
@@ -54,7 +55,8 @@ def _answer(services: Services, request: ListOffsetsRequest, context: RequestCon
                 found = yield from _look_up(services.replicas, partition, wanted, request.isolation_level)
                 partitions.append(found)
             except KafkaError as error:
-                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+                code = _code_for_client(error.code, context.api_version)
+                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     return ListOffsetsResponse(topics=topics)
 
@@ -63,6 +65,12 @@ def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
     """Says whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
     is_timestamp_known = timestamp >= EARLIEST_PENDING_UPLOAD and version >= _FIRST_VERSION_OF.get(timestamp, 0)
     return is_timestamp_known and isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
+
+
+def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
+    """Gives the error that clients of that version know, and at which they ask again."""
+    is_unknown = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE if is_unknown else code
 
 
 def _look_up(
@@ -74,6 +82,7 @@ def _look_up(
     response = ListOffsetsPartitionResponse(wanted.partition_index)
     match wanted.timestamp:
         case -1:
+            partition.ensure_end_is_known()
             response.offset = end_offset
             response.leader_epoch = log.leader_epochs.latest_epoch
         case -2 | -4:
@@ -87,6 +96,8 @@ def _look_up(
             found = yield from replicas.read_in_steps(partition, steps)
             if found is not None and found.offset < end_offset:
                 response.timestamp, response.offset, response.leader_epoch = found
+            elif found is not None:
+                partition.ensure_end_is_known()
             yield
     return response
 

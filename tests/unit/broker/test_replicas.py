@@ -16,6 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, PartitionData
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from core.protocol.schema.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
@@ -39,7 +40,7 @@ from tests.support.broker import (
     send,
     values_of,
 )
-from tests.support.logs import make_batch
+from tests.support.logs import NOW, make_batch
 from tests.support.replication import LAG_MS, KnownPeers
 
 OTHER = 8
@@ -163,6 +164,20 @@ def test_who_asks_one_that_follows_is_sent_away(led: Replicated) -> None:
     assert led.replicas.find_replica("t", 0) is led.partition
     assert not led.replicas.leads(TopicPartition("t", 0))
     assert led.replicas.holds(TopicPartition("t", 0))
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+def test_the_end_is_not_told_before_it_is_known(led: Replicated, version: int, code: ErrorCode) -> None:
+    for timestamp in (NOW, -1):
+        Produced(led.broker)
+        led.decide(leader=led.node_id)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
+        answer = ask(led.broker, LIST_OFFSETS, request, version).topics[0].partitions[0]
+        assert answer.error_code == code
+        led.fetched(led.partition.log.log_end_offset)
+        assert ask(led.broker, LIST_OFFSETS, request, version).topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 def test_a_consumer_that_waits_is_sent_away_at_once(led: Replicated) -> None:

@@ -170,8 +170,20 @@ def test_one_that_takes_office_shows_no_more_than_it_did_before_it_is_asked_for(
     replica.log.update_high_watermark(1)
     replica.take_up(partition_state((1, 2), leader_epoch=1, partition_epoch=1))
     assert replica.log.high_watermark == 1
+    with pytest.raises(KafkaError) as raised:
+        replica.partition.ensure_end_is_known()
+    assert raised.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    replica.append(b"d")
     replica.fetch(2, 3)
     assert replica.log.high_watermark == 3
+    replica.partition.ensure_end_is_known()
+
+
+def test_replicas_read_what_consumers_do_not_see_yet(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, partition_state((1, 2)))
+    replica.append(b"a")
+    assert replica.partition.end_offset(READ_UNCOMMITTED) == 0
+    assert replica.partition.end_offset(READ_UNCOMMITTED, is_for_replica=True) == 1
 
 
 def test_nothing_becomes_visible_while_too_few_are_in_sync(tmp_path: Path) -> None:  # rule 7
