@@ -72,6 +72,11 @@ class AbstractIndex:
         return self._count >= self.max_entries - self.KEPT_FREE
 
     @property
+    def room(self) -> int:
+        """Gives how many entries come before it is full."""
+        return self.max_entries - self.KEPT_FREE - len(self)
+
+    @property
     def size_bytes(self) -> int:
         return len(self) * self.ENTRY.size
 

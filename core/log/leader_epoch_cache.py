@@ -140,6 +140,10 @@ class LeaderEpochCache:
         """Drops the epochs that start at `end_offset` or above."""
         self._replace([e for e in self._entries if e.start_offset < end_offset])
 
+    def clear(self) -> None:
+        """Drops all of them, as the log begins again."""
+        self._replace([])
+
     def truncate_from_start(self, start_offset: int) -> None:
         """Moves the epoch that holds the new log start to begin there, and drops those before it. Synced, so that it
         comes before the segments go: an epoch that begins below the first segment says that segments were lost.

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
+from core.common.filesystem import Buffer
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
@@ -89,20 +90,36 @@ class LogSegment(SegmentFiles, SegmentLookup):
         """Writes the batch and returns its position. Raises the disk's OSError, and CorruptRecordError for what is read
         before; nothing written then.
         """
+        start = batch.start
+        position = self._write(batch.buffer[start : start + batch.size_bytes], batch)
+        self._last_batch = _LastBatch(batch.base_offset, self._index(batch, position), position)
+        self._changes += 1
+        return position
+
+    def append_run(self, run: Sequence[RecordBatch]) -> int:
+        """Writes batches that lie end to end in one buffer, by one write, and returns the position of the first. Raises
+        what `append` raises; none of them is there then. None but the first may ask for another segment.
+        """
+        first, last = run[0], run[-1]
+        start = first.start
+        position = self._write(first.buffer[start : last.start + last.size_bytes])
+        for batch in run:
+            self._index(batch, position + batch.start - start)
+        self._last_batch = _LastBatch(last.base_offset, last.last_offset, position + last.start - start)
+        self._changes += 1
+        return position
+
+    def _write(self, data: Buffer, owner: RecordBatch | None = None) -> int:
         indexes = self._indexes or self._use_indexes()
         if indexes.newest is None:
             indexes.newest = self.find_newest()
         if not self._is_kept_open:
             self._keep_open()
-        start = batch.start
         try:
-            position = self.records.append(batch.buffer[start : start + batch.size_bytes], batch)
+            return self.records.append(data, owner)
         except OSError:
             self._changes += 1  # what it wrote is cut off, and may be on the disk still
             raise
-        self._last_batch = _LastBatch(batch.base_offset, self._index(batch, position), position)
-        self._changes += 1
-        return position
 
     def write_ahead(self, batch: RecordBatch) -> Steps[None]:
         """Writes the batch as `FileRecords.write_ahead` does; `append` must follow at once, or `forget_ahead`."""
@@ -126,9 +143,9 @@ class LogSegment(SegmentFiles, SegmentLookup):
         indexes.add(position, batch.size_bytes, last_offset, timestamp, self.config.index_interval_bytes)
         return last_offset
 
-    def should_roll(self, batch: RecordBatch, clock: Clock) -> bool:
-        """Says whether the batch must go to a new segment."""
-        size, config = self.records.size_bytes, self.config
+    def should_roll(self, batch: RecordBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
+        """Says whether the batch must go to a new segment, if `ahead_bytes` of others come before it."""
+        size, config = self.records.size_bytes + ahead_bytes, self.config
         first = self._rolling_timestamp
         if first is None:
             first = self._first_timestamp()
@@ -138,8 +155,12 @@ class LogSegment(SegmentFiles, SegmentLookup):
             size + batch.size_bytes > config.segment_bytes
             or (age_ms > config.max_segment_ms - self._jitter_ms and size > 0)
             or (self._indexes or self._use_indexes()).is_full
-            or batch.base_offset + batch.last_offset_delta - self.base_offset > MAX_RELATIVE_OFFSET
+            or not self.may_hold(batch)
         )
+
+    def may_hold(self, batch: RecordBatch) -> bool:
+        """Says whether its indexes can name the batch's offsets."""
+        return batch.base_offset + batch.last_offset_delta - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def _first_timestamp(self) -> int:
         if self.size_bytes == 0:

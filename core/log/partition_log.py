@@ -32,13 +32,14 @@ from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import LogRegion
+from core.log.follower_append import FollowerAppend, out_of_order, read_fetched, run_from
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.log_validator import validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
-from core.log.producer_state import BatchMetadata
+from core.log.producer_state import BatchMetadata, CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.log.record_validator import CheckedBatch
 from core.log.segment_lookup import FoundTimestamp
@@ -260,16 +261,75 @@ class PartitionLog:
         self._unsettled = "an append"
         completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
-            segment.transaction_index.append(
-                AbortedTransaction(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.producers.last_stable_offset(completed),
-                )
-            )
+            self._note_aborted(segment, completed)
         self.log_end_offset = batch.base_offset + batch.last_offset_delta + 1
         self._unsettled = None
+
+    def _note_aborted(self, segment: LogSegment, completed: CompletedTransaction) -> None:
+        stable = self.producers.last_stable_offset(completed)
+        segment.transaction_index.append(
+            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        )
+
+    def append_as_follower(self, records: memoryview, leader_epoch: int) -> FollowerAppend:
+        """Appends what a leader answered in that epoch: its batches as they are, those of a segment by one write. What
+        is cut short at the end is left for the next fetch, which begins at `log_end_offset`.
+
+        Raises what `read_fetched` raises, nothing appended then; the disk's OSError, and CorruptRecordError for what is
+        read of the log: the batches of segments before may be in it then, and those after are not.
+        """
+        self._ensure_settled()
+        batches = read_fetched(
+            records,
+            end_offset=self.log_end_offset,
+            latest_epoch=self.leader_epochs.latest_epoch,
+            leader_epoch=leader_epoch,
+        )
+        if batches and batches[0].base_offset < self.log_end_offset:
+            return self._begin_within(batches, leader_epoch)
+        number = 0
+        while number < len(batches):
+            number += self._append_run(batches, number)
+        return FollowerAppend(len(batches), sum(batch.size_bytes for batch in batches))
+
+    def _begin_within(self, batches: Sequence[RecordBatch], leader_epoch: int) -> FollowerAppend:
+        """Appends to a log without records, which begins in the middle of the first batch: the leader's records were
+        deleted up to there.
+        """
+        first, start = batches[0], self.log_start_offset
+        if start != self.log_end_offset:
+            raise out_of_order(first, self.log_end_offset)
+        self.truncate_fully_and_start_at(first.base_offset)
+        appended = self.append_as_follower(first.buffer, leader_epoch)
+        self.update_high_watermark(start)
+        self.increment_log_start_offset(start)
+        return appended
+
+    def _append_run(self, batches: Sequence[RecordBatch], number: int) -> int:
+        """Writes as many of them as may be written at once, from that one on; gives how many."""
+        first, segment = batches[number], self.segments.active
+        if segment.should_roll(first, self._clock):
+            if not segment.may_hold(first):  # nor could one that begins at the log's end
+                self._pass_hole(first.base_offset)
+            segment = self.roll()
+        run = run_from(batches, number, segment, self._clock)
+        if any(batch.is_control for batch in run):
+            segment.transaction_index.entries()  # which may fail before anything is written, not after
+        if first.partition_leader_epoch != self.leader_epochs.latest_epoch:
+            self.leader_epochs.assign(first.partition_leader_epoch, first.base_offset)
+        moved = segment.append_run(run) - first.start
+        self._unsettled = "an append"
+        for batch in run:
+            completed = self.producers.update(batch, segment.base_offset, moved + batch.start)
+            if completed is not None and completed.is_aborted:
+                self._note_aborted(segment, completed)
+        self.log_end_offset = run[-1].next_offset
+        self._unsettled = None
+        return len(run)
+
+    def _pass_hole(self, offset: int) -> None:
+        """Ends the log at `offset`, as the leader has nothing before it."""
+        self.log_end_offset = self.producers.map_end_offset = offset
 
     @property
     def is_settled(self) -> bool:
@@ -439,10 +499,12 @@ class PartitionLog:
     # --- cut and trim
 
     def truncate_to(self, offset: int) -> int:
-        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end. Raises
-        the disk's OSError; the log must be opened again then.
+        """Drops every record from `offset` on; returns how many bytes went. At or above the log's end, drops no more
+        than an epoch without records, whose leader wrote none before another took over. Raises the disk's OSError; the
+        log must be opened again then.
         """
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             return 0
         if offset <= self.segments.first.base_offset:
             cut = self.size_bytes
@@ -464,6 +526,7 @@ class PartitionLog:
             segment.note_change()  # the disk may have the old one of that name still
             self.segments.add(segment)
             self.log_start_offset = offset
+            self.leader_epochs.clear()  # those of before lead to offsets that are no part of this log
             self._end_at(offset)
 
     def _end_at(self, offset: int) -> None:

@@ -68,6 +68,11 @@ class SegmentIndexes:
     def is_full(self) -> bool:
         return self.offset.is_full or self.time.is_full
 
+    @property
+    def room(self) -> int:
+        """Gives how many batches may certainly be added before `is_full`."""
+        return min(self.offset.room, self.time.room)
+
     def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
         """Takes the log's next batch, which gets entries if more than `interval_bytes` came since the last ones.
         `newest` is known.

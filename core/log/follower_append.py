@@ -1,0 +1,112 @@
+"""Reads what a follower fetched: the leader's batches, as they lie in its log, maybe cut short at the end.
+
+The leader has checked them and given them their offsets and epochs, so that a follower only looks whether they arrived
+as they were sent, and whether they continue its log. Offsets and epochs lie outside a batch's crc, so they are held
+against each other:
+
+    magic           2
+    crc             that of the bytes
+    base offset     the log's end or above, then above the batch before: the cleaner of the leader leaves holes
+    leader epoch    not below that of the batch before, nor above the leader's
+
+Source: org.apache.kafka.storage.internals.log.UnifiedLog.analyzeAndValidateRecords, which says less of epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.common.clock import Clock
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.log.log_segment import LogSegment
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, entry_size
+from core.records.record_batch import MAGIC_POSITION, NO_PARTITION_LEADER_EPOCH, RecordBatch
+
+
+class FollowerAppend(NamedTuple):
+    """What was appended of an answer."""
+
+    batches: int
+    size_bytes: int
+
+
+def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, leader_epoch: int) -> list[RecordBatch]:
+    """Gives the whole batches, checked, that continue a log which ends at `end_offset` with records of `latest_epoch`;
+    `leader_epoch` is that in which they were asked for. The first may begin below `end_offset`, if it ends above.
+
+    Raises CorruptRecordError for what did not arrive as it was sent, or does not continue the log; also if the first
+    batch is cut short, because leaders send that whole. KafkaError(UNSUPPORTED_FOR_MESSAGE_FORMAT) for messages of
+    magic 0 or 1.
+    """
+    batches: list[RecordBatch] = []
+    start, size, next_offset, epoch = 0, len(records), end_offset, latest_epoch
+    while size - start >= ENTRY_HEADER_SIZE:
+        end = start + entry_size(records, start)
+        if end > size:
+            break
+        if records[start + MAGIC_POSITION] != CURRENT_MAGIC:
+            raise _unsupported(records[start + MAGIC_POSITION], start)
+        batch = RecordBatch(records, start)
+        batch.ensure_valid()
+        batch_epoch = batch.partition_leader_epoch
+        if batch.base_offset < next_offset or batch.last_offset_delta < 0:
+            _ensure_continues(batch, next_offset, is_first=not batches)
+        if batch_epoch != epoch:
+            _ensure_epoch(batch, epoch, leader_epoch)
+            epoch = max(batch_epoch, epoch)
+        batches.append(batch)
+        next_offset = batch.base_offset + batch.last_offset_delta + 1
+        start = end
+    if size and not batches:
+        raise CorruptRecordError(f"the first batch of a fetched answer is cut short: {size} bytes came", position=0)
+    return batches
+
+
+def _unsupported(magic: int, start: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        f"the leader sent a message of magic {magic} at position {start} of its answer; a replica takes magic 2 only, "
+        "which brokers write since Kafka 0.11",
+    )
+
+
+def _ensure_continues(batch: RecordBatch, next_offset: int, *, is_first: bool) -> None:
+    if batch.last_offset_delta < 0:
+        raise batch.corrupt(f"the last offset delta is {batch.last_offset_delta}")
+    if not is_first or batch.last_offset < next_offset:
+        raise out_of_order(batch, next_offset)
+
+
+def out_of_order(batch: RecordBatch, next_offset: int) -> CorruptRecordError:
+    """Makes the error for a batch that does not continue a log that ends at `next_offset`."""
+    return batch.corrupt(f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {next_offset}")
+
+
+def _ensure_epoch(batch: RecordBatch, latest_epoch: int, leader_epoch: int) -> None:
+    """An epoch of -1 says nothing: brokers of old protocols wrote so."""
+    epoch = batch.partition_leader_epoch
+    if epoch > leader_epoch:
+        raise batch.corrupt(f"leader epoch {epoch}, the leader is in epoch {leader_epoch}")
+    if epoch < latest_epoch and epoch != NO_PARTITION_LEADER_EPOCH:
+        raise batch.corrupt(f"leader epoch {epoch} after records of epoch {latest_epoch}")
+
+
+def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, clock: Clock) -> list[RecordBatch]:
+    """Gives the batches from `start` on, which the segment takes, that may be written to it together: of one epoch, and
+    none needs another segment. The first batch of a segment is written alone, as the others' times count from it.
+    """
+    first = batches[start]
+    if not segment.size_bytes:
+        return [first]
+    run = [first]
+    ahead_bytes = first.size_bytes
+    for batch in batches[start + 1 : start + max(segment.indexes.room, 1)]:
+        if batch.partition_leader_epoch != first.partition_leader_epoch:
+            break
+        if segment.should_roll(batch, clock, ahead_bytes=ahead_bytes):
+            break
+        run.append(batch)
+        ahead_bytes += batch.size_bytes
+    return run
