@@ -22,7 +22,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.log.log_segment import LogSegment
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, entry_size
-from core.records.record_batch import MAGIC_POSITION, NO_PARTITION_LEADER_EPOCH, RecordBatch
+from core.records.checksum import crc32c
+from core.records.record_batch import ATTRIBUTES_POSITION, MAGIC_POSITION, RecordBatch
 
 
 class FollowerAppend(NamedTuple):
@@ -49,13 +50,14 @@ def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, lea
         if records[start + MAGIC_POSITION] != CURRENT_MAGIC:
             raise _unsupported(records[start + MAGIC_POSITION], start)
         batch = RecordBatch(records, start)
-        batch.ensure_valid()
+        if crc32c(records[start + ATTRIBUTES_POSITION : end]) != batch.crc:
+            batch.ensure_valid()  # which says what is wrong
         batch_epoch = batch.partition_leader_epoch
         if batch.base_offset < next_offset or batch.last_offset_delta < 0:
             _ensure_continues(batch, next_offset, is_first=not batches)
         if batch_epoch != epoch:
             _ensure_epoch(batch, epoch, leader_epoch)
-            epoch = max(batch_epoch, epoch)
+            epoch = batch_epoch
         batches.append(batch)
         next_offset = batch.base_offset + batch.last_offset_delta + 1
         start = end
@@ -85,28 +87,44 @@ def out_of_order(batch: RecordBatch, next_offset: int) -> CorruptRecordError:
 
 
 def _ensure_epoch(batch: RecordBatch, latest_epoch: int, leader_epoch: int) -> None:
-    """An epoch of -1 says nothing: brokers of old protocols wrote so."""
     epoch = batch.partition_leader_epoch
     if epoch > leader_epoch:
         raise batch.corrupt(f"leader epoch {epoch}, the leader is in epoch {leader_epoch}")
-    if epoch < latest_epoch and epoch != NO_PARTITION_LEADER_EPOCH:
+    if epoch < latest_epoch:
         raise batch.corrupt(f"leader epoch {epoch} after records of epoch {latest_epoch}")
 
 
-def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, clock: Clock) -> list[RecordBatch]:
+class _Together(NamedTuple):
+    """Batches as if they were one, for `LogSegment.should_roll`."""
+
+    base_offset: int
+    last_offset_delta: int
+    max_timestamp: int
+    size_bytes: int
+
+
+def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, clock: Clock) -> Sequence[RecordBatch]:
     """Gives the batches from `start` on, which the segment takes, that may be written to it together: of one epoch, and
     none needs another segment. The first batch of a segment is written alone, as the others' times count from it.
     """
-    first = batches[start]
     if not segment.size_bytes:
-        return [first]
-    run = [first]
-    ahead_bytes = first.size_bytes
-    for batch in batches[start + 1 : start + max(segment.indexes.room, 1)]:
+        return batches[start : start + 1]
+    run = batches[start : start + max(segment.indexes.room, 1)]
+    first, last = run[0], run[-1]
+    if first.partition_leader_epoch == last.partition_leader_epoch:
+        delta, size_bytes = last.last_offset - first.base_offset, last.start + last.size_bytes - first.start
+        newest = max([batch.max_timestamp for batch in run])
+        if not segment.should_roll(_Together(first.base_offset, delta, newest, size_bytes), clock):
+            return run
+    return run[: _count_together(run, segment, clock)]
+
+
+def _count_together(run: Sequence[RecordBatch], segment: LogSegment, clock: Clock) -> int:
+    """Counts those before the first that needs another epoch or segment; at least one."""
+    first = run[0]
+    for number, batch in enumerate(run[1:], start=1):
         if batch.partition_leader_epoch != first.partition_leader_epoch:
-            break
-        if segment.should_roll(batch, clock, ahead_bytes=ahead_bytes):
-            break
-        run.append(batch)
-        ahead_bytes += batch.size_bytes
-    return run
+            return number
+        if segment.should_roll(batch, clock, ahead_bytes=batch.start - first.start):
+            return number
+    return len(run)

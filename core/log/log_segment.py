@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
@@ -31,6 +31,19 @@ from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 _log = logging.getLogger("plog.log")
 
 _MOST_COPIED_BYTES = 64 * 1024
+
+
+class SizedBatch(Protocol):
+    """What decides whether a batch goes into a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset_delta(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
 
 
 class _LastBatch(NamedTuple):
@@ -143,7 +156,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         indexes.add(position, batch.size_bytes, last_offset, timestamp, self.config.index_interval_bytes)
         return last_offset
 
-    def should_roll(self, batch: RecordBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
+    def should_roll(self, batch: SizedBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
         """Says whether the batch must go to a new segment, if `ahead_bytes` of others come before it."""
         size, config = self.records.size_bytes + ahead_bytes, self.config
         first = self._rolling_timestamp
@@ -158,7 +171,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
             or not self.may_hold(batch)
         )
 
-    def may_hold(self, batch: RecordBatch) -> bool:
+    def may_hold(self, batch: SizedBatch) -> bool:
         """Says whether its indexes can name the batch's offsets."""
         return batch.base_offset + batch.last_offset_delta - self.base_offset <= MAX_RELATIVE_OFFSET
 

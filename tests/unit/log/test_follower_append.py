@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.common.clock import ManualClock
@@ -91,6 +91,7 @@ def cut(data: memoryview, rng: random.Random, starts: list[int]) -> list[memoryv
     return answers
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 32))
 def test_all_files_are_those_of_appends_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
