@@ -17,6 +17,7 @@ from core.broker.fetch_session import FetchSession
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.cluster.divergence import find_divergence
 from core.cluster.partition import READ_COMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -25,7 +26,6 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import (
     FETCH,
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -200,7 +200,13 @@ class DelayedFetch(Pending[FetchResponse]):
         log = partition.log
         if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        diverging = _find_divergence(partition, wanted)
+        diverging = find_divergence(
+            log.leader_epochs,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            fetch_offset=wanted.fetch_offset,
+        )
         if diverging is None:
             log.ensure_in_range(wanted.fetch_offset)
         isolation = self._request.isolation_level
@@ -237,26 +243,6 @@ class DelayedFetch(Pending[FetchResponse]):
                     AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
                 ]
         return data
-
-
-def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Finds where the fetcher's log and this one part ways; None if they agree or the fetcher does not say (KIP-595).
-
-    Beyond the log's end as well: after a crash that cut the log, a consumer goes back to where its records end. Below
-    the log's start there is nothing to go back to (`Partition.readRecords`).
-    """
-    if wanted.last_fetched_epoch < 0:
-        return None
-    epoch, end_offset = partition.log.leader_epochs.end_offset_of(
-        wanted.last_fetched_epoch, partition.log.log_end_offset
-    )
-    if epoch < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if wanted.fetch_offset < partition.log.log_start_offset:
-        return None  # which is out of range
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-        return EpochEndOffset(epoch, end_offset)
-    return None
 
 
 SERVES = ServedApi(FETCH, handle, Needs.NOTHING)
