@@ -1,0 +1,376 @@
+"""What a follower fetches from one other broker, and what is to be done with the answers: a fetcher without I/O.
+
+Whoever has the connection goes round in a loop, one request after the other:
+
+    request(now_ms)             a Fetch, or None if there is nothing to ask for before `next_due_ms`
+    on_answer(response, now_ms) what to do, for each partition of which there is news; `on_lost` if no answer came
+    move, delay or remove       for each partition that something had to be done with, when that is done
+
+Each partition is in one of three states:
+
+    FETCHING   it is asked for, at the offset where its log ends and with the epoch of its last record
+    BUSY       its log is being appended to, cut or begun again; nobody asks for it meanwhile
+    WAITING    something was wrong; it is asked for again after `backoff_ms`
+
+The leader remembers what is asked for (a fetch session, KIP-227): the first request names all partitions, later ones
+only those that changed or are asked for no more. If the leader forgot, or has no room for a session (id 0), all are
+named. A session counts partitions by topic id, so that a topic that was made again is another one.
+
+Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; Fetch of version 17.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+FETCH_VERSION = 17
+"""The version of the requests, which Kafka 3.9's followers send."""
+
+_NO_SESSION = 0
+_INITIAL_EPOCH = 0
+_MAX_EPOCH = 0x7FFFFFFF
+_SESSION_ERRORS = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+_Key = tuple[bytes, int]  # a topic's id, a partition
+
+
+class FetchLimits(NamedTuple):
+    """The settings of a replica fetcher; the defaults are Kafka's."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 10 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    backoff_ms: int = 1000
+
+
+class Position(NamedTuple):
+    """Where a follower's log ends, of which epoch its last record is (-1 if none is known), and where it begins."""
+
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class Append(NamedTuple):
+    """Append the records, if there are any; then the high watermark and the log start follow the leader's."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    records: memoryview
+    high_watermark: int
+    log_start_offset: int
+
+
+class Truncate(NamedTuple):
+    """Cut the log at `truncation_offset`, as the leader's has other records from there on."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    diverging: EpochEndOffset
+
+
+class Reset(NamedTuple):
+    """The leader's log does not reach to where this one ends: ask for its ends (ListOffsets), and go to
+    `offset_in_range`.
+    """
+
+    partition: TopicPartition
+    leader_epoch: int
+
+
+class Retry(NamedTuple):
+    """Nothing is to be done but to tell; the partition, or everything if it is None, is asked for again later."""
+
+    partition: TopicPartition | None
+    error: ErrorCode
+
+
+Action = Append | Truncate | Reset | Retry
+
+
+class _State(Enum):
+    FETCHING = auto()
+    BUSY = auto()
+    WAITING = auto()
+
+
+_TRANSITIONS = {
+    (_State.FETCHING, _State.FETCHING),  # its log moved by itself, or another epoch began
+    (_State.FETCHING, _State.BUSY),  # an answer came
+    (_State.FETCHING, _State.WAITING),  # an error came
+    (_State.BUSY, _State.FETCHING),  # it was done
+    (_State.BUSY, _State.WAITING),  # it could not be done
+    (_State.WAITING, _State.FETCHING),  # time went by, or another epoch began
+    (_State.WAITING, _State.WAITING),
+}
+
+
+@dataclass(slots=True)
+class _Wanted:
+    partition: TopicPartition
+    fetch: FetchPartition
+    state: _State = _State.FETCHING
+    due_ms: int = 0
+
+    def enter(self, state: _State) -> None:
+        assert (self.state, state) in _TRANSITIONS, f"{self.partition}: {self.state} to {state}"
+        self.state = state
+
+
+class FetchPlan:
+    """Owned by one task.
+
+    I1 at most one request is without an answer
+    I2 `_session` is what the leader answers for: what was asked for last, of each partition
+    I3 a partition whose `fetch`, if it is FETCHING, is not that of the session is in `_changed`
+    """
+
+    def __init__(self, replica_id: int, *, limits: FetchLimits = FetchLimits()) -> None:  # noqa: B008 - immutable
+        self._replica_id = replica_id
+        self._limits = limits
+        self._wanted: dict[_Key, _Wanted] = {}  # those that records came of last are asked for last
+        self._keys: dict[TopicPartition, _Key] = {}
+        self._changed: dict[_Key, None] = {}
+        self._waiting: list[tuple[int, _Key]] = []  # a heap: when, which
+        self._session: dict[_Key, FetchPartition] = {}
+        self._session_id = _NO_SESSION
+        self._epoch = _INITIAL_EPOCH
+        self._due_ms = 0
+        self._is_asking = False
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._keys
+
+    # --- what is wanted
+
+    def add(self, partition: TopicPartition, topic_id: bytes, leader_epoch: int, position: Position) -> None:
+        """Fetches a partition from now on, or in another leader epoch than before: what was asked in that is over."""
+        key = topic_id, partition.partition
+        if self._keys.get(partition, key) != key:
+            self.remove(partition)
+        self._keys[partition] = key
+        fetch = self._fetch(partition.partition, leader_epoch, position)
+        self._wanted[key] = _Wanted(partition, fetch)
+        self._changed[key] = None
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Fetches it no more, if it was."""
+        key = self._keys.pop(partition, None)
+        if key is not None:
+            del self._wanted[key]
+            self._changed[key] = None
+
+    def move(self, partition: TopicPartition, position: Position) -> None:
+        """Goes on there, after the log was appended to, cut or begun again; a no-op if it is not wanted any more."""
+        found = self._find(partition)
+        if found is not None:
+            key, wanted = found
+            wanted.fetch = self._fetch(partition.partition, wanted.fetch.current_leader_epoch, position)
+            wanted.enter(_State.FETCHING)
+            self._changed[key] = None
+
+    def delay(self, partition: TopicPartition, now_ms: int) -> None:
+        """Asks again later, at the same offset, as what was to be done failed; a no-op if it is not wanted any more."""
+        found = self._find(partition)
+        if found is not None:
+            self._wait(*found, now_ms)
+
+    def _find(self, partition: TopicPartition) -> tuple[_Key, _Wanted] | None:
+        key = self._keys.get(partition)
+        return None if key is None else (key, self._wanted[key])
+
+    def _fetch(self, number: int, leader_epoch: int, position: Position) -> FetchPartition:
+        return FetchPartition(
+            partition=number,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=position.fetch_offset,
+            last_fetched_epoch=position.last_fetched_epoch,
+            log_start_offset=position.log_start_offset,
+            partition_max_bytes=self._limits.partition_max_bytes,
+        )
+
+    def _wait(self, key: _Key, wanted: _Wanted, now_ms: int) -> None:
+        wanted.enter(_State.WAITING)
+        wanted.due_ms = now_ms + self._limits.backoff_ms
+        heapq.heappush(self._waiting, (wanted.due_ms, key))
+        self._changed[key] = None
+
+    # --- asking
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Gives when there is something to ask for, if `request` gave nothing; None if only `add` and `move` change
+        that.
+        """
+        due_ms = [first_ms for first_ms, _ in self._waiting[:1]]
+        if any(wanted.state is _State.FETCHING for wanted in self._wanted.values()):
+            due_ms.append(self._due_ms)
+        return max(min(due_ms), self._due_ms) if due_ms else None
+
+    def request(self, now_ms: int, *, replica_epoch: int = -1) -> FetchRequest | None:
+        """Gives what to send now, in the life of this broker that has that epoch; None if there is nothing to ask for,
+        or it is too early.
+        """
+        assert not self._is_asking, "the last request has no answer yet"
+        self._end_waiting(now_ms)
+        is_full = self._epoch == _INITIAL_EPOCH
+        session: dict[_Key, FetchPartition] = {} if is_full else self._session
+        asked = {
+            key: wanted.fetch
+            for key in (self._wanted if is_full else self._changed)
+            if (wanted := self._ready(key)) is not None and session.get(key) != wanted.fetch
+        }
+        forgotten = [] if is_full else [key for key in self._changed if key in session and self._ready(key) is None]
+        if now_ms < self._due_ms or (not asked and len(forgotten) == len(session)):
+            return None
+        self._changed.clear()
+        session.update(asked)
+        for key in forgotten:
+            del session[key]
+        self._session = session
+        self._is_asking = True
+        return FetchRequest(
+            replica_state=ReplicaState(self._replica_id, replica_epoch),
+            max_wait_ms=self._limits.max_wait_ms,
+            min_bytes=self._limits.min_bytes,
+            max_bytes=self._limits.max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=_topics(asked),
+            forgotten_topics_data=_forgotten_topics(forgotten),
+        )
+
+    def _ready(self, key: _Key) -> _Wanted | None:
+        wanted = self._wanted.get(key)
+        return wanted if wanted is not None and wanted.state is _State.FETCHING else None
+
+    def _end_waiting(self, now_ms: int) -> None:
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            due_ms, key = heapq.heappop(self._waiting)
+            wanted = self._wanted.get(key)
+            if wanted is not None and wanted.state is _State.WAITING and wanted.due_ms == due_ms:
+                wanted.enter(_State.FETCHING)
+                self._changed[key] = None
+
+    # --- answers
+
+    def on_lost(self, now_ms: int) -> None:
+        """Takes note that no answer comes to the last request; asks again later, for everything."""
+        self._is_asking = False
+        self._begin_again()
+        self._due_ms = now_ms + self._limits.backoff_ms
+
+    def on_answer(self, response: FetchResponse, now_ms: int) -> list[Action]:
+        """Says what to do, for each partition of which there is news. Nothing of what is wanted no more, or elsewhere,
+        or in another leader epoch than it was asked for.
+        """
+        assert self._is_asking, "nothing was asked"
+        self._is_asking = False
+        if response.error_code:
+            return self._on_error(ErrorCode.of(response.error_code), now_ms)
+        answered = [((t.topic_id, data.partition_index), data) for t in response.responses for data in t.partitions]
+        self._go_on(response.session_id, {key for key, _ in answered})
+        actions = (self._action(key, data, now_ms) for key, data in answered)
+        return [action for action in actions if action is not None]
+
+    def _on_error(self, error: ErrorCode, now_ms: int) -> list[Action]:
+        was_full = self._epoch == _INITIAL_EPOCH
+        self._begin_again(keeps_id=error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if error in _SESSION_ERRORS and not was_full:
+            return []
+        self._due_ms = now_ms + self._limits.backoff_ms
+        return [Retry(None, error)]
+
+    def _begin_again(self, *, keeps_id: bool = True) -> None:
+        """Names all partitions in the next request, which ends the session of that id, if the leader has it still."""
+        self._epoch = _INITIAL_EPOCH
+        if not keeps_id:
+            self._session_id = _NO_SESSION
+
+    def _go_on(self, session_id: int, answered: set[_Key]) -> None:
+        """Goes on in the session that the leader names. Its first answer names all partitions, or it is of another."""
+        if session_id == _NO_SESSION:
+            self._begin_again(keeps_id=False)
+        elif self._epoch == _INITIAL_EPOCH and answered == self._session.keys():
+            self._session_id, self._epoch = session_id, _INITIAL_EPOCH + 1
+        elif self._epoch != _INITIAL_EPOCH and session_id == self._session_id:
+            self._epoch = 1 if self._epoch == _MAX_EPOCH else self._epoch + 1
+        else:
+            self._session_id = session_id
+            self._begin_again()
+
+    def _action(self, key: _Key, data: PartitionData, now_ms: int) -> Action | None:
+        wanted, asked = self._ready(key), self._session.get(key)
+        if wanted is None or asked is None or _place(wanted.fetch) != _place(asked):
+            return None
+        partition, leader_epoch = wanted.partition, wanted.fetch.current_leader_epoch
+        if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._wait(key, wanted, now_ms)
+            return Retry(partition, ErrorCode.of(data.error_code))
+        wanted.enter(_State.BUSY)
+        self._changed[key] = None
+        if data.error_code:
+            return Reset(partition, leader_epoch)
+        if data.diverging_epoch.epoch >= 0:
+            return Truncate(partition, leader_epoch, data.diverging_epoch)
+        records = data.records or b""
+        assert isinstance(records, bytes | bytearray | memoryview), "an answer that was decoded holds bytes"
+        if len(records):
+            self._wanted[key] = self._wanted.pop(key)
+        return Append(partition, leader_epoch, memoryview(records), data.high_watermark, data.log_start_offset)
+
+    def check_invariants(self) -> None:
+        assert {key: wanted.partition for key, wanted in self._wanted.items()} == {k: p for p, k in self._keys.items()}
+        if self._epoch != _INITIAL_EPOCH:
+            for key in (self._wanted.keys() | self._session.keys()) - self._changed.keys():
+                wanted = self._ready(key)
+                assert (wanted.fetch if wanted else None) == self._session.get(key), f"{key} is not in step"
+        waiting = {(wanted.due_ms, key) for key, wanted in self._wanted.items() if wanted.state is _State.WAITING}
+        assert waiting <= set(self._waiting)
+
+
+def _place(fetch: FetchPartition) -> tuple[int, int, int]:
+    """What an answer must have been asked for to count."""
+    return fetch.current_leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch
+
+
+def _topics(asked: dict[_Key, FetchPartition]) -> list[FetchTopic]:
+    """Gives them in their order, which is that in which the leader fills its answer."""
+    topics: list[FetchTopic] = []
+    for (topic_id, _), fetch in asked.items():
+        if not topics or topics[-1].topic_id != topic_id:
+            topics.append(FetchTopic(topic_id=topic_id, partitions=[]))
+        topics[-1].partitions.append(fetch)
+    return topics
+
+
+def _forgotten_topics(forgotten: Iterable[_Key]) -> list[ForgottenTopic]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, number in forgotten:
+        topics.setdefault(topic_id, []).append(number)
+    return [ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in topics.items()]
