@@ -32,8 +32,14 @@ class _Sync:
         self.log = log
         self.offset = log.log_end_offset
         self._segments = log.unflushed_segments(self.offset)
+        self._cuts = log.cuts
         self.late_asks = 0  # that are answered too
         self.error: OSError | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the log was cut since: nobody knows which of its records were synced."""
+        return self.log.cuts != self._cuts
 
     def run(self, asked: dict[PartitionLog, int]) -> None:
         """Runs in the flusher's thread, while the broker's task appends on; the order of the lines matters. Who asked
@@ -79,10 +85,13 @@ class Flusher:
 
     def flush(self, log: PartitionLog) -> None:
         """Brings everything that the log holds now to the disk."""
-        self._asked[log] = self._asked.get(log, 0) + 1
-        self._asks += 1
+        self._ask(log)
         if not self._is_flushing:
             self._start_when_shared()
+
+    def _ask(self, log: PartitionLog) -> None:
+        self._asked[log] = self._asked.get(log, 0) + 1
+        self._asks += 1
 
     def flush_within(self, log: PartitionLog, delay_ms: int) -> None:
         """Does the same, `delay_ms` from now at the latest. If no timers run, at the first call after that."""
@@ -134,16 +143,19 @@ class Flusher:
         self._gather_ms = min(max(took_us // 1000, _LEAST_GATHER_MS), _MOST_GATHER_MS)
         for sync in syncs:
             self._forget_late_asks(sync)
+        flushed = []
         for sync in syncs:
             if sync.error is not None:
                 self._on_failed(sync.log, sync.error)
+            elif sync.is_outdated:
+                self._ask(sync.log)
             else:
                 sync.log.mark_flushed(sync.offset)
+                flushed.append(sync.log)
         if self._asked:
             self._start_when_shared()  # the disk works while those are answered who waited for this one
-        for sync in syncs:
-            if sync.error is None:
-                self._on_flushed(sync.log)
+        for log in flushed:
+            self._on_flushed(log)
 
     def _forget_late_asks(self, sync: _Sync) -> None:
         asks = self._asked.pop(sync.log, 0)

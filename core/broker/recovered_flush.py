@@ -31,16 +31,19 @@ class RecoveredFlush:
         """Flushes what was recovered of those logs."""
         if self._is_needed:
             logs = [log for log in logs if log.unflushed_messages]
-            self._flush_next(iter([(log, s) for log in logs for s in log.unflushed_segments(log.log_end_offset)]))
+            found = [(log, s, log.cuts) for log in logs for s in log.unflushed_segments(log.log_end_offset)]
+            self._flush_next(iter(found))
 
-    def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment]]) -> None:
+    def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment, int]]) -> None:
         served = self._log_manager.logs
-        following = next((found for found in recovered if served.get(found[0].partition) is found[0]), None)
+        following = next(
+            ((log, s) for log, s, cuts in recovered if served.get(log.partition) is log and log.cuts == cuts), None
+        )
         if following is None:
             self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)
             return
         log, segment = following
-        offset = log.end_offset_of(segment)
+        offset, cuts = log.end_offset_of(segment), log.cuts
         failures: list[OSError] = []
 
         def sync() -> None:
@@ -52,7 +55,7 @@ class RecoveredFlush:
         def then() -> None:
             if failures:
                 self._replicas.on_flush_failed(log, failures[0])
-            else:
+            elif log.cuts == cuts:
                 log.mark_flushed(offset)
             now_ms = self._runtime.clock.monotonic_ms()
             if now_ms - self._noted_ms >= _CHECKPOINT_EVERY_MS:

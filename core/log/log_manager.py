@@ -380,6 +380,27 @@ class LogManager:
         """Folders whose deletion a stop interrupted."""
         return [Path(e.path) for e in os.scandir(self.directory) if is_deleted_directory_name(e.name) and e.is_dir()]
 
+    # --- cut
+
+    def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Cuts the logs of followers where their leaders have other records. The checkpoints on the disk say so before
+        the logs do: what comes in the place of those records is not safe yet, and a start must not take it for damage,
+        nor miss records below a high watermark of before. Raises the disk's OSError.
+        """
+        cut = {tp: offset for tp, offset in offsets.items() if offset < self.logs[tp].log_end_offset}
+        for partition, offset in cut.items():
+            self.logs[partition].forget_safety_from(offset)
+        if cut:
+            self._write_truncated()
+        for partition, offset in offsets.items():
+            self.logs[partition].truncate_to(offset)
+        if any(self.logs[partition].log_end_offset < offset for partition, offset in cut.items()):
+            self._write_truncated()  # a whole batch went, whose middle it was
+
+    def _write_truncated(self) -> None:
+        self.checkpoints.write_recovery_points()
+        self.checkpoints.write_high_watermarks()
+
     # --- the end
 
     def close(self, broker_epoch: int, *, threads: int = 1) -> None:

@@ -126,6 +126,8 @@ class PartitionLog:
         """Called when a segment took its last append: what lies before the log's end is to be flushed."""
         self.judged: JudgedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
+        self.cuts = 0
+        """How often records went from its end: what was synced before may not be what is there now."""
         self._unsettled: str | None = None
         self.is_written_ahead = False
         """Whether a large batch is being written, so that another append would undo what was done of it."""
@@ -518,6 +520,12 @@ class PartitionLog:
             self._end_at(self.segments.active.next_offset())
         return cut
 
+    def forget_safety_from(self, offset: int) -> None:
+        """Takes nothing from `offset` on for flushed or committed any more, as a truncation is to come."""
+        self.cuts += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops every record; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
         with self._changing("a truncation"):
@@ -530,6 +538,7 @@ class PartitionLog:
             self._end_at(offset)
 
     def _end_at(self, offset: int) -> None:
+        self.cuts += 1
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
@@ -655,7 +664,9 @@ class PartitionLog:
         return [s for s in self.segments.from_offset(self.recovery_point - 1) if s.base_offset < offset]
 
     def mark_flushed(self, offset: int) -> None:
-        """Notes that everything below `offset` is on the disk."""
+        """Notes that everything below `offset` is on the disk. Not for what a sync in another thread did while the log
+        was cut: `cuts` says so.
+        """
         for segment in self.unflushed_segments(offset):
             segment.settle()
         self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))

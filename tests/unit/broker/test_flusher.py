@@ -465,3 +465,29 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     again = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW))
     assert values_of(fetch(again, 0))[:1] == [b"kept"]
     again.close()
+
+
+def test_a_flush_that_ran_while_the_log_was_cut_counts_for_nothing(
+    broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other records are there by now, which it may not have synced. Else a power cut could take some of them, and the
+    start, which believes the recovery point, would take that for damage.
+    """
+    add_topic(broker, flush_messages="1")
+    log = log_of(broker)
+    for value in (b"a", b"b", b"c"):
+        Waiting(broker, value)
+
+    def cut() -> None:
+        log.truncate_to(1)
+        append(log, make_batch(b"d", b"e", b"f"))
+
+    during_a_sync(monkeypatch, cut)
+    while not flusher.waiting:
+        timers.fire()
+    flusher.run()
+    assert log.recovery_point == 0
+    while not flusher.waiting:
+        timers.fire()
+    flusher.run()
+    assert log.recovery_point == 4

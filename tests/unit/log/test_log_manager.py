@@ -14,6 +14,7 @@ from core.log.file_names import parse_partition_directory_name
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
+from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, append, make_batch
@@ -351,3 +352,75 @@ def test_a_start_says_nothing_of_segments_that_were_deleted(
     caplog.clear()
     opened(tmp_path)
     assert "not in the log" not in caplog.text
+
+
+# --- followers
+
+
+def half_committed(manager: LogManager) -> PartitionLog:
+    """A log with 6 records, one a batch, of which 4 are known to be committed; all are flushed."""
+    log = manager.create(TopicPartition("c", 0), random_uuid(), LogConfig())
+    for value in range(6):
+        log.append_as_leader(make_batch(b"%d" % value), 0)
+    log.update_high_watermark(4)
+    log.flush()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
+    return log
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_start_knows_the_high_watermark_of_before(manager: LogManager, tmp_path: Path, *, is_killed: bool) -> None:
+    """It is not the log's end: others may not have the records above it."""
+    partition = half_committed(manager).partition
+    if not is_killed:
+        manager.close(broker_epoch=1)
+    log = opened(tmp_path).logs[partition]
+    assert (log.high_watermark, log.log_end_offset) == (4, 6)
+
+
+def test_a_truncation_is_in_the_checkpoints_before_it_is_in_the_log(
+    manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = half_committed(manager)
+    name = str(log.partition.topic)
+    seen = []
+
+    def truncate_to(self: PartitionLog, offset: int) -> int:
+        lines = [(tmp_path / file).read_text().splitlines() for file in CHECKPOINTS]
+        seen.append([line for found in lines for line in found if line.startswith(f"{name} ")])
+        return truncated(self, offset)
+
+    truncated = PartitionLog.truncate_to
+    monkeypatch.setattr(PartitionLog, "truncate_to", truncate_to)
+    manager.truncate({log.partition: 2, A: 99})
+    assert seen[0] == ["c 0 2", "c 0 2"]
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (2, 2, 2)
+    assert manager.logs[A].log_end_offset == 3
+
+
+CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
+
+
+def test_a_truncation_within_a_batch_takes_it_whole(manager: LogManager, tmp_path: Path) -> None:
+    manager.logs[A].flush()
+    manager.checkpoints.write_recovery_points()
+    manager.truncate({A: 2})
+    assert manager.logs[A].log_end_offset == 0
+    for file in CHECKPOINTS:
+        assert "a 0 0" in (tmp_path / file).read_text()
+
+
+def test_what_came_after_a_truncation_is_cut_and_not_damaged_if_a_power_cut_tears_it(
+    manager: LogManager, tmp_path: Path
+) -> None:
+    log = half_committed(manager)
+    manager.truncate({log.partition: 2})
+    for value in range(4):
+        log.append_as_leader(make_batch(b"new %d" % value), 1)
+    path = log.segments.active.records.path
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1  # of offset 5, which was safe before
+    path.write_bytes(data)
+    again = opened(tmp_path).logs[log.partition]
+    assert (again.log_end_offset, again.gaps) == (5, [])
