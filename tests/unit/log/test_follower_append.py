@@ -161,16 +161,31 @@ def test_a_batch_larger_than_a_segment_gets_its_own(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
 
 
-def test_a_hole_of_more_offsets_than_a_segment_may_have(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_hole_of_more_offsets_than_a_segment_may_have(tmp_path: Path, *, is_killed: bool) -> None:
     """A compacted topic of many years, whose last records are all that is left."""
     far = 3 << 31
-    log = open_log(tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0", cleanup_policy=("compact",))
     batches = [as_leader(make_batch(b"a"), 0, 0), as_leader(make_batch(b"b"), far, 0)]
     log.append_as_follower(joined(batches), 0)
     assert [segment.base_offset for segment in log.segments] == [0, far]
-    log.close()
-    again = open_log(tmp_path / "t-0")
+    if not is_killed:
+        log.close()
+    again = open_log(tmp_path / "t-0", cleanup_policy=("compact",), had_clean_shutdown=not is_killed)
     assert [record.value for record in read_all(again)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_first_batch_that_is_too_far_away_for_the_first_segment(tmp_path: Path, *, is_killed: bool) -> None:
+    far = 3 << 31
+    log = open_log(tmp_path / "t-0", cleanup_policy=("compact",))
+    log.append_as_follower(joined([as_leader(make_batch(b"b"), far, 0)]), 0)
+    assert log.log_start_offset == 0
+    if not is_killed:
+        log.close()
+    again = open_log(tmp_path / "t-0", cleanup_policy=("compact",), had_clean_shutdown=not is_killed)
+    assert (again.log_start_offset, again.log_end_offset) == (0, far + 1)
+    assert [record.value for record in read_all(again)] == [b"b"]
 
 
 def test_a_log_that_begins_within_a_batch(log: PartitionLog) -> None:
