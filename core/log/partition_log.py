@@ -273,9 +273,12 @@ class PartitionLog:
             AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         )
 
-    def append_as_follower(self, records: memoryview, leader_epoch: int) -> FollowerAppend:
+    def append_as_follower(
+        self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0
+    ) -> FollowerAppend:
         """Appends what a leader answered in that epoch: its batches as they are, those of a segment by one write. What
-        is cut short at the end is left for the next fetch, which begins at `log_end_offset`.
+        is cut short at the end is left for the next fetch, which begins at `log_end_offset`. `leader_log_start` is
+        where the leader's log begins, by the same answer.
 
         Raises what `read_fetched` raises, nothing appended then; the disk's OSError, and CorruptRecordError for what is
         read of the log: the batches of segments before may be in it then, and those after are not.
@@ -287,25 +290,25 @@ class PartitionLog:
             latest_epoch=self.leader_epochs.latest_epoch,
             leader_epoch=leader_epoch,
         )
-        if batches and batches[0].base_offset < self.log_end_offset:
-            return self._begin_within(batches, leader_epoch)
         number = 0
+        if batches and batches[0].base_offset < self.log_end_offset:
+            self._begin_within(batches[0], leader_log_start)
+            number = 1
         while number < len(batches):
             number += self._append_run(batches, number)
         return FollowerAppend(len(batches), sum(batch.size_bytes for batch in batches))
 
-    def _begin_within(self, batches: Sequence[RecordBatch], leader_epoch: int) -> FollowerAppend:
-        """Appends to a log without records, which begins in the middle of the first batch: the leader's records were
-        deleted up to there.
+    def _begin_within(self, batch: RecordBatch, leader_log_start: int) -> None:
+        """Begins the log again with a batch that begins below its end. That is all right if the leader's records were
+        deleted up to there, as the batch comes whole: this log has no records, or none that the leader has still.
         """
-        first, start = batches[0], self.log_start_offset
-        if start != self.log_end_offset:
-            raise out_of_order(first, self.log_end_offset)
-        self.truncate_fully_and_start_at(first.base_offset)
-        appended = self.append_as_follower(first.buffer, leader_epoch)
-        self.update_high_watermark(start)
-        self.increment_log_start_offset(start)
-        return appended
+        end_offset = self.log_end_offset
+        if end_offset not in (self.log_start_offset, leader_log_start):
+            raise out_of_order(batch, end_offset)
+        self.truncate_fully_and_start_at(batch.base_offset)
+        self._append_run([batch], 0)
+        self.update_high_watermark(end_offset)
+        self.increment_log_start_offset(end_offset)
 
     def _append_run(self, batches: Sequence[RecordBatch], number: int) -> int:
         """Writes as many of them as may be written at once, from that one on; gives how many."""

@@ -199,6 +199,18 @@ def test_a_log_that_begins_within_a_batch(log: PartitionLog) -> None:
     log.check_invariants()
 
 
+def test_records_that_the_leader_deleted_make_room_for_the_batch_that_its_log_begins_within(log: PartitionLog) -> None:
+    """They are others than the leader had, which its epochs do not show any more."""
+    append(log, make_batch(b"0", b"1", b"2"))
+    append(log, make_batch(b"3", b"4"))
+    batches = [as_leader(make_batch(b"x", b"y", b"z"), 3, 2), as_leader(make_batch(b"6"), 6, 2)]
+    refused(log, *batches)
+    log.append_as_follower(joined(batches), 2, leader_log_start=5)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (5, 5, 7)
+    assert content(log) == b"".join(batches)
+    log.check_invariants()
+
+
 # --- what leads up to an append
 
 
