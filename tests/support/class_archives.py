@@ -48,6 +48,11 @@ def kafka_options(version: str = "") -> tuple[str, ...]:
     return (*_QUICK, f"-XX:SharedArchiveFile={_kafka_archive(version)}", _SILENT)
 
 
+def quick_options() -> tuple[str, ...]:
+    """Options of a JVM that is stopped after a few seconds, and whose classes are in no archive."""
+    return _QUICK
+
+
 @cache
 def spark_options() -> tuple[str, ...]:
     """Options of a JVM that runs something of PySpark's jars."""

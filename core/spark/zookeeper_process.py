@@ -1,0 +1,297 @@
+"""Apache ZooKeeper, as a process of its own, out of the jars that PySpark brings.
+
+The server is alone, no member of an ensemble. The data directory gets, beside ZooKeeper's `version-2`:
+
+    .lock                  held by us and by the server, until both have ended
+    zookeeper.properties   ZooKeeper's configuration, written at each start
+    log4j2.properties      where and what it logs
+    zookeeper.log          what it logs; of 10 MB at most, with three older ones
+
+Once a transaction is acknowledged it is on the disk: a server that was killed starts again with all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from time import sleep
+from typing import IO
+
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError, DirectoryLockedError, UsageError
+from core.common.filesystem import FileSystem, access_error
+from core.log.directory_lock import DirectoryLock
+from core.log.file_names import META_PROPERTIES
+from core.spark.java_home import find_java
+
+_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JARS = (
+    "zookeeper", "zookeeper-jute", "slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "metrics-core",
+    "snappy-java", "commons-io", "netty-buffer", "netty-codec-base", "netty-common", "netty-handler", "netty-resolver",
+    "netty-transport",
+)  # fmt: skip
+"""What it needs of PySpark's 300 jars, by their names without versions."""
+_JAVA_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+
+_SETTINGS = {
+    "tickTime": "2000",
+    "admin.enableServer": "false",
+    "maxClientCnxns": "0",
+    "autopurge.snapRetainCount": "3",
+    "autopurge.purgeInterval": "24",
+    "4lw.commands.whitelist": "srvr,stat,ruok,mntr",
+}
+"""ZooKeeper's own names. Brokers on one machine share an address, so connections are not counted."""
+
+_LOGGING = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${sys:plog.zookeeper.log}
+appender.file.filePattern = ${sys:plog.zookeeper.log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{ISO8601} %p %m (%c{1})%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""
+
+_EXCEPTION = re.compile(r"[\w.$]+(?:Exception|Error): (.*)")
+_LOGGER = re.compile(r" \(\w+\)$")
+
+_POLL_SECONDS = 0.05
+_ASK_SECONDS = 2.0
+_LOCK_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class ZooKeeperProcess:
+    """Started by `start`, ended by `stop` or by itself. Owned by one thread: on Linux the server ends with it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        listen: Endpoint,
+        *,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        """`settings` are ZooKeeper's own, and win over ours."""
+        self.directory = directory.absolute()
+        self.endpoint = listen
+        self.log = self.directory / "zookeeper.log"
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._java_options = java_options
+        self._lock: DirectoryLock | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it; `endpoint` has its port then. Raises AccessError if there is no Java, no PySpark, if the port is
+        taken or another process has the directory, and UsageError for a directory that is a broker's.
+        """
+        jars = find_jars()
+        java = find_java(os.environ, "ZooKeeper")
+        self._prepare_directory()
+        self._lock = DirectoryLock(self.directory)
+        try:
+            self._lock.acquire(_LOCK_SECONDS)
+        except DirectoryLockedError as error:
+            error.hint = "another ZooKeeper works in this directory: stop it, or use another --data-dir"
+            raise
+        self.endpoint = _ensure_free(self.endpoint)
+        self._write_files()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_release`
+        command = [
+            str(java),
+            *_JAVA_OPTIONS,
+            *self._java_options,
+            f"-Dlog4j2.configurationFile={(self.directory / 'log4j2.properties').as_uri()}",
+            f"-Dplog.zookeeper.log={self.log}",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+            _MAIN_CLASS,
+            str(self.directory / "zookeeper.properties"),
+        ]
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
+            stderr=self._stderr,
+            pass_fds=[self._lock.descriptor],
+            process_group=0,  # Ctrl-C is for us, and we stop it
+            preexec_fn=_die_with_the_parent,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Returns when it answers; raises AccessError if it ends instead."""
+        while not self._answers():
+            if self.has_ended:
+                raise self.failure()
+            sleep(_POLL_SECONDS)  # it says nowhere that it is ready
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self) -> None:
+        """Returns when it has ended."""
+        if self._process is not None:
+            self._process.wait()
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal, if it lives."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Ends it, and returns when it has ended. Nothing that was acknowledged is lost."""
+        self.signal(signal.SIGTERM)
+        self.wait()
+        if self._stderr is not None:
+            self._stderr.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def failure(self) -> AccessError:
+        """Makes the error about a server that has ended, with the reason that it gives."""
+        assert self._process is not None
+        reason = _last_error(self._output()) or _last_error(_read_tail(self.log))
+        return AccessError(
+            f"ZooKeeper has ended with exit code {self._process.returncode}{f': {reason}' if reason else ''}",
+            where=str(self.directory),
+            hint=f"{self.log} says more",
+        )
+
+    def _output(self) -> str:
+        assert self._stderr is not None
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    def _prepare_directory(self) -> None:
+        if (self.directory / META_PROPERTIES).exists():
+            raise UsageError(
+                f"{self.directory} is a broker's data directory", hint="give ZooKeeper a --data-dir of its own"
+            )
+        try:
+            FileSystem().make_directory(self.directory)
+        except OSError as error:
+            raise access_error(error, self.directory, "make") from error
+
+    def _write_files(self) -> None:
+        settings = {
+            "dataDir": str(self.directory),
+            "clientPort": str(self.endpoint.port),
+            "clientPortAddress": self.endpoint.host or "0.0.0.0",  # noqa: S104 - what --listen :PORT asks for
+            **self._settings,
+        }
+        text = "# Written by each start.\n" + "".join(
+            f"{key}={_as_property(value)}\n" for key, value in settings.items()
+        )
+        for name, content in (("zookeeper.properties", text), ("log4j2.properties", _LOGGING)):
+            try:
+                FileSystem().write_atomic(self.directory / name, content.encode("ascii"))
+            except OSError as error:
+                raise access_error(error, self.directory / name, "write") from error
+
+    def _answers(self) -> bool:
+        """Whether it serves: it listens earlier than that."""
+        host = "127.0.0.1" if self.endpoint.is_wildcard else self.endpoint.host
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, self.endpoint.port), _ASK_SECONDS) as connection,
+        ):
+            connection.sendall(b"srvr")
+            return b"Mode: " in b"".join(iter(lambda: connection.recv(4096), b""))
+        return False
+
+
+def find_jars() -> list[Path]:
+    """Finds ZooKeeper among PySpark's jars; raises AccessError if it is not there."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise AccessError(
+            "ZooKeeper comes with PySpark, which is not installed", hint="pip install 'plog-kafka[spark]'"
+        )
+    folder = Path(spec.submodule_search_locations[0]) / "jars"
+    jars = [jar for name in _JARS for jar in sorted(folder.glob(f"{name}-[0-9]*.jar"))]
+    if not any(jar.name.startswith("zookeeper-") for jar in jars):
+        raise AccessError(
+            f"there is no ZooKeeper in {folder}",
+            where=str(folder),
+            hint="pip install --upgrade 'plog-kafka[spark]', or use a ZooKeeper of your own",
+        )
+    return jars
+
+
+def _ensure_free(listen: Endpoint) -> Endpoint:
+    """Gives the address with its port, a free one for port 0; raises AccessError if nobody could listen there."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return Endpoint(listen.host, probe.getsockname()[1])
+    except OSError as error:
+        raise AccessError(
+            f"could not listen on {listen}: {(error.strerror or str(error)).lower()}",
+            where=str(listen),
+            hint=f"if another server listens there, take another port: --listen {listen.host}:{listen.port + 1}",
+        ) from error
+
+
+def _die_with_the_parent() -> None:
+    """Runs in the child, before Java: a parent that is killed leaves no server that nobody knows of (Linux alone)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _as_property(value: str) -> str:
+    """Escapes it as java.util.Properties reads it."""
+    plain = "".join(f"\\{c}" if c in "\\:=#!" else c for c in value)
+    units = plain.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
+
+
+def _read_tail(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 20_000))
+        return file.read().decode(errors="replace")
+    return ""
+
+
+def _last_error(text: str) -> str:
+    """Finds the line that says why: the last ERROR of its log, with the exception after it, or what Java says before
+    there is a log.
+    """
+    lines = text.splitlines()
+    found = ""
+    for line, after in pairwise([*lines, ""]):
+        _, is_error, message = line.partition(" ERROR ")
+        if is_error and not message.startswith("Exiting JVM"):
+            exception = _EXCEPTION.match(after)
+            found = _LOGGER.sub("", message) + (f": {exception[1]}" if exception else "")
+    return found or next((line for line in lines if line.startswith(("Error", "Exception", "Unrecognized"))), "")

@@ -1,0 +1,167 @@
+"""Settings of topics, brokers, users, clients and addresses, as they are changed in ZooKeeper.
+
+Who changes settings writes the entity's node, then adds a node below /config/changes that names the entity. Every
+broker watches that folder and reads the entities that are named. Nodes older than 15 minutes are deleted, by whoever
+sees them; so a broker that has a new session reads everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from core.common.clock import Clock
+from core.common.errors import MalformedMessageError
+from core.zookeeper.session import SessionState, ZooKeeperSession
+from core.zookeeper.transaction import Delete, Node, Refusal, ZooKeeperError
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import (
+    CONFIG,
+    CONFIG_CHANGES,
+    CONFIG_KINDS,
+    ConfigEntity,
+    change_number,
+    decode_config,
+    decode_config_change,
+    parse_entity_path,
+)
+
+_log = logging.getLogger("plog.zookeeper")
+
+_KEPT_MS = 15 * 60 * 1000
+
+OnConfig = Callable[[ConfigEntity, Mapping[str, str]], None]
+
+
+class _Change(NamedTuple):
+    number: int
+    path: str
+
+
+class ConfigChanges:
+    """Calls `on_config` with an entity's settings, empty if it has none, in the loop: for each entity before `start`
+    returns, for each that changes, and after a new session for each again. Owned by the loop's thread.
+
+    Entities that cannot be read are named in the log and passed over.
+    """
+
+    def __init__(self, session: ZooKeeperSession, on_config: OnConfig, *, clock: Clock) -> None:
+        self._session = session
+        self._on_config = on_config
+        self._clock = clock
+        self._last_number = -1
+        self._known: set[ConfigEntity] = set()
+        self._reads_all = True
+        self._children: list[str] = []
+        self._task: asyncio.Task[None] | None = None
+        self._watch: Watch | None = None
+
+    async def start(self) -> None:
+        self._session.subscribe(self._on_state)
+        self._watch = await self._session.watch_children(CONFIG_CHANGES, self._on_children)
+        assert self._task is not None
+        await self._task
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self._reads_all = True
+
+    def _on_children(self, names: list[str] | None) -> None:
+        self._children = names or []
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task.add_done_callback(_say_failure)
+
+    async def _work(self) -> None:
+        """Goes on until all is done that came meanwhile. `names` are of before the read: what they tell of is in it."""
+        names: list[str] | None = None
+        while names is not self._children or self._reads_all:
+            names = self._children
+            try:
+                if self._reads_all:
+                    self._reads_all = False
+                    await self._read_all(names)
+                else:
+                    await self._read_changes(names)
+            except ZooKeeperError as error:
+                if error.refusal is Refusal.CLOSED:
+                    return
+                raise
+
+    async def _read_all(self, names: Iterable[str]) -> None:
+        self._last_number = max(map(change_number, names), default=-1)
+        entities = await self._list_entities()
+        gone = self._known - set(entities)
+        await self._read_entities([*entities, *sorted(gone, key=lambda one: one.path)])
+
+    async def _list_entities(self) -> list[ConfigEntity]:
+        found = []
+        for kind in CONFIG_KINDS:
+            names = await self._session.children(f"{CONFIG}/{kind}") or []
+            paths = [f"{kind}/{name}" for name in names]
+            if kind == "users":
+                for path in list(paths):
+                    clients = await self._session.children(f"{CONFIG}/{path}/clients") or []
+                    paths += [f"{path}/clients/{client}" for client in clients]
+            found += [parse_entity_path(path, f"{CONFIG}/{path}") for path in paths]
+        return found
+
+    async def _read_changes(self, names: Iterable[str]) -> None:
+        """Reads the new ones in their order, and deletes the old ones."""
+        changes = sorted(
+            _Change(number, f"{CONFIG_CHANGES}/{name}") for name in names if (number := change_number(name)) >= 0
+        )
+        nodes = await self._session.read_many([change.path for change in changes])
+        entities: dict[ConfigEntity, None] = {}
+        for change, node in zip(changes, nodes, strict=True):
+            if node is None:
+                continue
+            if change.number > self._last_number:
+                self._last_number = change.number
+                if (entity := _entity_of(node, change.path)) is not None:
+                    entities[entity] = None
+        await self._read_entities(list(entities))
+        await self._delete_old(changes, nodes)
+
+    async def _read_entities(self, entities: list[ConfigEntity]) -> None:
+        nodes = await self._session.read_many([entity.path for entity in entities])
+        for entity, node in zip(entities, nodes, strict=True):
+            try:
+                settings = decode_config(node.data, entity.path) if node is not None and node.data else {}
+            except MalformedMessageError as error:
+                _log.error("settings that can't be read are passed over: %s", error)
+                continue
+            self._known.add(entity)
+            self._on_config(entity, settings)
+
+    async def _delete_old(self, changes: list[_Change], nodes: list[Node | None]) -> None:
+        """Another broker may do so at the same time."""
+        oldest_ms = self._clock.now_ms() - _KEPT_MS
+        for change, node in zip(changes, nodes, strict=True):
+            if node is not None and node.stat.created_ms < oldest_ms:
+                try:
+                    await self._session.commit([Delete(change.path)])
+                except ZooKeeperError as error:
+                    if error.refusal is not Refusal.NO_NODE:
+                        _log.debug("could not delete %s: %s", change.path, error)
+
+
+def _say_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("changes of settings in ZooKeeper could not be read: %s", error)
+
+
+def _entity_of(node: Node, path: str) -> ConfigEntity | None:
+    try:
+        return decode_config_change(node.data, path)
+    except MalformedMessageError as error:
+        _log.error("a change of settings is passed over: %s", error)
+        return None

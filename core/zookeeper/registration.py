@@ -1,0 +1,171 @@
+"""A broker's place in the cluster: its node below /brokers/ids, whose czxid is the broker epoch, and the cluster's id.
+
+The node is made by one transaction, as Kafka does it: create it empty, then set its data. The answer to the second has
+the czxid, which that to the first has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from core.common.clock import Clock
+from core.common.errors import AccessError, MalformedMessageError, PlogError, UsageError
+from core.zookeeper.session import SessionState, ZooKeeperSession
+from core.zookeeper.transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
+from core.zookeeper.znodes import (
+    CLUSTER_ID,
+    PERSISTENT_PATHS,
+    BrokerNode,
+    broker_path,
+    decode_broker,
+    decode_cluster_id,
+    encode_cluster_id,
+)
+
+_log = logging.getLogger("plog.zookeeper")
+
+_GRACE_MS = 3000
+"""How much longer than a session's timeout ZooKeeper may take to end it."""
+
+
+class Registration:
+    """Keeps a broker registered, from `register` until the session is closed. Owned by the loop's thread.
+
+    After an expiry the broker is registered again: `on_registered` is called with each broker epoch, `on_lost` when one
+    ends, and `on_failed` if a later registration is refused (the node id is somebody else's by then).
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        broker_id: int,
+        broker: BrokerNode,
+        *,
+        clock: Clock,
+        on_registered: Callable[[int], None],
+        on_lost: Callable[[], None] = lambda: None,
+        on_failed: Callable[[PlogError], None] | None = None,
+    ) -> None:
+        self._session = session
+        self._broker_id = broker_id
+        self._broker = broker
+        self._path = broker_path(broker_id)
+        self._clock = clock
+        self._grace_ms = _GRACE_MS
+        self._on_registered = on_registered
+        self._on_lost = on_lost
+        self._on_failed = on_failed
+        self._task: asyncio.Task[None] | None = None
+        self.epoch: int | None = None
+        """The broker epoch; None while there is none."""
+
+    async def register(self) -> int:
+        """Gives the broker epoch. Waits if an older session still has the node id, and raises AccessError if it still
+        has it after that.
+        """
+        await self._session.ensure_paths(PERSISTENT_PATHS)
+        await self._register()
+        self._session.subscribe(self._on_state)
+        assert self.epoch is not None
+        return self.epoch
+
+    def _on_state(self, state: SessionState) -> None:
+        if state in (SessionState.EXPIRED, SessionState.FAILED, SessionState.CLOSED):
+            if self.epoch is not None:
+                self.epoch = None
+                self._on_lost()
+        elif state is SessionState.CONNECTED and self.epoch is None and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._register_again())
+
+    async def _register_again(self) -> None:
+        """Outlives further expiries. A session that ends is no failure of the registration."""
+        try:
+            await self._register()
+        except PlogError as error:
+            if self._session.state is not SessionState.CLOSED:
+                _log.error("broker %d could not be registered again: %s", self._broker_id, error)
+                if self._on_failed is not None:
+                    self._on_failed(error)
+        finally:
+            self._task = None
+
+    async def _register(self) -> None:
+        while (epoch := await self._try()) is None:
+            await self._until_free()
+        self.epoch = epoch
+        _log.info("broker %d is registered in ZooKeeper, with broker epoch %d", self._broker_id, epoch)
+        self._on_registered(epoch)
+
+    async def _try(self) -> int | None:
+        """Gives the epoch; None if another session has the node. A connection that was lost may have done it."""
+        data = replace(self._broker, timestamp_ms=self._clock.now_ms()).encode()
+        operations: list[Operation] = [Create(self._path, is_ephemeral=True), SetData(self._path, data, version=0)]
+        while True:
+            try:
+                stat = (await self._session.commit(operations))[1]
+                assert isinstance(stat, NodeStat)
+                return stat.czxid
+            except ZooKeeperError as error:
+                if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
+                    raise
+                node = await self._session.read(self._path)
+                if node is not None:
+                    return node.stat.czxid if node.stat.ephemeral_owner == self._session.session_id else None
+
+    async def _until_free(self) -> None:
+        """Returns when the node is gone; raises AccessError if it is not, after the time that a dead broker's has."""
+        gone = asyncio.Event()
+        holder: list[Node] = []
+
+        def on_change(node: Node | None) -> None:
+            if node is None:
+                gone.set()
+            else:
+                holder[:] = [node]
+
+        watch = await self._session.watch_data(self._path, on_change)
+        try:
+            if holder and not gone.is_set():
+                who = _described(holder[0], self._path)
+                _log.warning("node id %d is still that of %s: waiting for it to leave", self._broker_id, who)
+            await asyncio.wait_for(gone.wait(), (self._session.timeout_ms + self._grace_ms) / 1000)
+        except TimeoutError:
+            raise AccessError(
+                f"node id {self._broker_id} is taken: ZooKeeper has {_described(holder[0], self._path)} with it",
+                where=self._path,
+                hint="each broker needs an id of its own: stop that broker, or choose another node id",
+            ) from None
+        finally:
+            watch.cancel()
+
+
+def _described(node: Node, path: str) -> str:
+    session = f"session 0x{node.stat.ephemeral_owner & 2**64 - 1:x}"
+    try:
+        endpoints = ", ".join(map(str, decode_broker(node.data, path).endpoints))
+    except MalformedMessageError:
+        endpoints = "something unreadable"
+    return f"a broker at {endpoints} ({session})"
+
+
+async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: str) -> str:
+    """Gives the cluster's id. A new cluster gets the one that is known from the data directory, else `new`. Raises
+    UsageError if the directory is another cluster's.
+    """
+    while (node := await session.read(CLUSTER_ID)) is None:
+        await session.ensure_paths([CLUSTER_ID.rpartition("/")[0]])
+        try:
+            await session.commit([Create(CLUSTER_ID, encode_cluster_id(known or new))])
+        except ZooKeeperError as error:
+            if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
+                raise
+    found = decode_cluster_id(node.data)
+    if known and known != found:
+        raise UsageError(
+            f"the data directory is of cluster {known}, and ZooKeeper has cluster {found}",
+            hint="use the directory or the ZooKeeper of the same cluster; is the chroot right?",
+        )
+    return found

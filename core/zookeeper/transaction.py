@@ -1,0 +1,106 @@
+"""What ZooKeeper is asked to change, all of it or nothing, and why it did not."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from core.common.errors import AccessError
+
+ANY_VERSION = -1
+
+
+class NodeStat(NamedTuple):
+    """What ZooKeeper knows of a node. `czxid` is the number of the change that made it: no other node, nor this one in
+    another life, has it. `ephemeral_owner` is the session that it lives with, 0 if it outlives sessions.
+    """
+
+    version: int
+    czxid: int
+    mzxid: int
+    ephemeral_owner: int
+    created_ms: int
+    modified_ms: int
+
+
+class Node(NamedTuple):
+    """A node's data, empty if it has none, and what ZooKeeper knows of it."""
+
+    data: bytes
+    stat: NodeStat
+
+
+class Create(NamedTuple):
+    """Makes a node, which must not exist; `is_sequential` adds ten digits to the name. Its answer is the path."""
+
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+    is_sequential: bool = False
+
+
+class SetData(NamedTuple):
+    """Replaces a node's data. Its answer is the NodeStat after that."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    """Deletes a node, which must have no children. Its answer is None."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Lets the transaction fail unless the node has that version. Its answer is None."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+Answer = str | NodeStat | None
+
+
+class Refusal(Enum):
+    """Why ZooKeeper did not do something; what it means for a path."""
+
+    NO_NODE = "{path} does not exist"
+    NODE_EXISTS = "{path} exists already"
+    BAD_VERSION = "{path} was changed by somebody else"
+    NOT_EMPTY = "{path} has nodes below it"
+    NO_AUTH = "our login may not read or change {path}"
+    INVALID_ACL = "rights for {path} need a login"
+    CONNECTION_LOST = "the connection was lost, and it is not known whether {path} was changed"
+    SESSION_EXPIRED = "the session has expired, {path} was not changed"
+    AUTH_FAILED = "the login was refused"
+    CLOSED = "the session is closed"
+    OTHER = "{path}: an error that has no name here"
+
+
+_HINTS = {
+    Refusal.NO_AUTH: "the node was made with zookeeper.set.acl: use the login of those who made it",
+    Refusal.AUTH_FAILED: "check the user and the password for ZooKeeper",
+}
+
+
+class ZooKeeperError(AccessError):
+    """ZooKeeper did not do what it was asked to. `operation` is the one of a transaction that failed; None for a read,
+    and if no single one did.
+    """
+
+    def __init__(self, refusal: Refusal, path: str, *, operation: Operation | None = None, detail: str = "") -> None:
+        text = refusal.value.format(path=path)
+        if isinstance(operation, Check | SetData | Delete) and refusal is Refusal.BAD_VERSION:
+            text += f", it no longer has version {operation.version}"
+        super().__init__(f"ZooKeeper: {text}{f' ({detail})' if detail else ''}", where=path, hint=_HINTS.get(refusal))
+        self.refusal = refusal
+        self.operation = operation
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection or the session is to blame, not what was asked."""
+        return self.refusal in (Refusal.CONNECTION_LOST, Refusal.SESSION_EXPIRED)

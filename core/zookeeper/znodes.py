@@ -1,0 +1,551 @@
+"""What Apache Kafka 3.9 keeps in ZooKeeper: the paths of its nodes, and the JSON in them, as values.
+
+    /brokers/ids/N                        BrokerNode; ephemeral, its czxid is the broker epoch
+    /controller                           ControllerNode; ephemeral
+    /controller_epoch                     a number
+    /brokers/topics/T                     TopicNode
+    /brokers/topics/T/partitions/P/state  PartitionStateNode; the version of the node is the partition epoch
+    /config/KIND/NAME                     the settings of a ConfigEntity
+    /config/changes/config_change_SEQ     the ConfigEntity whose settings were changed
+    /latest_producer_id_block             ProducerIdBlock; empty until a controller gives out the first
+    /admin/delete_topics/T                nothing: T is to be deleted
+    /cluster/id                           the cluster's id
+    /feature                              FeatureNode
+
+A version that is not named here is refused. Keys that are unknown are passed over, as Kafka does. What is encoded has
+Kafka's keys and types, without spaces; the order of the keys differs, as it does between two runs of Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote_plus
+
+from msgspec import DecodeError
+from msgspec import json as msgspec_json
+
+from core.common.errors import MalformedMessageError
+from core.common.topic_partition import parse_uuid, uuid_text
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELETE_TOPICS = "/admin/delete_topics"
+CLUSTER_ID = "/cluster/id"
+FEATURE = "/feature"
+_OLD_CONSUMERS = "/consumers"
+
+CONFIG_KINDS = ("topics", "clients", "users", "brokers", "ips")
+"""Kinds of entities that have settings, by the names of their folders."""
+
+PERSISTENT_PATHS = (
+    _OLD_CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    "/brokers/seqid",
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+    *(f"{CONFIG}/{kind}" for kind in CONFIG_KINDS),
+)
+"""Nodes that each broker makes when it starts, with those above them, if they are missing."""
+
+NO_LEADER = -1
+DEFAULT_ENTITY = "<default>"
+"""The name of the settings that hold for every entity of a kind without its own."""
+
+_SANITISED_KINDS = ("users", "clients")  # names of topics, brokers and addresses are legal as they are
+_SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
+
+
+# --- values
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    """One address of a broker, and what is spoken there."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at."""
+
+    endpoints: tuple[BrokerEndpoint, ...]
+    timestamp_ms: int
+    rack: str | None = None
+    jmx_port: int = -1
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """`host` and `port` are for clients older than listeners: they take the first one without security."""
+        plain = next((one for one in self.endpoints if one.security_protocol == "PLAINTEXT"), None)
+        values: dict[str, Any] = {
+            "version": 5,
+            "host": plain.host if plain else None,
+            "port": plain.port if plain else -1,
+            "jmx_port": self.jmx_port,
+            "timestamp": str(self.timestamp_ms),
+            "endpoints": [str(one) for one in self.endpoints],
+            "listener_security_protocol_map": {one.listener: one.security_protocol for one in self.endpoints},
+            "features": {
+                name: {"min_version": lowest, "max_version": highest}
+                for name, (lowest, highest) in self.features.items()
+            },
+        }
+        if self.rack is not None:
+            values["rack"] = self.rack
+        return _encode(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """Who is the controller. `kraft_controller_epoch` is -1 unless the cluster moves to KRaft."""
+
+    broker_id: int
+    timestamp_ms: int
+    kraft_controller_epoch: int = -1
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "version": 2,
+                "brokerid": self.broker_id,
+                "timestamp": str(self.timestamp_ms),
+                "kraftControllerEpoch": self.kraft_controller_epoch,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNode:
+    """Which brokers hold the replicas of each partition, the preferred leader first. Without a topic id if a broker
+    older than 2.8 made the topic. `adding` and `removing` are those of a reassignment that is under way.
+    """
+
+    partitions: Mapping[int, tuple[int, ...]]
+    topic_id: bytes | None
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        values: dict[str, Any] = {
+            "version": 2 if self.topic_id is None else 3,
+            "partitions": self.partitions,
+            "adding_replicas": self.adding,
+            "removing_replicas": self.removing,
+        }
+        if self.topic_id is not None:
+            values["topic_id"] = uuid_text(self.topic_id)
+        return _encode(values)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStateNode:
+    """Who leads a partition, and who is in sync with it. `leader_recovery_state` is 1 from an unclean election on until
+    the leader says that it has recovered.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: int = 0
+
+    def encode(self) -> bytes:
+        values: dict[str, Any] = {
+            "version": 1,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "isr": self.isr,
+            "controller_epoch": self.controller_epoch,
+        }
+        if self.leader_recovery_state:
+            values["leader_recovery_state"] = self.leader_recovery_state
+        return _encode(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """The block of producer ids that was given out last, and to which broker."""
+
+    broker_id: int
+    first_producer_id: int
+    last_producer_id: int
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first_producer_id),
+                "block_end": str(self.last_producer_id),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureNode:
+    """The features that the cluster has agreed on, with their levels."""
+
+    features: Mapping[str, int]
+    is_enabled: bool = True
+
+    def encode(self) -> bytes:
+        return _encode({"version": 2, "status": int(self.is_enabled), "features": self.features})
+
+
+class ConfigEntity(NamedTuple):
+    """Who has settings: ("topics", "t1"); ("users", "alice", "app1") for a user's client. Names are as people write
+    them; the path has them sanitised. DEFAULT_ENTITY stands for all without their own.
+    """
+
+    kind: str
+    name: str
+    client: str | None = None
+
+    @property
+    def entity_path(self) -> str:
+        """The path below /config, as a change names it: users/alice/clients/app1."""
+        path = f"{self.kind}/{_sanitised(self.kind, self.name)}"
+        return path if self.client is None else f"{path}/clients/{_sanitised('clients', self.client)}"
+
+    @property
+    def path(self) -> str:
+        return f"{CONFIG}/{self.entity_path}"
+
+
+# --- paths
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partition_state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def parse_entity_path(entity_path: str, path: str) -> ConfigEntity:
+    """Reads `users/alice/clients/app1`; `path` is of the node that has it. Raises MalformedMessageError for another."""
+    parts = entity_path.split("/")
+    kind, name = parts[0], parts[1] if len(parts) > 1 else ""
+    is_client_of_user = len(parts) == 4 and kind == "users" and parts[2] == "clients" and parts[3]
+    if kind not in CONFIG_KINDS or not name or (len(parts) != 2 and not is_client_of_user):
+        raise _malformed(path, f"entity {entity_path!r}, expected KIND/NAME with a KIND of {', '.join(CONFIG_KINDS)}")
+    client = _desanitised("clients", parts[3]) if is_client_of_user else None
+    return ConfigEntity(kind, _desanitised(kind, name), client)
+
+
+def parse_node_id(name: str, path: str) -> int:
+    """Reads the number that is the name of a node below `path`."""
+    if not re.fullmatch(r"[0-9]{1,10}", name) or int(name) not in _INT32:
+        raise _malformed(path, f"a child is named {name!r}, expected a number")
+    return int(name)
+
+
+def change_number(name: str) -> int:
+    """The sequence number of `config_change_0000000012`; -1 for a node that is no change."""
+    found = re.fullmatch(r"config_change_(\d{10,})", name)
+    return int(found[1]) if found else -1
+
+
+class Acl(NamedTuple):
+    """Who may do what: `permissions` is the sum of read 1, write 2, create 4, delete 8, admin 16."""
+
+    permissions: int
+    scheme: str
+    id: str
+
+
+def acls_of(path: str, *, is_secured: bool) -> list[Acl]:
+    """Gives the rights of a new node. With `zookeeper.set.acl` only who made it may change it, and everybody may read
+    it unless there are secrets in it; old consumers write below /consumers all the same.
+    """
+    if not is_secured or path == _OLD_CONSUMERS:
+        return [Acl(31, "world", "anyone")]
+    is_sensitive = any(path == one or path.startswith(f"{one}/") for one in _SENSITIVE_PATHS)
+    return [Acl(31, "auth", ""), *([] if is_sensitive else [Acl(1, "world", "anyone")])]
+
+
+def _sanitised(kind: str, name: str) -> str:
+    """As java.net.URLEncoder writes it, but a space is %20 and * is %2A (org.apache.kafka.common.utils.Sanitizer)."""
+    if kind not in _SANITISED_KINDS or name == DEFAULT_ENTITY:
+        return name
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def _desanitised(kind: str, name: str) -> str:
+    return unquote_plus(name) if kind in _SANITISED_KINDS and name != DEFAULT_ENTITY else name
+
+
+# --- decoding
+
+
+def decode_broker(data: bytes, path: str) -> BrokerNode:
+    fields = _Fields.of(data, path)
+    fields.ensure_version(4, 5)
+    protocols = fields.mapping("listener_security_protocol_map", _text)
+    features = {}
+    for name, levels in fields.mapping("features", _object, default={}).items():
+        level = _Fields(levels, path, f"features.{name}.")
+        features[name] = level.get("min_version", _number), level.get("max_version", _number)
+    return BrokerNode(
+        endpoints=tuple(_parse_endpoint(text, protocols, path) for text in fields.get("endpoints", _texts)),
+        timestamp_ms=fields.get("timestamp", _decimal, default=-1),
+        rack=fields.get("rack", _text, default=None),
+        jmx_port=fields.get("jmx_port", _number, default=-1),
+        features=features,
+    )
+
+
+def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> BrokerEndpoint:
+    found = re.fullmatch(r"([^:/]+)://\[?([^\[\]]*?)\]?:(\d{1,5})", text)
+    if not found:
+        raise _malformed(path, f"endpoint {text!r}, expected LISTENER://HOST:PORT")
+    listener = found[1]
+    if listener not in protocols:
+        raise _malformed(path, f"listener {listener!r} is missing in listener_security_protocol_map")
+    return BrokerEndpoint(listener, found[2], int(found[3]), protocols[listener])
+
+
+def decode_controller(data: bytes, path: str = CONTROLLER) -> ControllerNode:
+    fields = _Fields.of(data, path)
+    fields.ensure_version(1, 2)
+    return ControllerNode(
+        broker_id=fields.get("brokerid", _number),
+        timestamp_ms=fields.get("timestamp", _decimal, default=-1),
+        kraft_controller_epoch=fields.get("kraftControllerEpoch", _number, default=-1),
+    )
+
+
+def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
+    if not re.fullmatch(rb"[0-9]{1,10}", data):
+        raise _malformed(path, f"{_shown(data)} is no epoch, expected a number")
+    return int(data)
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_topic(data: bytes, path: str) -> TopicNode:
+    fields = _Fields.of(data, path)
+    fields.ensure_version(1, 2, 3)
+    return TopicNode(
+        partitions=_by_partition(fields, "partitions"),
+        topic_id=fields.get("topic_id", _uuid, default=None),
+        adding=_by_partition(fields, "adding_replicas", default={}),
+        removing=_by_partition(fields, "removing_replicas", default={}),
+    )
+
+
+def _by_partition(fields: _Fields, name: str, **default: Any) -> dict[int, tuple[int, ...]]:
+    found = fields.mapping(name, _numbers, **default)
+    return {parse_node_id(number, f"{fields.path}: {name}"): replicas for number, replicas in found.items()}
+
+
+def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
+    fields = _Fields.of(data, path)
+    fields.ensure_version(1)
+    return PartitionStateNode(
+        leader=fields.get("leader", _number),
+        leader_epoch=fields.get("leader_epoch", _number),
+        isr=fields.get("isr", _numbers),
+        controller_epoch=fields.get("controller_epoch", _number),
+        leader_recovery_state=fields.get("leader_recovery_state", _number, default=0),
+    )
+
+
+def decode_config(data: bytes, path: str) -> dict[str, str]:
+    fields = _Fields.of(data, path)
+    fields.ensure_version(1)
+    return dict(fields.mapping("config", _text))
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": config})
+
+
+def decode_config_change(data: bytes, path: str) -> ConfigEntity:
+    """Kafka before 0.10.1 wrote version 1, which has no clients of users."""
+    fields = _Fields.of(data, path)
+    if fields.ensure_version(1, 2) == 1:
+        return parse_entity_path(f"{fields.get('entity_type', _text)}/{fields.get('entity_name', _text)}", path)
+    return parse_entity_path(fields.get("entity_path", _text), path)
+
+
+def encode_config_change(entity: ConfigEntity) -> bytes:
+    return _encode({"version": 2, "entity_path": entity.entity_path})
+
+
+def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock | None:
+    """None if no block was given out yet."""
+    if not data:
+        return None
+    fields = _Fields.of(data, path)
+    fields.ensure_version(1)
+    return ProducerIdBlock(
+        broker_id=fields.get("broker", _number),
+        first_producer_id=fields.get("block_start", _decimal),
+        last_producer_id=fields.get("block_end", _decimal),
+    )
+
+
+def decode_cluster_id(data: bytes, path: str = CLUSTER_ID) -> str:
+    fields = _Fields.of(data, path)
+    fields.ensure_version("1")
+    return str(fields.get("id", _text))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
+    """Version 1, of Kafka 2.7 to 3.2, has no levels but ranges of them: the highest is what was agreed on."""
+    fields = _Fields.of(data, path)
+    version = fields.ensure_version(1, 2)
+    status = fields.get("status", _number)
+    if status not in (0, 1):
+        raise _malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
+    if version == 2:
+        return FeatureNode(fields.mapping("features", _number), bool(status))
+    ranges = fields.mapping("features", _object)
+    levels = {
+        name: _Fields(one, path, f"features.{name}.").get("max_version_level", _number) for name, one in ranges.items()
+    }
+    return FeatureNode(levels, bool(status))
+
+
+# --- JSON
+
+
+def _encode(values: Mapping[str, Any]) -> bytes:
+    return msgspec_json.encode(values)
+
+
+def _malformed(path: str, problem: str) -> MalformedMessageError:
+    return MalformedMessageError(f"ZooKeeper node {path}: {problem}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_NEEDED = object()
+
+
+class _Fields:
+    """The fields of a node's JSON object, each with its type; `prefix` names the object that they are in."""
+
+    def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
+        self.path = path
+        self._values = values
+        self._prefix = prefix
+
+    @staticmethod
+    def of(data: bytes, path: str) -> _Fields:
+        try:
+            values = msgspec_json.decode(data)
+        except (DecodeError, RecursionError) as error:
+            raise _malformed(path, f"{_shown(data)} is no JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise _malformed(path, f"{_shown(data)} is no JSON object")
+        return _Fields(values, path)
+
+    def ensure_version(self, *known: int | str) -> int | str:
+        version: int | str = self._values.get("version", "none")
+        if isinstance(version, bool) or version not in known:
+            expected = " or ".join(map(str, known))
+            raise _malformed(self.path, f"version {_shown(version)}, expected {expected}")
+        return version
+
+    def get(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> Any:
+        """Raises MalformedMessageError if the field is missing and has no default, or if `read` does not take it."""
+        value = self._values.get(name)
+        if value is None:
+            if default is _NEEDED:
+                raise _malformed(self.path, f"{self._prefix}{name} is missing")
+            return default
+        try:
+            return read(value)
+        except ValueError as error:
+            raise _malformed(self.path, f"{self._prefix}{name} is {_shown(value)}, expected {error}") from None
+
+    def mapping(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> dict[str, Any]:
+        values = self.get(name, _object, default=default)
+        below = _Fields(values, self.path, f"{self._prefix}{name}.")
+        return {key: below.get(key, read) for key in values}
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT32:
+        raise ValueError("a number of 32 bits")
+    return value
+
+
+def _decimal(value: Any) -> int:
+    """A number of 64 bits, which Kafka writes as a text."""
+    if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,19}", value) or int(value) not in _INT64:
+        raise ValueError("a number of 64 bits in quotes")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def _uuid(value: Any) -> bytes:
+    try:
+        return parse_uuid(_text(value))
+    except ValueError:
+        raise ValueError("an id of 22 characters") from None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("an object")
+    return value
+
+
+def _texts(value: Any) -> Sequence[str]:
+    if not isinstance(value, list):
+        raise ValueError("a list of texts")
+    return [_text(one) for one in value]
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise ValueError("a list of numbers")
+    return tuple(_number(one) for one in value)

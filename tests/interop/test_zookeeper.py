@@ -1,0 +1,528 @@
+"""Our sessions, registrations and watches with a real Apache ZooKeeper, and with kazoo as another client of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from core.common.clock import ManualClock, SystemClock
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError, PlogError, UsageError
+from core.security.secret import Secret
+from core.zookeeper.config_changes import ConfigChanges
+from core.zookeeper.registration import Registration, ensure_cluster_id
+from core.zookeeper.session import SessionState, ZooKeeperSession
+from core.zookeeper.transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
+from core.zookeeper.znodes import (
+    CONFIG_CHANGE_PREFIX,
+    CONTROLLER_EPOCH,
+    PERSISTENT_PATHS,
+    BrokerEndpoint,
+    BrokerNode,
+    ConfigEntity,
+    encode_config,
+    encode_config_change,
+)
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin
+from tests.support.kafka_server import free_ports
+from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
+
+pytestmark = [requires_zookeeper, pytest.mark.java]
+
+SECONDS = 60
+BROKER = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), 0, rack="r1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def chroot(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
+    """A cluster of the test's own."""
+    path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
+    with another_client(server) as client:
+        client.create(path)
+    return path
+
+
+@contextlib.contextmanager
+def another_client(server: ZooKeeperServer) -> Iterator[Any]:
+    client = server.client()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        await asyncio.wait_for(scenario, SECONDS)
+
+    asyncio.run(in_time())
+
+
+@contextlib.asynccontextmanager
+async def session_of(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperSession]:
+    session = ZooKeeperSession(config)
+    try:
+        await session.open()
+        yield session
+    finally:
+        await session.close()
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """The test's own time limit ends it."""
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+async def aside(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What blocks, while the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def registration(
+    session: ZooKeeperSession, number: int, events: list[Any], broker: BrokerNode = BROKER
+) -> Registration:
+    return Registration(
+        session,
+        number,
+        broker,
+        clock=ManualClock(1795453562342),
+        on_registered=lambda epoch: events.append(epoch),
+        on_lost=lambda: events.append("lost"),
+        on_failed=lambda error: events.append(error.message),
+    )
+
+
+# --- registration
+
+
+def test_a_broker_registers_as_kafka_does(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        events: list[Any] = []
+        async with session_of(server.config(chroot)) as session:
+            epoch = await registration(session, 7, events).register()
+            data, stat = await aside(seen, f"{chroot}/brokers/ids/7")
+            assert (stat.czxid, stat.ephemeralOwner) == (epoch, session.session_id)
+            assert json.loads(data) == {
+                "version": 5,
+                "host": "127.0.0.1",
+                "port": 9092,
+                "jmx_port": -1,
+                "timestamp": "1795453562342",
+                "endpoints": ["PLAINTEXT://127.0.0.1:9092"],
+                "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+                "features": {},
+                "rack": "r1",
+            }
+            for path in PERSISTENT_PATHS:
+                assert await session.read(path) is not None
+        assert await aside(seen, f"{chroot}/brokers/ids/7") is None, "the session was closed"
+        assert events == [epoch, "lost"]
+
+    def seen(path: str) -> Any:
+        with another_client(server) as client:
+            return client.get(path) if client.exists(path) else None
+
+    run(scenario())
+
+
+def test_each_life_has_a_higher_epoch(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        epochs = []
+        for _ in range(2):
+            async with session_of(server.config(chroot)) as session:
+                epochs.append(await registration(session, 1, []).register())
+        assert epochs[0] < epochs[1]
+
+    run(scenario())
+
+
+def test_after_an_expiry_the_broker_registers_again(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        events: list[Any] = []
+        async with session_of(server.config(chroot)) as session:
+            states: list[SessionState] = []
+            session.subscribe(states.append)
+            first = await registration(session, 1, events).register()
+            old_session = session.session_id
+            await aside(server.expire, session)
+            await until(lambda: len(events) == 3)
+            assert events[:2] == [first, "lost"]
+            assert events[2] > first
+            assert session.session_id != old_session
+            assert SessionState.EXPIRED in states
+            assert states[-1] is SessionState.CONNECTED
+            node = await session.read("/brokers/ids/1")
+            assert node is not None
+            assert (node.stat.czxid, node.stat.ephemeral_owner) == (events[2], session.session_id)
+
+    run(scenario())
+
+
+def test_an_id_that_a_live_broker_has_is_refused(server: ZooKeeperServer, chroot: str) -> None:
+    """After the time that a dead one would keep it."""
+
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as holder:
+            await registration(holder, 3, []).register()
+            async with session_of(server.config(chroot, session_timeout_ms=1000)) as second:
+                other = registration(second, 3, [])
+                other._grace_ms = 0
+                with pytest.raises(AccessError) as refused:
+                    await other.register()
+        assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
+        assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
+        assert "choose another node id" in (refused.value.hint or "")
+
+    run(scenario())
+
+
+def test_an_id_of_an_own_older_session_is_waited_for(
+    server: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a kill: the broker is back before ZooKeeper has noticed."""
+
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as dead, session_of(server.config(chroot)) as back:
+            epoch = await registration(dead, 3, []).register()
+            task = asyncio.ensure_future(registration(back, 3, []).register())
+            await until(lambda: "waiting for it to leave" in caplog.text)
+            assert not task.done()
+            await dead.close()
+            assert await task > epoch
+
+    run(scenario())
+
+
+# --- the cluster's id
+
+
+def test_the_first_broker_names_the_cluster(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as session:
+            assert await ensure_cluster_id(session, None, "new-id") == "new-id"
+            assert await ensure_cluster_id(session, None, "other") == "new-id"
+            assert await ensure_cluster_id(session, "new-id", "other") == "new-id"
+            with pytest.raises(UsageError, match="is of cluster mine, and ZooKeeper has cluster new-id"):
+                await ensure_cluster_id(session, "mine", "other")
+
+    run(scenario())
+
+
+def test_a_directory_with_an_id_takes_it_to_a_new_cluster(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as session:
+            assert await ensure_cluster_id(session, "mine", "new") == "mine"
+
+    run(scenario())
+
+
+# --- transactions
+
+
+def test_a_controller_of_an_older_epoch_changes_nothing(server: ZooKeeperServer, chroot: str) -> None:
+    """Each change of a controller's checks the version of /controller_epoch."""
+
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as old, session_of(server.config(chroot)) as new:
+            await old.commit([Create(CONTROLLER_EPOCH, b"1"), Create("/state", b"by old")])
+            (epoch,) = await new.commit([SetData(CONTROLLER_EPOCH, b"2", version=0)])
+            assert isinstance(epoch, NodeStat)
+            assert epoch.version == 1
+            with pytest.raises(ZooKeeperError) as refused:
+                await old.commit([Check(CONTROLLER_EPOCH, 0), SetData("/state", b"zombie"), Create("/more")])
+            assert refused.value.refusal is Refusal.BAD_VERSION
+            assert refused.value.operation == Check(CONTROLLER_EPOCH, 0)
+            assert not refused.value.is_lost
+            assert refused.value.message == (
+                "ZooKeeper: /controller_epoch was changed by somebody else, it no longer has version 0"
+            )
+            assert await old.read("/more") is None
+            node = await new.read("/state")
+            assert node is not None
+            assert (node.data, node.stat.version) == (b"by old", 0)
+            answers = await new.commit(
+                [Check(CONTROLLER_EPOCH, 1), SetData("/state", b"by new", 0), Create("/more"), Delete("/more", 0)]
+            )
+            assert [type(answer) for answer in answers] == [type(None), NodeStat, str, type(None)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("operations", "refusal", "path"),
+    [
+        ([Create("/a"), Create("/a")], Refusal.NODE_EXISTS, "/a"),
+        ([Create("/a"), SetData("/b", b"")], Refusal.NO_NODE, "/b"),
+        ([Create("/a"), Create("/a/b"), Delete("/a")], Refusal.NOT_EMPTY, "/a"),
+        ([Create("/no/parent")], Refusal.NO_NODE, "/no/parent"),
+    ],
+)
+def test_the_error_names_the_operation_that_failed(
+    server: ZooKeeperServer, chroot: str, operations: list[Any], refusal: Refusal, path: str
+) -> None:
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as session:
+            with pytest.raises(ZooKeeperError) as refused:
+                await session.commit(operations)
+            assert (refused.value.refusal, refused.value.where) == (refusal, path)
+            assert refused.value.operation == operations[-1]
+            assert await session.read("/a") is None
+
+    run(scenario())
+
+
+def test_paths_are_below_the_chroot(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as session:
+            assert await session.commit([Create("/a"), Create("/a/n-", is_sequential=True)]) == [
+                "/a",
+                "/a/n-0000000000",
+            ]
+            assert await session.children("/a") == ["n-0000000000"]
+            assert await session.children("/b") is None
+            root, missing, node = await session.read_many(["/", "/b", "/a"])
+            assert root is not None
+            assert missing is None
+            assert node is not None
+
+    run(scenario())
+
+
+def test_a_chroot_that_is_missing_is_named(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(AccessError, match="has no node /kafak") as refused:
+            async with session_of(server.config("/kafak")):
+                pass
+        assert chroot in (refused.value.hint or "")
+        assert "/zookeeper" not in (refused.value.hint or "")
+
+    run(scenario())
+
+
+# --- watches
+
+
+def test_children_and_data_are_watched(server: ZooKeeperServer, chroot: str) -> None:
+    """Before a node is there, while it changes, and after it is gone."""
+
+    async def scenario() -> None:
+        names: list[list[str] | None] = []
+        data: list[bytes | None] = []
+        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+            watch = await session.watch_children("/ids", names.append)
+            await session.watch_data("/ids/1", lambda node: data.append(node and node.data))
+            assert (names, data) == ([None], [None])
+            await other.commit([Create("/ids")])
+            await until(lambda: names[-1] == [])
+            await other.create_ephemeral("/ids/1", b"x")
+            await until(lambda: names[-1] == ["1"] and data[-1] == b"x")
+            await other.commit([SetData("/ids/1", b"y")])
+            await until(lambda: data[-1] == b"y")
+            watch.cancel()
+            await other.commit([Delete("/ids/1"), Create("/ids/2")])
+            await until(lambda: data[-1] is None)
+            assert names[-1] == ["1"]
+
+    run(scenario())
+
+
+def test_watches_go_on_after_an_expiry_and_after_a_crash(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        data: list[bytes | None] = []
+        async with session_of(server.config(chroot)) as session:
+            await session.commit([Create("/a", b"0")])
+            await session.watch_data("/a", lambda node: data.append(node and node.data))
+            await aside(server.expire, session)
+            await until(lambda: session.state is SessionState.EXPIRED or len(data) > 1)
+            await until(lambda: session.state is SessionState.CONNECTED)
+            await session.commit([SetData("/a", b"1")])
+            await until(lambda: data[-1] == b"1")
+            await aside(server.kill)
+            await until(lambda: session.state is SessionState.SUSPENDED)
+            waiting = asyncio.ensure_future(session.read("/a"))
+            server.start()  # not in another thread: it ends with the one that starts it
+            node = await waiting
+            assert node is not None
+            assert node.data == b"1", "what was acknowledged is there"
+            await session.commit([SetData("/a", b"2")])
+            await until(lambda: data[-1] == b"2")
+
+    run(scenario())
+
+
+def test_a_server_that_hangs_suspends_the_session(server: ZooKeeperServer, chroot: str) -> None:
+    """A transaction that was under way says that it may have been done."""
+
+    async def scenario() -> None:
+        async with session_of(server.config(chroot, session_timeout_ms=2000)) as session:
+            states: list[SessionState] = []
+            session.subscribe(states.append)
+            with server.paused():
+                with pytest.raises(ZooKeeperError) as lost:
+                    await session.commit([Create("/a")])
+                assert lost.value.is_lost
+                await until(lambda: session.state is not SessionState.CONNECTED)
+                reading = asyncio.ensure_future(session.read("/a"))
+            node = await reading
+            assert states[0] is SessionState.SUSPENDED
+            assert session.state is SessionState.CONNECTED
+            assert (node is None) is (await session.read("/a") is None)
+
+    run(scenario())
+
+
+# --- settings
+
+
+def test_changes_of_settings_arrive(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        seen: list[tuple[str, Mapping[str, str]]] = []
+        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+            await other.ensure_paths([*PERSISTENT_PATHS, "/config/users/a%20b/clients"])
+            alice = ConfigEntity("users", "a b", "app")
+            topic = ConfigEntity("topics", "t1")
+            await other.commit([Create(topic.path, encode_config({"retention.ms": "1"}))])
+            await other.commit([Create(alice.path, encode_config({"producer_byte_rate": "9"}))])
+            await other.commit([Create(f"{CONFIG_CHANGE_PREFIX}", encode_config_change(topic), is_sequential=True)])
+            changes = ConfigChanges(
+                session, lambda entity, config: seen.append((str(entity.entity_path), config)), clock=SystemClock()
+            )
+            await changes.start()
+            first = [
+                ("topics/t1", {"retention.ms": "1"}),
+                ("users/a%20b", {}),
+                ("users/a%20b/clients/app", {"producer_byte_rate": "9"}),
+            ]
+            assert seen == first
+
+            async def change(entity: ConfigEntity, config: dict[str, str]) -> None:
+                await other.commit([SetData(entity.path, encode_config(config))])
+                await other.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
+
+            await change(alice, {})
+            await until(lambda: seen[3:] == [("users/a%20b/clients/app", {})])
+            await other.commit([Create(CONFIG_CHANGE_PREFIX, b"garbage", is_sequential=True)])
+            await change(topic, {"retention.ms": "2"})
+            await until(lambda: seen[4:] == [("topics/t1", {"retention.ms": "2"})])
+            await aside(server.expire, session)
+            await until(lambda: len(seen) == 8)
+            assert seen[5:] == [
+                ("topics/t1", {"retention.ms": "2"}),
+                ("users/a%20b", {}),
+                ("users/a%20b/clients/app", {}),
+            ]
+            changes.stop()
+
+    run(scenario())
+
+
+def test_old_changes_are_deleted(server: ZooKeeperServer, chroot: str) -> None:
+    """Those of more than a quarter of an hour ago."""
+
+    async def scenario() -> None:
+        clock = ManualClock(SystemClock().now_ms())
+        topic = ConfigEntity("topics", "t")
+        async with session_of(server.config(chroot)) as session:
+            await session.ensure_paths(PERSISTENT_PATHS)
+            await ConfigChanges(session, lambda _entity, _config: None, clock=clock).start()
+            write = [Create(CONFIG_CHANGE_PREFIX, encode_config_change(topic), is_sequential=True)]
+            await session.commit(write)
+            assert await session.children("/config/changes") == ["config_change_0000000000"]
+            clock.advance(16 * 60 * 1000)
+            await session.commit(write)
+            left: list[list[str] | None] = []
+            await session.watch_children("/config/changes", left.append)
+            await until(lambda: left[-1] == [])
+
+    run(scenario())
+
+
+# --- rights
+
+
+def test_with_a_login_only_we_change_what_we_made(server: ZooKeeperServer, chroot: str) -> None:
+    ours = ZooKeeperLogin("kafka", Secret("secret"))
+
+    async def scenario() -> None:
+        config = server.config(chroot, digest=ours, sets_acls=True)
+        async with session_of(config) as session, session_of(server.config(chroot)) as stranger:
+            await session.ensure_paths(PERSISTENT_PATHS)
+            await session.commit([Create("/brokers/ids/1", b"1"), Create("/config/users/alice", b"salt")])
+            await session.commit([SetData("/brokers/ids/1", b"2")])
+            assert await stranger.read("/brokers/ids/1") is not None, "everybody may read what is no secret"
+            with pytest.raises(ZooKeeperError) as refused:
+                await stranger.commit([SetData("/brokers/ids/1", b"3")])
+            assert refused.value.refusal is Refusal.NO_AUTH
+            with pytest.raises(ZooKeeperError, match="our login may not read or change /config/users/alice") as refused:
+                await stranger.read("/config/users/alice")
+            assert "zookeeper.set.acl" in (refused.value.hint or "")
+            await stranger.commit([Create("/consumers/old-group")])
+            acls = [
+                [(acl.perms, acl.id.scheme) for acl in await aside(acls_of, f"{chroot}{path}")]
+                for path in ("/brokers/ids/1", "/config/users/alice", "/consumers")
+            ]
+            assert acls == [[(31, "digest"), (1, "world")], [(31, "digest")], [(31, "world")]]
+
+    def acls_of(path: str) -> Any:
+        with another_client(server) as client:
+            client.add_auth("digest", "kafka:secret")
+            return client.get_acls(path)[0]
+
+    run(scenario())
+
+
+def test_rights_without_a_login_are_refused(server: ZooKeeperServer) -> None:
+    with pytest.raises(UsageError, match=r"zookeeper\.set\.acl needs a login"):
+        ZooKeeperSession(server.config(sets_acls=True))
+
+
+# --- no ZooKeeper
+
+
+def test_it_waits_for_a_zookeeper_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        config = ZooKeeperConfig((Endpoint("127.0.0.1", free_ports()[0]),))
+        session = ZooKeeperSession(config)
+        opening = asyncio.ensure_future(session.open())
+        await until(lambda: "no ZooKeeper answers" in caplog.text)
+        assert not opening.done()
+        assert f"no ZooKeeper answers at {config}, waiting for it: connection refused" in caplog.text
+        await session.close()
+        with pytest.raises(ZooKeeperError) as closed:
+            await opening
+        assert closed.value.refusal is Refusal.CLOSED
+
+    with caplog.at_level(logging.INFO):
+        run(scenario())
+    assert caplog.text.count("no ZooKeeper answers") == 1
+    assert not [record for record in caplog.records if record.name.startswith("kazoo")]
+
+
+def test_who_waits_for_an_answer_learns_that_the_session_was_closed(server: ZooKeeperServer, chroot: str) -> None:
+    async def scenario() -> None:
+        async with session_of(server.config(chroot)) as session:
+            with server.paused():
+                reading = asyncio.ensure_future(session.read("/"))
+                await asyncio.sleep(0)
+                closing = asyncio.ensure_future(session.close())
+                with pytest.raises(PlogError, match="the session is closed"):
+                    await reading
+            await closing
+
+    run(scenario())

@@ -1,0 +1,93 @@
+"""A real Apache ZooKeeper, of PySpark's jars, and what happens to it: kills, pauses, sessions that expire."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.common.endpoint import Endpoint
+from core.spark.zookeeper_process import ZooKeeperProcess
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+from tests.support.class_archives import quick_options
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+requires_zookeeper = pytest.mark.skipif(
+    find_spec("pyspark") is None or find_spec("kazoo") is None, reason="the extras spark and cluster are not installed"
+)
+
+SESSION_TIMEOUT_MS = 6000
+
+
+class ZooKeeperServer:
+    """Started by `with`; `address` is what clients connect to, the same after a kill and a start."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process = self._make(Endpoint("127.0.0.1", 0))
+
+    def _make(self, endpoint: Endpoint) -> ZooKeeperProcess:
+        return ZooKeeperProcess(self._directory, endpoint, settings={"tickTime": "500"}, java_options=quick_options())
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        self._process = self._make(self._process.endpoint)
+        self._process.start()
+        self._process.wait_until_ready()
+
+    @property
+    def address(self) -> str:
+        return str(self._process.endpoint)
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        """As a crash does it."""
+        self._process.signal(signal.SIGKILL)
+        self._process.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It says nothing meanwhile, and its connections stay open."""
+        self._process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.signal(signal.SIGCONT)
+
+    def client(self) -> KazooClient:
+        """Another client than ours, connected."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(hosts=self.address, timeout=30)
+        client.start(30)
+        return client
+
+    def expire(self, session: ZooKeeperSession) -> None:
+        """Ends a session from outside: by a client that says it has it, and closes it."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(hosts=self.address, timeout=30, client_id=session._client.client_id)
+        client.start(30)
+        client.stop()
+        client.close()
+
+    def config(self, chroot: str = "", **options: object) -> ZooKeeperConfig:
+        servers, _ = parse_zookeeper_connect(self.address)
+        return ZooKeeperConfig(servers, chroot, **{"session_timeout_ms": SESSION_TIMEOUT_MS, **options})  # type: ignore[arg-type]
+
+    def __enter__(self) -> ZooKeeperServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

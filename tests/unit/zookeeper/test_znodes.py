@@ -1,0 +1,184 @@
+"""Nodes with other versions, with secrets, sanitised names and garbage; tests/golden has Kafka's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.common.errors import MalformedMessageError
+from core.zookeeper import znodes
+from core.zookeeper.znodes import (
+    DEFAULT_ENTITY,
+    BrokerEndpoint,
+    BrokerNode,
+    ConfigEntity,
+    FeatureNode,
+    TopicNode,
+    acls_of,
+    parse_entity_path,
+)
+
+DECODERS = [
+    znodes.decode_broker,
+    znodes.decode_controller,
+    znodes.decode_topic,
+    znodes.decode_partition_state,
+    znodes.decode_config,
+    znodes.decode_config_change,
+    znodes.decode_producer_id_block,
+    znodes.decode_cluster_id,
+    znodes.decode_feature,
+]
+
+
+# --- brokers
+
+
+def test_a_broker_with_a_rack_features_and_security() -> None:
+    node = BrokerNode(
+        endpoints=(BrokerEndpoint("SAFE", "::1", 9093, "SASL_SSL"), BrokerEndpoint("PLAIN", "h", 9092, "PLAINTEXT")),
+        timestamp_ms=1795453562342,
+        rack="r1",
+        features={"f": (1, 3)},
+    )
+    written = json.loads(node.encode())
+    assert written["endpoints"] == ["SAFE://[::1]:9093", "PLAIN://h:9092"]
+    assert (written["host"], written["port"], written["rack"]) == ("h", 9092, "r1")
+    assert written["features"] == {"f": {"min_version": 1, "max_version": 3}}
+    assert znodes.decode_broker(node.encode(), "/brokers/ids/1") == node
+
+
+def test_a_broker_without_a_plaintext_listener_has_no_host_for_old_clients() -> None:
+    written = json.loads(BrokerNode((BrokerEndpoint("S", "h", 1, "SSL"),), 0).encode())
+    assert (written["host"], written["port"]) == (None, -1)
+
+
+def test_a_broker_of_version_4_has_no_features() -> None:
+    old = {"version": 4, "endpoints": ["P://h:1"], "listener_security_protocol_map": {"P": "SSL"}, "timestamp": "7"}
+    node = znodes.decode_broker(json.dumps(old).encode(), "/brokers/ids/1")
+    assert node == BrokerNode((BrokerEndpoint("P", "h", 1, "SSL"),), 7)
+
+
+# --- topics and features
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_topics_of_older_brokers_have_no_id(version: int) -> None:
+    topic = znodes.decode_topic(json.dumps({"version": version, "partitions": {"0": [1, 2]}}).encode(), "/t")
+    assert topic == TopicNode({0: (1, 2)}, None)
+    assert json.loads(topic.encode())["version"] == 2
+
+
+def test_features_of_kafka_2_7_have_ranges() -> None:
+    old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":4}}}'
+    assert znodes.decode_feature(old) == FeatureNode({"f": 4}, is_enabled=False)
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("alice", "alice"),
+        ("a b", "a%20b"),
+        ("a*b+c~d/e", "a%2Ab%2Bc%7Ed%2Fe"),
+        ("CN=ä,O=x", "CN%3D%C3%A4%2CO%3Dx"),
+        (DEFAULT_ENTITY, DEFAULT_ENTITY),
+    ],
+)
+def test_names_are_sanitised_as_javas_url_encoder_does(name: str, written: str) -> None:
+    assert ConfigEntity("users", name).entity_path == f"users/{written}"
+
+
+@given(
+    st.builds(ConfigEntity, st.just("users"), st.text(min_size=1), st.none() | st.text(min_size=1))
+    | st.builds(ConfigEntity, st.just("clients"), st.text(min_size=1), st.none())
+)
+def test_each_entity_is_found_by_its_path(entity: ConfigEntity) -> None:
+    assert parse_entity_path(entity.entity_path, "/x") == entity
+    assert znodes.decode_config_change(znodes.encode_config_change(entity), "/x") == entity
+
+
+def test_a_change_of_version_1() -> None:
+    data = b'{"version":1,"entity_type":"topics","entity_name":"t.1"}'
+    assert znodes.decode_config_change(data, "/x") == ConfigEntity("topics", "t.1")
+
+
+@pytest.mark.parametrize("path", ["", "t1", "topics", "topics/", "planets/x", "users/a/clients", "topics/a/clients/b"])
+def test_entities_that_there_are_not(path: str) -> None:
+    with pytest.raises(MalformedMessageError, match="expected KIND/NAME"):
+        parse_entity_path(path, "/config/changes/config_change_0000000001")
+
+
+def test_changes_have_numbers() -> None:
+    assert znodes.change_number("config_change_0000000012") == 12
+    assert znodes.change_number("something") == -1
+
+
+# --- rights
+
+
+def test_rights_of_a_secured_cluster() -> None:
+    creator, readers = (31, "auth", ""), (1, "world", "anyone")
+    assert acls_of("/brokers/ids/1", is_secured=True) == [creator, readers]
+    assert acls_of("/config/users/alice", is_secured=True) == [creator]
+    assert acls_of("/config/users", is_secured=True) == [creator]
+    assert acls_of("/config/usersx", is_secured=True) == [creator, readers]
+    assert acls_of("/consumers", is_secured=True) == [(31, "world", "anyone")]
+
+
+# --- garbage
+
+
+@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
+@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"\xff\xfe", b"7", b"{}", b'{"version":99}', b'{"version":true}'])
+def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, data: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match="ZooKeeper node /a/path: ") as refused:
+        decode(data, "/a/path")
+    if b"99" in data:
+        assert "version 99, expected " in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"version": 1, "leader": "1"}, "leader is '1', expected a number of 32 bits"),
+        ({"version": 1, "leader": 2**31}, "leader is 2147483648, expected a number of 32 bits"),
+        ({"version": 1}, "leader is missing"),
+        ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": 7}, "isr is 7, expected a list of numbers"),
+        ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": [True]}, "isr is [True], expected a number of 32 bits"),
+    ],
+)
+def test_fields_are_named_when_they_are_wrong(data: dict[str, Any], problem: str) -> None:
+    with pytest.raises(MalformedMessageError) as refused:
+        znodes.decode_partition_state(json.dumps(data).encode(), "/s")
+    assert refused.value.message == f"ZooKeeper node /s: {problem}"
+
+
+def test_nested_fields_are_named_whole() -> None:
+    with pytest.raises(MalformedMessageError, match=r"config\.a is 1, expected a text"):
+        znodes.decode_config(b'{"version":1,"config":{"a":1}}', "/c")
+    with pytest.raises(MalformedMessageError, match=r"partitions: a child is named 'x', expected a number"):
+        znodes.decode_topic(b'{"version":1,"partitions":{"x":[]}}', "/t")
+    with pytest.raises(MalformedMessageError, match="listener 'P' is missing in listener_security_protocol_map"):
+        znodes.decode_broker(b'{"version":5,"endpoints":["P://h:1"],"listener_security_protocol_map":{}}', "/b")
+    with pytest.raises(MalformedMessageError, match="endpoint 'h:1', expected LISTENER://HOST:PORT"):
+        znodes.decode_broker(b'{"version":5,"endpoints":["h:1"],"listener_security_protocol_map":{}}', "/b")
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"-1", b"1.5", b'"1"'])
+def test_epochs_are_numbers(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match=r"/controller_epoch: .* is no epoch, expected a number"):
+        znodes.decode_controller_epoch(data)
+
+
+@given(st.binary(max_size=40), st.sampled_from(DECODERS))
+def test_no_bytes_raise_anything_else(data: bytes, decode: Any) -> None:
+    with contextlib.suppress(MalformedMessageError):
+        decode(data, "/p")
