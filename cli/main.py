@@ -52,6 +52,7 @@ COMMANDS = {
     "help": "Explain a word, such as offset, or a command in full.",
     "cluster": "A cluster: its brokers, its controller, what they speak.",
     "cert": "Certificates: make some for tests, show whose they are.",
+    "zookeeper": "Run Apache ZooKeeper, for clusters that need one.",
     "perf": "Measure how fast a topic is written and read.",
     "spark-replay": "Replay offsets of topics with Spark, exactly once.",
 }

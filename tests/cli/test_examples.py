@@ -39,7 +39,7 @@ FINDS_SOMETHING = {
 }
 """These end with exit code 1: there is damage, a difference, or no such transaction."""
 
-ENDLESS = re.compile(r"plog serve|consume .*--bootstrap-server")
+ENDLESS = re.compile(r"plog serve|plog zookeeper|consume .*--bootstrap-server")
 PREPARED = """
 plog topic create flights --partitions 4 --set retention.ms=-1
 zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
@@ -119,6 +119,7 @@ def test_what_a_page_shows_works(name: str, prepared: Path, server: str, tmp_pat
             .replace("/mnt/dead-broker/kafka-logs", "sample-data/partition")
             .replace("127.0.0.1:9099", "127.0.0.1:0")
             .replace("--listen 127.0.0.1:9092", "--listen 127.0.0.1:0")
+            .replace("--listen 127.0.0.1:2181", "--listen 127.0.0.1:0")
             .replace("127.0.0.1:9092", server)
             .removesuffix(" &")
         )

@@ -42,6 +42,7 @@ PRINTING = [
     ["--help"],
     ["--version"],
     ["serve", "--help"],
+    ["zookeeper", "start", "--help"],
 ]
 """Commands that have something to print. Each command has a line here."""
 

@@ -1,0 +1,94 @@
+"""`plog zookeeper start`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import say
+from cli.stop_signals import STOP_SIGNALS, leave_terminal
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from core.spark.zookeeper_process import ZooKeeperProcess
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Run Apache ZooKeeper, for clusters of Kafka brokers that need one.\n\n"
+    "\b\nExample:\n  plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper",
+)
+
+
+@app.callback()
+def zookeeper() -> None:
+    """Run Apache ZooKeeper, for clusters of Kafka brokers that need one."""
+
+
+@app.command()
+def start(
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="The folder for ZooKeeper's own data, and for its log.")
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = "127.0.0.1:2181",
+) -> None:
+    """Run one ZooKeeper server until it is stopped.
+
+    When brokers may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM, SIGHUP or Ctrl-C stops it cleanly. It
+    needs the extra plog-kafka[spark], because ZooKeeper comes with PySpark.
+
+    \b
+    Example:
+      plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper
+    """
+    from core.common.endpoint import parse_endpoint
+    from core.spark.zookeeper_process import ZooKeeperProcess
+
+    where = parse_endpoint(listen, 2181)
+    server = ZooKeeperProcess(data_dir, where)
+    try:
+        server.start()
+        was_stopped = _stop_at_signals(server)
+        if not where.is_loopback:
+            say(f"warning: on {where} without authentication: who reaches this address may change the whole cluster")
+        _run(server, was_stopped)
+    finally:
+        server.stop()
+
+
+def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:
+    from core.common.errors import AccessError
+
+    try:
+        server.wait_until_ready()
+        print(f"ready {server.endpoint} data {server.directory} pid {os.getpid()}", flush=True)
+        server.wait()
+    except AccessError:
+        if not was_stopped:
+            raise
+    if not was_stopped:
+        raise server.failure()
+
+
+def _stop_at_signals(server: ZooKeeperProcess) -> list[int]:
+    """Lets the first signal stop the server, and the second end it at once. Gives a list of those that came."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+        server.signal(signal.SIGKILL if received else signal.SIGTERM)
+        received.append(number)
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts it
+            signal.signal(number, stop)
+    return received
