@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.options import say
+from cli.place import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 
 if TYPE_CHECKING:
@@ -31,10 +32,28 @@ def zookeeper() -> None:
     """Run Apache ZooKeeper, for clusters of Kafka brokers that need one."""
 
 
+def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
+    """A callback: what config.toml says for every command is where a broker's logs are."""
+    if level_of(context, parameter.name) > 1 and str(getattr(parameter, "config_section", "")).endswith("default"):
+        from core.common.errors import UsageError
+
+        raise UsageError(
+            f"--data-dir is needed: [{parameter.config_section}] of config.toml names a broker's directory",
+            hint="ZooKeeper needs a folder of its own: --data-dir ./zookeeper, or data-dir in [zookeeper.start]",
+        )
+    return value
+
+
 @app.command()
 def start(
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", metavar="DIR", help="The folder for ZooKeeper's own data, and for its log.")
+        Path,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="The folder for ZooKeeper's own data, and for its log.",
+            callback=_refuse_brokers,
+        ),
     ],
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")

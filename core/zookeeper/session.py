@@ -87,7 +87,6 @@ _REFUSALS = {
     "ConnectionClosedError": Refusal.CONNECTION_LOST,
     "SessionExpiredError": Refusal.SESSION_EXPIRED,
     "AuthFailedError": Refusal.AUTH_FAILED,
-    "_SessionEndedError": Refusal.CLOSED,
 }
 """kazoo's exceptions by their names, so that kazoo is imported when a session begins and not before."""
 _OF_OTHERS = ("RolledBackError", "RuntimeInconsistency")
@@ -95,7 +94,11 @@ _OF_OTHERS = ("RolledBackError", "RuntimeInconsistency")
 
 
 class _SessionEndedError(Exception):
-    """What those get who wait for an answer when the session ends: kazoo does not answer them."""
+    """What those get who wait for an answer when the session ends: kazoo does not answer them all."""
+
+    def __init__(self, refusal: Refusal, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = refusal
 
 
 class ZooKeeperSession:
@@ -191,7 +194,7 @@ class ZooKeeperSession:
             self._settled.clear()
         if state in _ENDS:
             for future, count in list(self._asked.items()):
-                _settle(future, [_SessionEndedError()] * count)
+                _settle(future, [self._end()] * count)
         for on_state in list(self._subscribers):
             on_state(state)
         if state is SessionState.CONNECTED:
@@ -200,10 +203,14 @@ class ZooKeeperSession:
 
     async def _connected(self) -> None:
         await self._settled.wait()
+        if self.state in _ENDS:
+            raise _error_of(self._end(), "/")
+
+    def _end(self) -> _SessionEndedError:
+        """Why there is no session any more."""
         if self.state is SessionState.FAILED:
-            raise ZooKeeperError(self._failure, "/", detail=self._complaint.text)
-        if self.state is SessionState.CLOSED:
-            raise ZooKeeperError(Refusal.CLOSED, "/")
+            return _SessionEndedError(self._failure, self._complaint.text)
+        return _SessionEndedError(Refusal.CLOSED, "")
 
     async def _ensure_chroot(self) -> None:
         """A mistyped chroot would be another, empty cluster: so it is not made here."""
@@ -245,6 +252,8 @@ class ZooKeeperSession:
         elif self.state is SessionState.EXPIRED:
             _log.warning("session 0x%x with ZooKeeper has expired", self.session_id & 2**64 - 1)
             self._say_later(_NEXT_WORD_SECONDS)
+        elif self.state is SessionState.FAILED:
+            _log.error("the session with ZooKeeper at %s has ended: %s", self._config, _error_of(self._end(), "/"))
 
     # --- reading
 
@@ -459,7 +468,9 @@ def _login_options(config: ZooKeeperConfig) -> dict[str, Any]:
         try:
             import puresasl  # noqa: F401 - kazoo imports it, and says nothing if it can't
         except ImportError:
-            raise AccessError("SASL with ZooKeeper needs the package pure-sasl", hint="pip install pure-sasl") from None
+            raise AccessError(
+                "SASL with ZooKeeper needs the package pure-sasl", hint="pip install 'plog-kafka[cluster]'"
+            ) from None
         options["sasl_options"] = {
             "mechanism": "DIGEST-MD5",
             "username": config.sasl.user,
@@ -508,6 +519,8 @@ def _stat(stat: Any) -> NodeStat:
 def _refusal(outcome: Any) -> Refusal | None:
     if not isinstance(outcome, Exception):
         return None
+    if isinstance(outcome, _SessionEndedError):
+        return outcome.refusal
     names = (one.__name__ for one in type(outcome).__mro__)
     return next((_REFUSALS[name] for name in names if name in _REFUSALS), Refusal.OTHER)
 
@@ -516,6 +529,8 @@ def _error_of(outcome: Exception, path: str, operation: Operation | None = None)
     refusal = _refusal(outcome)
     assert refusal is not None
     detail = f"{type(outcome).__name__}: {outcome}" if refusal is Refusal.OTHER else ""
+    if isinstance(outcome, _SessionEndedError):
+        detail = str(outcome)
     return ZooKeeperError(refusal, path, operation=operation, detail=detail)
 
 

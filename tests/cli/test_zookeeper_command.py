@@ -138,6 +138,22 @@ def test_a_brokers_directory_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 
+def test_the_directory_of_every_command_is_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the broker's. One that config.toml names for this command is taken."""
+    config = tmp_path / "config.toml"
+    monkeypatch.setenv("PLOG_CONFIG", str(config))
+    config.write_text(f'[default]\ndata-dir = "{tmp_path}/data"\n')
+    refused = call_plog("zookeeper", "start", "--listen", "x:y")
+    assert refused.returncode == 2
+    assert b"error: --data-dir is needed: [default] of config.toml names a broker's directory\n" in refused.stderr
+    typed = ["--data-dir", str(tmp_path / "z")]
+    assert b"is no HOST:PORT" in call_plog("zookeeper", "start", "--listen", "x:y", *typed).stderr
+    own = tmp_path / "own.toml"
+    own.write_text(f'{config.read_text()}[zookeeper.start]\ndata-dir = "{tmp_path}/z"\n')
+    monkeypatch.setenv("PLOG_CONFIG", str(own))
+    assert b"is no HOST:PORT" in call_plog("zookeeper", "start", "--listen", "x:y").stderr
+
+
 def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from core.spark import zookeeper_process
 

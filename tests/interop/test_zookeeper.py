@@ -485,6 +485,30 @@ def test_with_a_login_only_we_change_what_we_made(server: ZooKeeperServer, chroo
     run(scenario())
 
 
+def test_sasl_proves_who_we_are(server: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        login = ZooKeeperLogin("kafka", Secret("secret"))
+        async with session_of(server.config(chroot, sasl=login, sets_acls=True)) as session:
+            await session.commit([Create("/a")])
+            acls = await aside(acls_of, f"{chroot}/a")
+            assert [(acl.perms, acl.id.scheme, acl.id.id) for acl in acls] == [
+                (31, "sasl", "kafka"),
+                (1, "world", "anyone"),
+            ]
+        with pytest.raises(ZooKeeperError, match="the login was refused") as refused:
+            async with session_of(server.config(chroot, sasl=ZooKeeperLogin("kafka", Secret("wrong")))):
+                pass
+        assert refused.value.refusal is Refusal.AUTH_FAILED
+        assert "password" in (refused.value.hint or "")
+        assert "has ended: ZooKeeper: the login was refused" in caplog.text
+
+    def acls_of(path: str) -> Any:
+        with another_client(server) as client:
+            return client.get_acls(path)[0]
+
+    run(scenario())
+
+
 def test_rights_without_a_login_are_refused(server: ZooKeeperServer) -> None:
     with pytest.raises(UsageError, match=r"zookeeper\.set\.acl needs a login"):
         ZooKeeperSession(server.config(sets_acls=True))

@@ -27,15 +27,24 @@ requires_zookeeper = pytest.mark.skipif(
 SESSION_TIMEOUT_MS = 6000
 
 
+_LOGIN = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="secret"; };'
+_SETTINGS = {"tickTime": "500", "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+
+
 class ZooKeeperServer:
-    """Started by `with`; `address` is what clients connect to, the same after a kill and a start."""
+    """Started by `with`; `address` is what clients connect to, the same after a kill and a start. SASL knows one user,
+    kafka, with the password secret; who does not log in may connect as well.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process = self._make(Endpoint("127.0.0.1", 0))
 
     def _make(self, endpoint: Endpoint) -> ZooKeeperProcess:
-        return ZooKeeperProcess(self._directory, endpoint, settings={"tickTime": "500"}, java_options=quick_options())
+        login = self._directory.with_name(f"{self._directory.name}.jaas")
+        login.write_text(_LOGIN)
+        options = (*quick_options(), f"-Djava.security.auth.login.config={login}")
+        return ZooKeeperProcess(self._directory, endpoint, settings=_SETTINGS, java_options=options)
 
     def start(self) -> None:
         """Returns when it answers."""
