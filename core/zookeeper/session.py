@@ -25,7 +25,8 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.common.errors import AccessError, UsageError
+from core.common.errors import AccessError
+from core.zookeeper.kazoo_client import LastComplaint, make_client
 from core.zookeeper.transaction import (
     Answer,
     Check,
@@ -50,7 +51,6 @@ _log = logging.getLogger("plog.zookeeper")
 _FIRST_WORD_SECONDS = 1.0
 _NEXT_WORD_SECONDS = 60.0
 """How long after the first word that no ZooKeeper answers comes the next."""
-_MOST_SECONDS_BETWEEN_TRIES = 1.0
 _CLOSE_SECONDS = 5.0
 
 
@@ -114,7 +114,7 @@ class ZooKeeperSession:
         self._failure = Refusal.AUTH_FAILED
         self._subscribers: list[Callable[[SessionState], None]] = []
         self._watches: list[Watch] = []
-        self._complaint = _LastComplaint()
+        self._complaint = LastComplaint()
         self._next_word: asyncio.TimerHandle | None = None
         self.state = SessionState.CONNECTING
         self.session_id = 0
@@ -132,7 +132,7 @@ class ZooKeeperSession:
         is missing, the login is refused, or kazoo is not installed.
         """
         self._loop = asyncio.get_running_loop()
-        self._client = _make_client(self._config, self._complaint)
+        self._client = make_client(self._config, self._complaint)
         self._client.add_listener(self._on_kazoo_state)
         self._client.start_async()
         self._say_later(_FIRST_WORD_SECONDS)
@@ -422,78 +422,6 @@ class ZooKeeperSession:
     def _call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
             self._loop.call_soon_threadsafe(callback, *arguments)
-
-
-class _LastComplaint(logging.Handler):
-    """Keeps the last thing that kazoo warned of: why there is no connection. kazoo itself says nothing to anybody."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            text = str(record.exc_info[1])
-        if not text.startswith("Transition"):
-            self.text = text.removeprefix("Connection dropped: ").removeprefix("socket connection error: ").lower()
-
-
-def _make_client(config: ZooKeeperConfig, complaint: logging.Handler) -> KazooClient:
-    try:
-        from kazoo.client import KazooClient
-        from kazoo.handlers.threading import SequentialThreadingHandler
-        from kazoo.retry import KazooRetry
-    except ImportError:
-        raise AccessError("ZooKeeper needs the package kazoo", hint="pip install 'plog-kafka[cluster]'") from None
-    logger = logging.Logger("kazoo", logging.WARNING)
-    logger.addHandler(complaint)
-    handler = SequentialThreadingHandler()
-    return KazooClient(
-        hosts=",".join(map(str, config.servers)),
-        timeout=config.session_timeout_ms / 1000,
-        handler=handler,
-        connection_retry=KazooRetry(max_tries=-1, max_delay=_MOST_SECONDS_BETWEEN_TRIES, sleep_func=handler.sleep_func),
-        logger=logger,
-        **_login_options(config),
-        **_tls_options(config),
-    )
-
-
-def _login_options(config: ZooKeeperConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if config.digest is not None:
-        options["auth_data"] = [("digest", f"{config.digest.user}:{config.digest.password.reveal()}")]
-    if config.sasl is not None:
-        try:
-            import puresasl  # noqa: F401 - kazoo imports it, and says nothing if it can't
-        except ImportError:
-            raise AccessError(
-                "SASL with ZooKeeper needs the package pure-sasl", hint="pip install 'plog-kafka[cluster]'"
-            ) from None
-        options["sasl_options"] = {
-            "mechanism": "DIGEST-MD5",
-            "username": config.sasl.user,
-            "password": config.sasl.password.reveal(),
-        }
-    return options
-
-
-def _tls_options(config: ZooKeeperConfig) -> dict[str, Any]:
-    tls = config.tls
-    if tls is None:
-        return {}
-    for file in filter(None, (tls.ca, tls.certificate, tls.key)):
-        if not file.is_file():  # kazoo would try again for ever
-            raise UsageError(f"there is no file {file}, which ZooKeeper's TLS is to use")
-    return {
-        "use_ssl": True,
-        "ca": str(tls.ca) if tls.ca else None,
-        "certfile": str(tls.certificate) if tls.certificate else None,
-        "keyfile": str(tls.key) if tls.key else None,
-        "keyfile_password": tls.key_password.reveal() if tls.key_password else None,
-        "check_hostname": tls.verifies_host,
-    }
 
 
 def _settle(future: asyncio.Future[list[Any]], outcomes: list[Any]) -> None:

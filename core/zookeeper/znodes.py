@@ -19,16 +19,27 @@ Kafka's keys and types, without spaces; the order of the keys differs, as it doe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus
 
-from msgspec import DecodeError
 from msgspec import json as msgspec_json
 
-from core.common.errors import MalformedMessageError
-from core.common.topic_partition import parse_uuid, uuid_text
+from core.common.topic_partition import uuid_text
+from core.zookeeper.znode_fields import (
+    INT32,
+    Fields,
+    malformed,
+    read_decimal,
+    read_number,
+    read_numbers,
+    read_object,
+    read_text,
+    read_texts,
+    read_uuid,
+    shown,
+)
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -66,8 +77,6 @@ DEFAULT_ENTITY = "<default>"
 
 _SANITISED_KINDS = ("users", "clients")  # names of topics, brokers and addresses are legal as they are
 _SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
-_INT32 = range(-(2**31), 2**31)
-_INT64 = range(-(2**63), 2**63)
 
 
 # --- values
@@ -259,15 +268,15 @@ def parse_entity_path(entity_path: str, path: str) -> ConfigEntity:
     kind, name = parts[0], parts[1] if len(parts) > 1 else ""
     is_client_of_user = len(parts) == 4 and kind == "users" and parts[2] == "clients" and parts[3]
     if kind not in CONFIG_KINDS or not name or (len(parts) != 2 and not is_client_of_user):
-        raise _malformed(path, f"entity {entity_path!r}, expected KIND/NAME with a KIND of {', '.join(CONFIG_KINDS)}")
+        raise malformed(path, f"entity {entity_path!r}, expected KIND/NAME with a KIND of {', '.join(CONFIG_KINDS)}")
     client = _desanitised("clients", parts[3]) if is_client_of_user else None
     return ConfigEntity(kind, _desanitised(kind, name), client)
 
 
 def parse_node_id(name: str, path: str) -> int:
     """Reads the number that is the name of a node below `path`."""
-    if not re.fullmatch(r"[0-9]{1,10}", name) or int(name) not in _INT32:
-        raise _malformed(path, f"a child is named {name!r}, expected a number")
+    if not re.fullmatch(r"[0-9]{1,10}", name) or int(name) not in INT32:
+        raise malformed(path, f"a child is named {name!r}, expected a number")
     return int(name)
 
 
@@ -310,18 +319,18 @@ def _desanitised(kind: str, name: str) -> str:
 
 
 def decode_broker(data: bytes, path: str) -> BrokerNode:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(4, 5)
-    protocols = fields.mapping("listener_security_protocol_map", _text)
+    protocols = fields.mapping("listener_security_protocol_map", read_text)
     features = {}
-    for name, levels in fields.mapping("features", _object, default={}).items():
-        level = _Fields(levels, path, f"features.{name}.")
-        features[name] = level.get("min_version", _number), level.get("max_version", _number)
+    for name, levels in fields.mapping("features", read_object, default={}).items():
+        level = Fields(levels, path, f"features.{name}.")
+        features[name] = level.get("min_version", read_number), level.get("max_version", read_number)
     return BrokerNode(
-        endpoints=tuple(_parse_endpoint(text, protocols, path) for text in fields.get("endpoints", _texts)),
-        timestamp_ms=fields.get("timestamp", _decimal, default=-1),
-        rack=fields.get("rack", _text, default=None),
-        jmx_port=fields.get("jmx_port", _number, default=-1),
+        endpoints=tuple(_parse_endpoint(text, protocols, path) for text in fields.get("endpoints", read_texts)),
+        timestamp_ms=fields.get("timestamp", read_decimal, default=-1),
+        rack=fields.get("rack", read_text, default=None),
+        jmx_port=fields.get("jmx_port", read_number, default=-1),
         features=features,
     )
 
@@ -329,26 +338,26 @@ def decode_broker(data: bytes, path: str) -> BrokerNode:
 def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> BrokerEndpoint:
     found = re.fullmatch(r"([^:/]+)://\[?([^\[\]]*?)\]?:(\d{1,5})", text)
     if not found:
-        raise _malformed(path, f"endpoint {text!r}, expected LISTENER://HOST:PORT")
+        raise malformed(path, f"endpoint {text!r}, expected LISTENER://HOST:PORT")
     listener = found[1]
     if listener not in protocols:
-        raise _malformed(path, f"listener {listener!r} is missing in listener_security_protocol_map")
+        raise malformed(path, f"listener {listener!r} is missing in listener_security_protocol_map")
     return BrokerEndpoint(listener, found[2], int(found[3]), protocols[listener])
 
 
 def decode_controller(data: bytes, path: str = CONTROLLER) -> ControllerNode:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(1, 2)
     return ControllerNode(
-        broker_id=fields.get("brokerid", _number),
-        timestamp_ms=fields.get("timestamp", _decimal, default=-1),
-        kraft_controller_epoch=fields.get("kraftControllerEpoch", _number, default=-1),
+        broker_id=fields.get("brokerid", read_number),
+        timestamp_ms=fields.get("timestamp", read_decimal, default=-1),
+        kraft_controller_epoch=fields.get("kraftControllerEpoch", read_number, default=-1),
     )
 
 
 def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
     if not re.fullmatch(rb"[0-9]{1,10}", data):
-        raise _malformed(path, f"{_shown(data)} is no epoch, expected a number")
+        raise malformed(path, f"{shown(data)} is no epoch, expected a number")
     return int(data)
 
 
@@ -357,37 +366,37 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_topic(data: bytes, path: str) -> TopicNode:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(1, 2, 3)
     return TopicNode(
         partitions=_by_partition(fields, "partitions"),
-        topic_id=fields.get("topic_id", _uuid, default=None),
+        topic_id=fields.get("topic_id", read_uuid, default=None),
         adding=_by_partition(fields, "adding_replicas", default={}),
         removing=_by_partition(fields, "removing_replicas", default={}),
     )
 
 
-def _by_partition(fields: _Fields, name: str, **default: Any) -> dict[int, tuple[int, ...]]:
-    found = fields.mapping(name, _numbers, **default)
+def _by_partition(fields: Fields, name: str, **default: Any) -> dict[int, tuple[int, ...]]:
+    found = fields.mapping(name, read_numbers, **default)
     return {parse_node_id(number, f"{fields.path}: {name}"): replicas for number, replicas in found.items()}
 
 
 def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(1)
     return PartitionStateNode(
-        leader=fields.get("leader", _number),
-        leader_epoch=fields.get("leader_epoch", _number),
-        isr=fields.get("isr", _numbers),
-        controller_epoch=fields.get("controller_epoch", _number),
-        leader_recovery_state=fields.get("leader_recovery_state", _number, default=0),
+        leader=fields.get("leader", read_number),
+        leader_epoch=fields.get("leader_epoch", read_number),
+        isr=fields.get("isr", read_numbers),
+        controller_epoch=fields.get("controller_epoch", read_number),
+        leader_recovery_state=fields.get("leader_recovery_state", read_number, default=0),
     )
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(1)
-    return dict(fields.mapping("config", _text))
+    return dict(fields.mapping("config", read_text))
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -396,10 +405,10 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config_change(data: bytes, path: str) -> ConfigEntity:
     """Kafka before 0.10.1 wrote version 1, which has no clients of users."""
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     if fields.ensure_version(1, 2) == 1:
-        return parse_entity_path(f"{fields.get('entity_type', _text)}/{fields.get('entity_name', _text)}", path)
-    return parse_entity_path(fields.get("entity_path", _text), path)
+        return parse_entity_path(f"{fields.get('entity_type', read_text)}/{fields.get('entity_name', read_text)}", path)
+    return parse_entity_path(fields.get("entity_path", read_text), path)
 
 
 def encode_config_change(entity: ConfigEntity) -> bytes:
@@ -410,19 +419,19 @@ def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> Prod
     """None if no block was given out yet."""
     if not data:
         return None
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version(1)
     return ProducerIdBlock(
-        broker_id=fields.get("broker", _number),
-        first_producer_id=fields.get("block_start", _decimal),
-        last_producer_id=fields.get("block_end", _decimal),
+        broker_id=fields.get("broker", read_number),
+        first_producer_id=fields.get("block_start", read_decimal),
+        last_producer_id=fields.get("block_end", read_decimal),
     )
 
 
 def decode_cluster_id(data: bytes, path: str = CLUSTER_ID) -> str:
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     fields.ensure_version("1")
-    return str(fields.get("id", _text))
+    return str(fields.get("id", read_text))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -431,121 +440,20 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
     """Version 1, of Kafka 2.7 to 3.2, has no levels but ranges of them: the highest is what was agreed on."""
-    fields = _Fields.of(data, path)
+    fields = Fields.of(data, path)
     version = fields.ensure_version(1, 2)
-    status = fields.get("status", _number)
+    status = fields.get("status", read_number)
     if status not in (0, 1):
-        raise _malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
+        raise malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
     if version == 2:
-        return FeatureNode(fields.mapping("features", _number), bool(status))
-    ranges = fields.mapping("features", _object)
+        return FeatureNode(fields.mapping("features", read_number), bool(status))
+    ranges = fields.mapping("features", read_object)
     levels = {
-        name: _Fields(one, path, f"features.{name}.").get("max_version_level", _number) for name, one in ranges.items()
+        name: Fields(one, path, f"features.{name}.").get("max_version_level", read_number)
+        for name, one in ranges.items()
     }
     return FeatureNode(levels, bool(status))
 
 
-# --- JSON
-
-
 def _encode(values: Mapping[str, Any]) -> bytes:
     return msgspec_json.encode(values)
-
-
-def _malformed(path: str, problem: str) -> MalformedMessageError:
-    return MalformedMessageError(f"ZooKeeper node {path}: {problem}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-_NEEDED = object()
-
-
-class _Fields:
-    """The fields of a node's JSON object, each with its type; `prefix` names the object that they are in."""
-
-    def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
-        self.path = path
-        self._values = values
-        self._prefix = prefix
-
-    @staticmethod
-    def of(data: bytes, path: str) -> _Fields:
-        try:
-            values = msgspec_json.decode(data)
-        except (DecodeError, RecursionError) as error:
-            raise _malformed(path, f"{_shown(data)} is no JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise _malformed(path, f"{_shown(data)} is no JSON object")
-        return _Fields(values, path)
-
-    def ensure_version(self, *known: int | str) -> int | str:
-        version: int | str = self._values.get("version", "none")
-        if isinstance(version, bool) or version not in known:
-            expected = " or ".join(map(str, known))
-            raise _malformed(self.path, f"version {_shown(version)}, expected {expected}")
-        return version
-
-    def get(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> Any:
-        """Raises MalformedMessageError if the field is missing and has no default, or if `read` does not take it."""
-        value = self._values.get(name)
-        if value is None:
-            if default is _NEEDED:
-                raise _malformed(self.path, f"{self._prefix}{name} is missing")
-            return default
-        try:
-            return read(value)
-        except ValueError as error:
-            raise _malformed(self.path, f"{self._prefix}{name} is {_shown(value)}, expected {error}") from None
-
-    def mapping(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> dict[str, Any]:
-        values = self.get(name, _object, default=default)
-        below = _Fields(values, self.path, f"{self._prefix}{name}.")
-        return {key: below.get(key, read) for key in values}
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT32:
-        raise ValueError("a number of 32 bits")
-    return value
-
-
-def _decimal(value: Any) -> int:
-    """A number of 64 bits, which Kafka writes as a text."""
-    if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,19}", value) or int(value) not in _INT64:
-        raise ValueError("a number of 64 bits in quotes")
-    return int(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a text")
-    return value
-
-
-def _uuid(value: Any) -> bytes:
-    try:
-        return parse_uuid(_text(value))
-    except ValueError:
-        raise ValueError("an id of 22 characters") from None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("an object")
-    return value
-
-
-def _texts(value: Any) -> Sequence[str]:
-    if not isinstance(value, list):
-        raise ValueError("a list of texts")
-    return [_text(one) for one in value]
-
-
-def _numbers(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise ValueError("a list of numbers")
-    return tuple(_number(one) for one in value)
