@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +31,8 @@ from core.zookeeper.znodes import (
     encode_config,
     encode_config_change,
 )
-from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls
+from tests.support.certificates import make_ca, sign
 from tests.support.kafka_server import free_ports
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
@@ -512,6 +515,50 @@ def test_sasl_proves_who_we_are(server: ZooKeeperServer, chroot: str, caplog: py
 def test_rights_without_a_login_are_refused(server: ZooKeeperServer) -> None:
     with pytest.raises(UsageError, match=r"zookeeper\.set\.acl needs a login"):
         ZooKeeperSession(server.config(sets_acls=True))
+
+
+# --- TLS
+
+
+def test_tls_with_certificates_on_both_sides(
+    server: ZooKeeperServer, chroot: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By something that stands before ZooKeeper and does the TLS for it."""
+    ca = make_ca()
+    ca_file, _ = ca.write(tmp_path, "ca")
+    certificate, key = sign(ca, "client").write(tmp_path, "client")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca_file)
+    context.load_cert_chain(*sign(ca).write(tmp_path, "server"))
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def scenario() -> None:
+        listener = await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=context)
+        servers = (Endpoint("127.0.0.1", listener.sockets[0].getsockname()[1]),)
+        ours = ZooKeeperTls(ca=ca_file, certificate=certificate, key=key)
+        async with session_of(ZooKeeperConfig(servers, chroot, tls=ours)) as session:
+            await session.commit([Create("/a", b"x")])
+        other_ca, _ = make_ca().write(tmp_path, "other")
+        stranger = ZooKeeperSession(ZooKeeperConfig(servers, chroot, tls=ZooKeeperTls(ca=other_ca)))
+        opening = asyncio.ensure_future(stranger.open())
+        await until(lambda: "certificate verify failed" in caplog.text)
+        await stranger.close()
+        with pytest.raises(ZooKeeperError):
+            await opening
+        listener.close()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        plain_reader, plain_writer = await asyncio.open_connection(*server.address.split(":"))
+        copies = [asyncio.ensure_future(copy(reader, plain_writer)), asyncio.ensure_future(copy(plain_reader, writer))]
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+        plain_writer.close()
+        writer.close()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+    run(scenario())
 
 
 # --- no ZooKeeper
