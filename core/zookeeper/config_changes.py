@@ -3,6 +3,9 @@
 Who changes settings writes the entity's node, then adds a node below /config/changes that names the entity. Every
 broker watches that folder and reads the entities that are named. Nodes older than 15 minutes are deleted, by whoever
 sees them; so a broker that has a new session reads everything again.
+
+The settings that a topic is made with come without a node below /config/changes: whoever makes a log of the topic has
+to `read` them.
 """
 
 from __future__ import annotations
@@ -63,6 +66,14 @@ class ConfigChanges:
         self._watch = await self._session.watch_children(CONFIG_CHANGES, self._on_children)
         assert self._task is not None
         await self._task
+
+    async def read(self, entity: ConfigEntity) -> dict[str, str]:
+        """Gives the settings that the entity has now, without a call of `on_config`; none if there is no such entity.
+        Raises MalformedMessageError if they can't be read.
+        """
+        node = await self._session.read(entity.path)
+        self._known.add(entity)
+        return _settings_of(node, entity)
 
     def stop(self) -> None:
         if self._watch is not None:
@@ -135,7 +146,7 @@ class ConfigChanges:
         nodes = await self._session.read_many([entity.path for entity in entities])
         for entity, node in zip(entities, nodes, strict=True):
             try:
-                settings = decode_config(node.data, entity.path) if node is not None and node.data else {}
+                settings = _settings_of(node, entity)
             except MalformedMessageError as error:
                 _log.error("settings that can't be read are passed over: %s", error)
                 continue
@@ -157,6 +168,10 @@ class ConfigChanges:
 def _say_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("changes of settings in ZooKeeper could not be read: %s", error)
+
+
+def _settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, str]:
+    return decode_config(node.data, entity.path) if node is not None and node.data else {}
 
 
 def _entity_of(node: Node, path: str) -> ConfigEntity | None:

@@ -223,7 +223,7 @@ class ZooKeeperSession:
         raise AccessError(
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
             where=str(self._config),
-            hint=f"check the chroot; beside it there is {named}. A new cluster needs the node made first",
+            hint=f"check the chroot; beside it there is {named}. Kafka makes that of a new cluster when it starts",
         )
 
     async def _children_of(self, whole_path: str) -> list[str] | None:

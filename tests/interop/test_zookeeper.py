@@ -428,6 +428,10 @@ def test_changes_of_settings_arrive(server: ZooKeeperServer, chroot: str) -> Non
                 ("users/a%20b", {}),
                 ("users/a%20b/clients/app", {}),
             ]
+            made = ConfigEntity("topics", "made-since")
+            await other.commit([Create(made.path, encode_config({"retention.ms": "3"}))])
+            assert await changes.read(made) == {"retention.ms": "3"}, "no change tells of it"
+            assert await changes.read(ConfigEntity("topics", "none")) == {}
             changes.stop()
 
     run(scenario())
