@@ -8,7 +8,7 @@ Whoever has the connection goes round in a loop, one request after the other:
 
 Each partition is in one of three states:
 
-    FETCHING   it is asked for, at the offset where its log ends and with the epoch of its last record
+    FETCHING   it is asked for, at the offset where its log ends and with the latest epoch that its log notes
     BUSY       its log is being appended to, cut or begun again; nobody asks for it meanwhile
     WAITING    something was wrong; it is asked for again after `backoff_ms`
 
@@ -66,7 +66,11 @@ class FetchLimits(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a follower's log ends, of which epoch its last record is (-1 if none is known), and where it begins."""
+    """Where a follower's log ends, which leader epoch it notes as the latest (-1 if none), and where it begins.
+
+    That epoch may have no record: a leader notes where its epoch begins before it writes. Whoever named the epoch of
+    its last record would keep such a note for ever, and take records of other epochs for those of that one.
+    """
 
     fetch_offset: int
     last_fetched_epoch: int

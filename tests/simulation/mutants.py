@@ -1,0 +1,97 @@
+"""Known mistakes of replication, each of which the simulation must find. A mutant is the real code, or a node's wiring,
+with one step done wrongly; `core/cluster/README.md` has the rules that they break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+
+from core.cluster.in_sync_replicas import InSyncReplicas, IsrProposal
+from core.cluster.leadership import Leadership
+from core.cluster.partition import Partition
+from core.cluster.remote_replica import RemoteReplica
+from tests.simulation.simulated_controller import SimulatedController
+from tests.simulation.simulated_node import SimulatedNode
+from tests.simulation.world import Scenario
+
+
+class Mutant(NamedTuple):
+    name: str
+    apply: Callable[[pytest.MonkeyPatch], None]
+    scenario: Scenario = Scenario()
+    """In which it is found sooner than in any history."""
+
+
+def _node(**switches: bool) -> Callable[[pytest.MonkeyPatch], None]:
+    return partial(_set, SimulatedNode, switches)
+
+
+def _controller(**switches: bool) -> Callable[[pytest.MonkeyPatch], None]:
+    return partial(_set, SimulatedController, switches)
+
+
+def _set(of: type, switches: Mapping[str, bool], patch: pytest.MonkeyPatch) -> None:
+    for name, value in switches.items():
+        patch.setattr(of, name, value)
+
+
+def _count_committed_alone(patch: pytest.MonkeyPatch) -> None:
+    def find(self: Leadership, log_end_offset: int, now_ms: int) -> None:
+        self._counting = [r for r in self._remotes.values() if r.node_id in self.in_sync.committed]
+
+    patch.setattr(Leadership, "_find_who_counts", find)
+    patch.setattr(Leadership, "check_invariants", lambda self: None)
+
+
+def _shrink_at_once(patch: pytest.MonkeyPatch) -> None:
+    shrink = InSyncReplicas.shrink
+
+    def at_once(self: InSyncReplicas, replicas: Iterable[int], epochs: Mapping[int, int]) -> IsrProposal | None:
+        proposal = shrink(self, replicas, epochs)
+        if proposal is not None:
+            self.maximal = frozenset(proposal.isr)
+        return proposal
+
+    def find(self: Leadership, log_end_offset: int, now_ms: int) -> None:
+        self._counting = [r for r in self._remotes.values() if r.node_id in self.in_sync.maximal]
+
+    patch.setattr(InSyncReplicas, "shrink", at_once)
+    patch.setattr(Leadership, "_find_who_counts", find)
+    patch.setattr(Leadership, "check_invariants", lambda self: None)
+    patch.setattr(InSyncReplicas, "check_invariants", lambda self: None)
+
+
+def _join_below_the_epochs_start(patch: pytest.MonkeyPatch) -> None:
+    def expand(self: Leadership, remote: RemoteReplica, high_watermark: int) -> IsrProposal | None:
+        if remote.end_offset < high_watermark or not self._may_join(remote):
+            return None
+        return self.in_sync.expand(remote.node_id, self._broker_epochs())
+
+    patch.setattr(Leadership, "_expand", expand)
+
+
+def _acknowledge_by_the_leader_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "must_wait_for", lambda self, offset, required_acks=-1: 0)
+
+
+_LEADERS_CHANGE = Scenario(faults=("move_leader",), fault_rate=0.012, slow=0.15)
+_NETWORK_CHANGES = Scenario(faults=("change_network", "move_leader"), fault_rate=0.02, slow=0.08, has_power_cuts=False)
+_NEWCOMERS_DIE = Scenario(faults=("kill", "kill_who_joins"), fault_rate=0.02, slow=0.6, has_power_cuts=True)
+
+MUTANTS = [
+    Mutant("truncates to the high watermark", _node(truncates_to_high_watermark=True, looks_for_divergence=False)),
+    Mutant("looks for no divergence", _node(looks_for_divergence=False)),
+    Mutant("names the epoch of its last record", _node(names_last_records_epoch=True), _NETWORK_CHANGES),
+    Mutant("counts the committed in-sync replicas alone", _count_committed_alone),
+    Mutant("a shrink counts before it is answered", _shrink_at_once),
+    Mutant("joins below the start of the leader's epoch", _join_below_the_epochs_start),
+    Mutant("the controller compares no partition epoch", _controller(checks_partition_epoch=False)),
+    Mutant("takes a fetch of another leader epoch", _node(fences_fetches=False), _LEADERS_CHANGE),
+    Mutant("takes an answer of another leader epoch", _node(takes_late_answers=True), _NETWORK_CHANGES),
+    Mutant("lets in a later life than the one that fetched", _controller(checks_broker_epochs=False), _NEWCOMERS_DIE),
+    Mutant("acknowledges what the leader alone has", _acknowledge_by_the_leader_alone),
+]

@@ -1,0 +1,310 @@
+"""A broker with one replica: the real roles over a simulated log, and the wiring that a broker has round them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from core.cluster.divergence import find_divergence, truncation_offset
+from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition import REPLICATED, Partition, Role
+from core.cluster.partition_state import PartitionState
+from core.cluster.zookeeper_metadata import ControlFence
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.log.log_config import LogConfig
+from core.protocol.schema.fetch import EpochEndOffset
+from tests.simulation.history import History
+from tests.simulation.simulated_controller import SimulatedController
+from tests.simulation.simulated_log import Batch, Entry, SimulatedLog
+from tests.simulation.virtual_time import Endpoint, Network, VirtualTime
+
+_SOME = 3
+"""Records that one fetch brings at most."""
+
+_LOOK_MS = 250
+_RETRY_MS = 50
+
+
+class Fetch(NamedTuple):
+    replica: int
+    broker_epoch: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+
+
+class Fetched(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    entries: tuple[Entry, ...] = ()
+    high_watermark: int = 0
+    diverging: EpochEndOffset | None = None
+
+
+class Acknowledgement:
+    """A producer's wait for all in-sync replicas, as `CommitWait` does it."""
+
+    def __init__(self, node: SimulatedNode, partition: Partition, offset: int, terms: int) -> None:
+        self._node = node
+        self._partition = partition
+        self._offset = offset
+        self._entry = node.log.entries[offset]
+        self._terms = terms
+
+    def maybe_complete(self) -> None:
+        partition = self._partition
+        if not partition.is_leading or not partition.is_served:
+            partition.commit_waits.pop(self, None)  # the producer learns that nobody knows
+        elif partition.is_committed(self._offset + 1, self._terms):
+            partition.commit_waits.pop(self, None)
+            if not (self._terms & REPLICATED and partition.is_short_of_replicas):
+                self._node.acknowledge(self._offset, self._entry)
+
+
+class SimulatedNode(Endpoint):
+    """As of `Peers` for its partition."""
+
+    max_lag_ms = 1000
+
+    fences_fetches = True
+    """A fetch of another leader epoch is refused (KIP-320)."""
+
+    takes_late_answers = False
+    """Whether an answer counts that was asked for in another leader epoch."""
+
+    looks_for_divergence = True
+    """Whether it compares epochs with a follower before it gives records (KIP-595)."""
+
+    names_last_records_epoch = False
+    """What a follower fetched last is said by its leader epochs, of which the last may have no record: it led in that
+    one, and nothing was written.
+    """
+
+    truncates_to_high_watermark = False
+    """What Kafka did before KIP-101."""
+
+    def __init__(
+        self,
+        node_id: int,
+        time: VirtualTime,
+        network: Network,
+        random: Random,
+        controller: SimulatedController,
+        history: History,
+        config: LogConfig,
+    ) -> None:
+        super().__init__(random)
+        self.node_id = node_id
+        self.log = SimulatedLog(config)
+        self.partition: Partition | None = None
+        self._time = time
+        self._network = network
+        self._random = random
+        self._controller = controller
+        self._history = history
+        self.has_lost = False
+        """Whether its last start was one after a power cut."""
+        self._clock_ahead_ms = 0
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self.partition = None
+        self._live: frozenset[int] = frozenset()
+        self._fence = ControlFence()
+        self._fetching: object = None
+        self._seen = 0
+        self.proposal: IsrProposal | None = None
+        self.session = self._fence.broker_epoch = self._controller.register(self.node_id)
+        self._look_later(self.life)
+
+    # --- its life
+
+    def kill(self) -> None:
+        self.is_up = False
+        self._end_life()
+        self.partition = None
+
+    def start(self, *, loses_unsynced: bool) -> None:
+        self.has_lost = loses_unsynced
+        self.log.recover(self._random, loses_unsynced=loses_unsynced)
+        self.is_up = True
+        self._begin_life()
+
+    def jump_clock(self, ms: int) -> None:
+        self._clock_ahead_ms += ms
+
+    @property
+    def now_ms(self) -> int:
+        return self._time.now_ms + self._clock_ahead_ms
+
+    # --- what the controller says
+
+    def on_leader_and_isr(
+        self, controller_epoch: int, broker_epoch: int, state: PartitionState, live: frozenset[int]
+    ) -> ErrorCode:
+        error = self._fence.find_error(controller_epoch, broker_epoch)
+        if error is not None:
+            return error
+        self._live = live
+        if self.partition is None:
+            self.partition = Partition(
+                self.log,
+                bytes(16),
+                state,
+                node_id=self.node_id,
+                now_ms=self.now_ms,
+                peers=self,  # type: ignore[arg-type]
+            )
+            self._seen = 0
+        elif self.partition.take_up(state, self.now_ms):
+            self._fetching = None  # another leader is asked on another connection
+        if self.truncates_to_high_watermark and self.partition.role is Role.FOLLOWING:
+            self.log.truncate_to(self.log.high_watermark)
+        self.after_event()
+        return ErrorCode.NONE
+
+    def find_broker_epoch(self, node_id: int) -> int | None:
+        """See `Peers`: UpdateMetadata of ZooKeeper clusters names no epochs."""
+        return -1 if node_id in self._live else None
+
+    # --- it follows
+
+    def fetch(self) -> None:
+        partition = self.partition
+        if partition is None or partition.role is not Role.FOLLOWING or self._fetching is not None:
+            return
+        leader = self._controller.nodes[partition.state.leader]
+        log = self.log
+        last_epoch = log.last_epoch if self.names_last_records_epoch else log.leader_epochs.latest_epoch
+        request = Fetch(self.node_id, self._fence.broker_epoch, partition.leader_epoch, log.log_end_offset, last_epoch)
+        token = self._fetching = object()
+
+        def on_answer(answer: Fetched | None) -> None:
+            if self._fetching is token:
+                self._fetching = None
+            if answer is not None:
+                self._take(request, answer)
+
+        self._network.call(self, leader, lambda: leader.on_fetch(request), on_answer)
+
+    def _take(self, request: Fetch, answer: Fetched) -> None:
+        partition, log = self.partition, self.log
+        if partition is None or partition.role is not Role.FOLLOWING or log.log_end_offset != request.offset:
+            return
+        if partition.leader_epoch != request.leader_epoch and not self.takes_late_answers:
+            return
+        if answer.diverging is not None:
+            epochs, log_end = log.leader_epochs, log.log_end_offset
+            log.truncate_to(truncation_offset(epochs, log_end=log_end, diverging=answer.diverging))
+        else:
+            log.append_as_follower(list(answer.entries))
+            log.update_high_watermark(answer.high_watermark)
+        self.after_event()
+
+    # --- it leads
+
+    def on_fetch(self, request: Fetch) -> Fetched:
+        partition, log = self.partition, self.log
+        if partition is None:
+            return Fetched(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            partition.ensure_leading()
+            if self.fences_fetches:
+                partition.ensure_leader_epoch(request.leader_epoch)
+            if self.looks_for_divergence:
+                diverging = find_divergence(
+                    log.leader_epochs,
+                    log_start=0,
+                    log_end=log.log_end_offset,
+                    last_fetched_epoch=request.last_epoch,
+                    fetch_offset=request.offset,
+                )
+                if diverging is not None:
+                    return Fetched(diverging=diverging)
+            proposal = partition.note_fetch(
+                request.replica,
+                request.offset,
+                log_start_offset=0,
+                broker_epoch=request.broker_epoch,
+                now_ms=self.now_ms,
+            )
+        except KafkaError as error:
+            return Fetched(error.code)
+        self._propose(proposal)
+        self.after_event()
+        count = self._random.randint(1, _SOME)
+        entries = tuple(log.entries[request.offset : request.offset + count])
+        return Fetched(entries=entries, high_watermark=log.high_watermark)
+
+    def produce(self, value: int) -> None:
+        partition = self.partition
+        if partition is None or not self.is_up or self.is_paused:
+            return
+        try:
+            result = partition.append(Batch(value), required_acks=-1)  # type: ignore[arg-type]
+        except KafkaError:
+            return  # the producer asks elsewhere
+        terms = partition.must_wait_for(result.last_offset + 1)
+        wait = Acknowledgement(self, partition, result.base_offset, terms)
+        partition.commit_waits[wait] = None
+        wait.maybe_complete()
+        self.after_event()
+
+    def acknowledge(self, offset: int, entry: Entry) -> None:
+        self._history.acknowledge(offset, entry, self._controller)
+
+    def flush(self) -> None:
+        self.log.flush()
+        if self.partition is not None:
+            self.partition.on_flushed()
+        self.after_event()
+
+    def _look_later(self, life: int) -> None:
+        self._time.call_later(_LOOK_MS, lambda: self.receive(life, lambda: self._look(life)))
+
+    def _look(self, life: int) -> None:
+        """Looks who is late, and whether its own session is over: then it registers again, and leads until it is told
+        that it does not.
+        """
+        self._look_later(life)
+        if self._controller.sessions.get(self.node_id) != self.session:
+            self.session = self._fence.broker_epoch = self._controller.register(self.node_id)
+        if self.partition is not None:
+            self._propose(self.partition.look_at_followers(self.now_ms))
+            self.after_event()
+
+    def _propose(self, proposal: IsrProposal | None) -> None:
+        if proposal is None or self.proposal is proposal:
+            return
+        self.proposal = proposal
+        broker_epoch = self._fence.broker_epoch
+        partition = self.partition
+
+        def on_answer(answer: IsrAnswer | None) -> None:
+            self.proposal = None
+            if partition is None or partition is not self.partition:
+                return
+            answer = IsrAnswer(ErrorCode.NETWORK_EXCEPTION) if answer is None else answer
+            if partition.on_isr_answer(proposal, answer, self.now_ms):
+                life = self.life
+                self._time.call_later(_RETRY_MS, lambda: self.receive(life, lambda: self._propose(proposal)))
+            self.after_event()
+
+        controller = self._controller
+        self._network.call(
+            self, controller, lambda: controller.alter_partition(self.node_id, broker_epoch, proposal), on_answer
+        )
+
+    # --- what must hold
+
+    def after_event(self) -> None:
+        """Has whoever reads see what is committed now, and asserts what must always hold."""
+        partition = self.partition
+        if partition is None:
+            return
+        partition.check_invariants()
+        if partition.is_leading:
+            self._history.see(self.log, min(self._seen, self.log.high_watermark))
+            self._seen = self.log.high_watermark
+        if partition._leadership is not None:
+            self._history.ensure_superset(self._controller, self.node_id, partition._leadership.in_sync)
