@@ -128,6 +128,10 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--json": "did you mean --output json?",
     },
     "topic": {"-t": "the topic is named without an option: plog topic describe TOPIC"},
+    "topic describe": dict.fromkeys(
+        ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"),
+        "plog cluster topics counts them, plog cluster status names them",
+    ),
     "topic list": {
         "--topic": "plog topic describe TOPIC",
         "--exclude-internal": "they are left out anyway; --internal lists them",
@@ -219,7 +223,8 @@ _OF_KAFKA: Mapping[str, str] = {
     "metadata-quorum": "plog cluster status",
     "features": "plog cluster status",
     "broker-api-versions": "plog cluster status --api-versions",
-    "log-dirs": "plog topic describe TOPIC",
+    "log-dirs": "plog cluster brokers, or plog topic describe TOPIC",
+    "replica-verification": "plog cluster describe TOPIC",
     "server-start": "plog serve",
 }
 
@@ -247,7 +252,11 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
     },
     "transaction": {"describe-producers": "plog transaction find-hanging --all", "ls": "plog transaction list"},
     "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
-    "cluster": dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
+    "cluster": {
+        **dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
+        **dict.fromkeys(("partitions", "replicas"), "plog cluster describe TOPIC-N"),
+        "logdirs": "plog cluster brokers",
+    },
 }
 """Names of commands of other tools, in the groups of ours where people look for them."""
 

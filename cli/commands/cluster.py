@@ -1,32 +1,42 @@
-"""`plog cluster status`."""
+"""`plog cluster status | brokers | topics | describe`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say, say_failures
+from cli.completion import complete_topic
+from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.place import typed_place
 from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+    from core.client.broker_survey import BrokerSurvey
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.cluster_description import ClusterDescription
+    from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
+    from core.common.topic_partition import TopicPartition
+    from core.log.directory_reader import DirectoryReader
 
 app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Show what a cluster consists of: its brokers, its controller, and what they support.\n\n"
+    help="Show a cluster: what is wrong with it, its brokers, and where the replicas of its topics are.\n\n"
     "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
+
+_UNSERVED = "nobody serves it: this is what the files say"
 
 
 @app.callback()
 def cluster() -> None:
-    """Show what a cluster consists of: its brokers, its controller, and what they support."""
+    """Show a cluster: what is wrong with it, its brokers, and where the replicas of its topics are."""
 
 
 @app.command()
@@ -38,43 +48,216 @@ def status(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show a cluster's id, controller, features and brokers, and whether each broker can be reached from here.
+    """Show whether a cluster is well: its controller, its brokers, and what its partitions lack.
 
-    For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 3 if a broker can't
-    be reached.
+    For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 1 if something is
+    wrong with the cluster, and 3 if a broker can't be reached from here.
 
     \b
     Example:
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
+    from cli.cluster_rows import api_rows, status_rows
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.cluster_health import find_problems, with_missing_brokers
     from core.common.errors import UsageError
 
-    is_served = session_of(bootstrap_server, data_dir).find_server() is not None
-    if is_served:
-        from core.client.cluster_status import describe_cluster
-
-        with session_of(bootstrap_server, data_dir).open_client() as client:
-            found = describe_cluster(client)
-    else:
-        from core.cluster.directory_cluster import read_cluster
-        from core.log.directory_reader import DirectoryReader
-
-        if api_versions:
+    placed, problems = None, None
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        if isinstance(source, KafkaClient):
+            found, placed = _ask_cluster(source)
+            found = with_missing_brokers(found, placed)
+            problems = find_problems(found, placed)
+        elif api_versions:
             raise UsageError("--api-versions needs a server: nobody serves the data directory")
-        found = read_cluster(DirectoryReader(data_dir or default_data_dir()).directory)
+        else:
+            from core.cluster.directory_cluster import read_cluster
+
+            found = read_cluster(source.directory)
     if output is OutputFormat.table:
-        _say_cluster(found, is_served=is_served)
+        _say_cluster(found, is_served=placed is not None)
+        _say_partitions(placed or ())
     if api_versions:
         write_rows(
-            _api_rows(found, shows_all=output is OutputFormat.table),
+            api_rows(found, shows_all=output is OutputFormat.table),
             ["key", "api", "min", "max", "brokers"],
             output,
             drops=["key"],
         )
     else:
-        _write_brokers(found, output)
+        _write_status(status_rows(found, placed, problems), output)
     code = say_failures([broker.failure for broker in found.brokers if broker.failure is not None])
-    raise typer.Exit(code)
+    _say_problems(problems or (), placed or ())
+    raise typer.Exit(max(code, 1 if problems else 0))
+
+
+@app.command()
+def brokers(
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the brokers of a cluster: what each holds, what it leads, and which of its replicas lag.
+
+    The version is the release of Kafka that a broker is or is like, as far as its features tell.
+
+    \b
+    Example:
+      plog cluster brokers --bootstrap-server 127.0.0.1:9092
+    """
+    from cli.cluster_rows import broker_row
+    from core.client.broker_survey import BrokerSurvey, survey_brokers
+    from core.client.cluster_partitions import survey_notes
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.cluster_health import with_missing_brokers
+
+    notes: list[str] = []
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        if isinstance(source, KafkaClient):
+            found, placed = _ask_cluster(source, notes)
+            surveys = survey_brokers(source, found.brokers)
+            notes += survey_notes(surveys)
+            if any(broker.versions and broker.release is None for broker in found.brokers):
+                notes.append("version is not known: the brokers' features do not tell it")
+        else:
+            found, reports = _read_directory(source)
+            placed = [report.placed for report in reports]
+            surveys = _survey_directory(reports)
+            notes.append(_UNSERVED)
+    found = with_missing_brokers(found, placed)
+    unasked = BrokerSurvey()
+    rows = [broker_row(broker, placed, surveys.get(broker.broker_id, unasked)) for broker in found.brokers]
+    _say_notes(notes)
+    _write_brokers(rows, output)
+    raise typer.Exit(say_failures([broker.failure for broker in found.brokers if broker.failure is not None]))
+
+
+@app.command()
+def topics(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC]...", help="Which topics; all unless some are named.", autocompletion=complete_topic
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the topics of a cluster with their replicas, and how many partitions lack some.
+
+    \b
+    Example:
+      plog cluster topics --bootstrap-server 127.0.0.1:9092
+    """
+    from cli.cluster_rows import topic_row
+    from core.client.cluster_partitions import read_partitions
+    from core.client.kafka_client import KafkaClient
+
+    notes: list[str] = []
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        if isinstance(source, KafkaClient):
+            for name in names or ():
+                source.topic(name)  # whose error names the topic that was perhaps meant
+            placed = read_partitions(source, names or None, notes)
+        else:
+            placed = [report.placed for report in _read_directory(source, names)[1]]
+            notes.append(_UNSERVED)
+    by_topic: dict[str, list[ReplicatedPartition]] = defaultdict(list)
+    for partition in placed:
+        by_topic[partition.partition.topic].append(partition)
+    rows = [topic_row(name, partitions) for name, partitions in by_topic.items()]
+    _say_notes(notes)
+    _write_topics(rows, output)
+
+
+@app.command()
+def describe(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PARTITION...", help="TOPIC-N, TOPIC:N,N or all of a TOPIC.", autocompletion=complete_topic
+        ),
+    ],
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Describe each replica of a partition: how far it has come, and why it is not in sync if it is not.
+
+    \b
+    Example:
+      plog cluster describe flights-0
+    """
+    from cli.cluster_rows import replica_rows
+    from core.client.cluster_partitions import report_partitions
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.named_partitions import find_named_partitions
+
+    notes: list[str] = []
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        if isinstance(source, KafkaClient):
+            known = {topic.name: sorted(topic.partitions) for topic in source.refresh().values()}
+            wanted = set(find_named_partitions(names, known))
+            found, placed = _ask_cluster(source, notes, sorted({partition.topic for partition in wanted}))
+            reports = report_partitions(source, found, [p for p in placed if p.partition in wanted], notes)
+        else:
+            of_directory = _read_directory(source)[1]
+            known = _by_topic(report.placed.partition for report in of_directory)
+            wanted = set(find_named_partitions(names, known))
+            reports = [report for report in of_directory if report.placed.partition in wanted]
+            notes.append(_UNSERVED)
+    _say_notes(notes)
+    if output is OutputFormat.table:
+        for report in reports:
+            _say_report(report)
+    _write_replicas([row for report in reports for row in replica_rows(report)], output)
+
+
+# --- what is asked
+
+
+def _ask_cluster(
+    client: KafkaClient, notes: list[str] | None = None, topics: Sequence[str] | None = None
+) -> tuple[ClusterDescription, list[ReplicatedPartition]]:
+    """Gives the cluster, and the partitions of these topics or of all."""
+    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_status import describe_cluster
+
+    notes = notes if notes is not None else []
+    return describe_cluster(client), read_partitions(client, topics, notes)
+
+
+def _read_directory(
+    reader: DirectoryReader, names: Sequence[str] | None = None
+) -> tuple[ClusterDescription, list[PartitionReport]]:
+    from core.cluster.directory_cluster import read_cluster, report_directory
+    from core.cluster.directory_topics import DirectoryTopics
+
+    topics = DirectoryTopics(reader)
+    return read_cluster(reader.directory), report_directory(topics, names or topics.names())
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        found[partition.topic].append(partition.partition)
+    return found
+
+
+def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, BrokerSurvey]:
+    """Gives what the files tell of each broker: of one at most."""
+    from core.client.broker_survey import BrokerSurvey
+
+    sizes: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for report in reports:
+        for replica in report.replicas:
+            if replica.size_bytes is not None:
+                sizes[replica.broker_id][report.placed.partition] = replica.size_bytes
+    return {broker_id: BrokerSurvey(held) for broker_id, held in sizes.items()}
+
+
+# --- what is said
 
 
 def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
@@ -88,61 +271,112 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
         say("nobody serves it: this is what the metadata log says")
 
 
-_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "apis", "failure"]
-_DROPS = ["apis", "rack"]
+_WORDS = {
+    "leaderless": "without a leader",
+    "under_replicated": "under-replicated",
+    "under_min_isr": "under min.insync.replicas",
+    "offline_replicas": "with offline replicas",
+    "not_preferred": "not led by the first replica",
+}
 
 
-def _write_brokers(found: ClusterDescription, output: OutputFormat) -> None:
-    rows: list[Row] = [
-        {
-            "broker": broker.broker_id,
-            "listeners": [f"{name}://{address}" if name else address for name, address in broker.listeners.items()],
-            "rack": broker.rack,
-            "controller": broker.broker_id == found.controller_id,
-            "state": _state(broker),
-            "apis": len(broker.versions) if broker.versions is not None else None,
-            "failure": broker.failure.message if broker.failure is not None else None,
-            "cluster_id": found.cluster_id,
-            "controller_id": found.controller_id if found.controller_id >= 0 else None,
-            "voters": list(found.voters),
-            "features": found.features,
-        }
-        for broker in found.brokers
+def _say_partitions(placed: Sequence[ReplicatedPartition]) -> None:
+    from core.cluster.cluster_health import names_text, partition_health
+
+    if not placed:
+        return
+    health = partition_health(placed)
+    wrong = [f"{count:,} {_WORDS[name]}" for name, count in health.counts.items() if count]
+    say(f"partitions: {len(placed):,}, {', '.join(wrong) or 'all well'}")
+    if health.not_preferred:
+        say(f"note: leaders are not the preferred ones, the first replicas: {names_text(health.not_preferred)}")
+
+
+def _say_problems(problems: Sequence[str], placed: Sequence[ReplicatedPartition]) -> None:
+    from core.cluster.cluster_health import partition_health
+
+    for problem in problems:
+        say(f"error: {problem}")
+    first = partition_health(placed).first_at_fault
+    if problems and first is not None:
+        say(f"hint: plog cluster describe {first}{typed_place()}")
+
+
+def _say_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        say(f"note: {note}")
+
+
+def _say_report(report: PartitionReport) -> None:
+    placed = report.placed
+    leader = f"leader {placed.leader}" if placed.has_leader else "no leader"
+    preferred = "" if placed.has_preferred_leader or not placed.has_leader else f" (preferred {placed.replicas[0]})"
+    text = f"{placed.partition}: {leader}{preferred}, epoch {placed.leader_epoch}"
+    text += f", {len(placed.isr)} of {len(placed.replicas)} replicas in sync"
+    if placed.min_isr is not None:
+        text += f", min.insync.replicas {placed.min_isr}"
+        text += ": it refuses acks=all" if placed.is_under_min_isr else ""
+    say(text)
+    may_lead = ", ".join(map(str, placed.isr or report.elr or ()))
+    if not placed.has_leader and may_lead:
+        say(f"a broker that has all confirmed records can lead it: {may_lead}, when it is back")
+    if report.high_watermark is not None:
+        unconfirmed = (report.end_offset or 0) - report.high_watermark
+        more = f", {unconfirmed:,} not confirmed by all in sync" if unconfirmed > 0 else ""
+        say(f"log end {report.end_offset}, high watermark {report.high_watermark}{more}")
+
+
+# --- tables
+
+
+def _write_status(rows: Sequence[Row], output: OutputFormat) -> None:
+    from cli.cluster_rows import OF_CLUSTER, STATUS_COLUMNS
+
+    if output is not OutputFormat.table:
+        write_rows(rows, [*STATUS_COLUMNS, *OF_CLUSTER], output)
+        return
+    shown = [{**row, "controller": _yes(row["controller"])} for row in rows]
+    kept = [name for name in STATUS_COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
+    write_rows(shown, kept, output, drops=["apis", "rack"])
+
+
+def _write_brokers(rows: Sequence[Row], output: OutputFormat) -> None:
+    from cli.cluster_rows import BROKER_COLUMNS
+
+    if output is not OutputFormat.table:
+        write_rows(rows, BROKER_COLUMNS, output)
+        return
+    shown = [{**row, "lagging": len(row["lagging"])} for row in rows]
+    kept = [
+        name for name in BROKER_COLUMNS if name not in ("rack", "version", "failed_dirs") or any(r[name] for r in rows)
     ]
-    if output is OutputFormat.table:
-        shown = [{**row, "controller": "yes" if row["controller"] else ""} for row in rows]
-        kept = [name for name in _COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
-        write_rows(shown, kept, output, drops=_DROPS)
-    else:
-        write_rows(rows, [*_COLUMNS, "cluster_id", "controller_id", "voters", "features"], output)
+    if all(row["state"] == "reachable" for row in rows):
+        kept.remove("state")
+    write_rows(shown, kept, output, drops=["version", "address", "rack"])
 
 
-def _state(broker: BrokerDescription) -> str:
-    if broker.is_fenced:
-        return "fenced"
-    if broker.failure is not None:
-        return "unreachable"
-    if broker.versions is not None:
-        return "reachable"
-    return "registered" if broker.listeners else "not registered"
+def _write_topics(rows: Sequence[Row], output: OutputFormat) -> None:
+    from cli.cluster_rows import TOPIC_COLUMNS, TOPIC_FAULTS
+
+    if output is not OutputFormat.table:
+        write_rows(rows, [*TOPIC_COLUMNS, *TOPIC_FAULTS], output)
+        return
+    faults = [name for name in TOPIC_FAULTS if any(row[name] for row in rows)]
+    write_rows(rows, [*TOPIC_COLUMNS, *faults], output, drops=["not_preferred", "offline_replicas", "min_isr"])
 
 
-def _api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
-    """Gives one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all do."""
-    from core.protocol.api_names import API_NAMES
+def _write_replicas(rows: Sequence[Row], output: OutputFormat) -> None:
+    from cli.cluster_rows import OF_PARTITION, REPLICA_COLUMNS
 
-    asked = sum(broker.versions is not None for broker in found.brokers)
-    brokers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for broker in found.brokers:
-        for key, (low, high) in (broker.versions or {}).items():
-            brokers[key, low, high].append(broker.broker_id)
-    return [
-        {
-            "key": key,
-            "api": API_NAMES.get(key, "of a newer Kafka"),
-            "min": low,
-            "max": high,
-            "brokers": "all" if shows_all and len(ids) == asked else ids,
-        }
-        for (key, low, high), ids in sorted(brokers.items())
-    ]
+    if output is not OutputFormat.table:
+        write_rows(rows, [*REPLICA_COLUMNS, *OF_PARTITION], output)
+        return
+    shown = [{**row, "in_sync": _yes(row["in_sync"]), "eligible": _yes(row["eligible"])} for row in rows]
+    kept = [name for name in REPLICA_COLUMNS if any(row[name] not in (None, "") for row in shown)]
+    if len({row["partition"] for row in rows}) == 1:
+        kept.remove("partition")  # the line above says which
+    write_rows(shown, kept, output, drops=["start_offset", "eligible", "size_bytes", "lag_bytes"])
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""

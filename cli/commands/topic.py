@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,14 @@ import typer
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.place import typed_place
 from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
     from core.cluster.topic_description import PartitionDescription, TopicDescription
+    from core.common.errors import KafkaError
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -85,12 +89,22 @@ def create(
         except KafkaError as error:
             if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 hint_at_topic_setting(error, configs)
+                _hint_at_brokers(error, client)
                 raise
             say(f"topic {name} is there already")
         else:
             if not dry_run:
                 say_kept_only(admin, ConfigResourceType.TOPIC, name, configs)
             say(f"{'would create' if dry_run else 'created'} topic {name} {client.place}")
+
+
+def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
+    from core.common.error_code import ErrorCode
+
+    if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
+        client.refresh([])
+        count = len(client.node_ids)
+        error.hint = f"each replica needs a broker of its own: --replication-factor {count} is the most here"
 
 
 @app.command("list")
@@ -151,8 +165,22 @@ def describe(
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
             say(_sum_text(topic))
+        _hint_at_faults(topics)
     columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
-    write_rows(rows, columns if output is OutputFormat.table else [*_COLUMNS, *_OF_TOPIC], output, drops=_DROPS)
+    is_replicated = any(len(p.replicas) > 1 for topic in topics for p in topic.partitions)
+    drops = _DROPS_OF_REPLICATED if is_replicated else _DROPS
+    write_rows(rows, columns if output is OutputFormat.table else [*_COLUMNS, *_OF_TOPIC], output, drops=drops)
+
+
+def _hint_at_faults(topics: Sequence[TopicDescription]) -> None:
+    """Says where to look further, if a partition has no leader or a replica is not in sync."""
+    for topic in topics:
+        faulty = [p for p in topic.partitions if p.leader < 0 or len(p.isr) < len(p.replicas)]
+        if faulty:
+            where = f"{topic.name}-{faulty[0].partition}"
+            count = f"{len(faulty)} of {len(topic.partitions)} partitions"
+            say(f"note: {topic.name}: {count} lack a leader or a replica in sync")
+            say(f"hint: plog cluster describe {where}{typed_place()}")
 
 
 _COLUMNS = [
@@ -172,6 +200,7 @@ _COLUMNS = [
 _OF_TOPIC = ["topic_id", "settings"]
 """Columns that are written once above the table; programs get them with each partition."""
 _DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "leader"]
+_DROPS_OF_REPLICATED = ["skew", "leader_epoch", "offsets", "size_bytes", "start_offset", "replicas"]
 
 
 def _sum_text(topic: TopicDescription) -> str:
@@ -200,13 +229,13 @@ def _rows(topic: TopicDescription) -> list[Row]:
         {
             "topic": topic.name,
             "partition": p.partition,
-            "leader": p.leader,
+            "leader": p.leader,  # -1: none, as Kafka has it
             "leader_epoch": p.leader_epoch,
             "replicas": list(p.replicas),
             "isr": list(p.isr),
-            "start_offset": p.start_offset,
-            "end_offset": p.end_offset,
-            "offsets": p.end_offset - p.start_offset,
+            "start_offset": p.start_offset if p.end_offset >= 0 else None,
+            "end_offset": p.end_offset if p.end_offset >= 0 else None,
+            "offsets": p.end_offset - p.start_offset if p.end_offset >= 0 else None,
             "size_bytes": p.size_bytes,
             "skew": _skew(topic, p),
             "damaged": list(p.damaged) or None,

@@ -13,7 +13,7 @@ from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
@@ -189,6 +189,17 @@ class Admin:
                 return []
             raise
 
+    def find_topic_setting(self, names: Sequence[str], key: str) -> dict[str, str]:
+        """Finds what holds for each topic; those are missing of which this client may not know it."""
+        asked = [DescribeConfigsResource(ConfigResourceType.TOPIC, name, [key]) for name in names]
+        answer = self._client.any_connection().call(DESCRIBE_CONFIGS, DescribeConfigsRequest(asked))
+        return {
+            result.resource_name: config.value
+            for result in answer.results
+            for config in result.configs
+            if not result.error_code and config.value is not None
+        }
+
     def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
         """Gives what has settings, by type and name: of those types, or of all."""
         answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
@@ -236,11 +247,17 @@ class Admin:
         return starts
 
     def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Gives the bytes of each partition's log: of the largest replica that brokers report."""
+        """Gives the bytes of each partition's log: of the largest replica that brokers report. One that can't be
+        reached reports none.
+        """
         partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
         sizes: dict[TopicPartition, int] = {}
         for node_id in self._client.node_ids:
-            answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(partitions))
+            try:
+                answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(partitions))
+            except ConnectionFailedError:
+                self._client.forget_connection(node_id)
+                continue
             for result in answer.results:
                 for topic in result.topics:
                     for found in topic.partitions:

@@ -200,6 +200,8 @@ class ClientConnection:
         self._answers = 0
         self.features: dict[str, int] = {}
         """What the cluster has finalized, by level."""
+        self.supported_features: dict[str, int] = {}
+        """The highest level of each feature that the broker supports."""
         self._versions = self._negotiate()
         if authenticator is not None:
             authenticator.authenticate(self)
@@ -216,6 +218,7 @@ class ClientConnection:
                 continue  # a broker that does not know the version may answer in version 0
             if response.error_code == ErrorCode.NONE:
                 self.features = {f.name: f.max_version_level for f in response.finalized_features}
+                self.supported_features = {f.name: f.max_version for f in response.supported_features}
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         if malformed is not None:
             raise ConnectionFailedError(

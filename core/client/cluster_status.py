@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 
 from core.client.kafka_client import KafkaClient
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.cluster.kafka_release import find_release
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest, PartitionData, TopicData
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponseBroker
@@ -28,15 +31,29 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
     Raises KafkaError if the cluster says nothing of itself.
     """
     cluster_id, controller_id, known = _cluster(client)
-    leader_id, voters = _quorum(client)
+    try:
+        leader_id, voters = _quorum(client, timeout_s)
+        has_silent_controller = False
+    except ConnectionFailedError:
+        leader_id, voters, controller_id = -1, (), -1  # the broker named any, which is not the one
+        has_silent_controller = True
 
     def look(broker: BrokerDescription) -> BrokerDescription:
         return broker if broker.is_fenced else _ask(client, broker, timeout_s)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         brokers = list(pool.map(look, sorted(known, key=lambda broker: broker.broker_id)))
+    if any(broker.failure is not None for broker in brokers):
+        brokers = _without_dead(brokers, _cluster(client)[2])
     features = client.any_connection().features
-    return ClusterDescription(cluster_id, controller_id if leader_id < 0 else leader_id, brokers, features, voters)
+    return ClusterDescription(
+        cluster_id,
+        controller_id if leader_id < 0 else leader_id,
+        brokers,
+        features,
+        voters,
+        has_silent_controller=has_silent_controller,
+    )
 
 
 def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescription]]:
@@ -54,6 +71,13 @@ def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescripti
     return metadata.cluster_id, metadata.controller_id, list(_brokers(metadata.brokers))
 
 
+def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]) -> list[BrokerDescription]:
+    """Takes what the cluster says of those that did not answer, after it had that time to notice that they are dead."""
+    by_id = {broker.broker_id: broker for broker in now}
+    living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
+    return [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]
+
+
 def _brokers(brokers: Iterable[MetadataResponseBroker]) -> Iterable[BrokerDescription]:
     return (BrokerDescription(b.node_id, _address(b.host, b.port), b.rack) for b in brokers)
 
@@ -62,12 +86,15 @@ def _address(host: str, port: int) -> dict[str, str]:
     return {"": str(Endpoint(host, port))}
 
 
-def _quorum(client: KafkaClient) -> tuple[int, tuple[int, ...]]:
-    """Gives the leader, -1 if it is not known, and the voters."""
-    connection = client.any_connection()
-    if not connection.speaks(DESCRIBE_QUORUM):
+def _quorum(client: KafkaClient, timeout_s: float) -> tuple[int, tuple[int, ...]]:
+    """Gives the leader, -1 if it is not known, and the voters. A broker passes the question on to the controller; so
+    it has a connection of its own, and ConnectionFailedError is raised if there is no controller that answers.
+    """
+    if not client.any_connection().speaks(DESCRIBE_QUORUM):
         return -1, ()
-    response = connection.call(DESCRIBE_QUORUM, DescribeQuorumRequest([TopicData(_METADATA_TOPIC, [PartitionData(0)])]))
+    request = DescribeQuorumRequest([TopicData(_METADATA_TOPIC, [PartitionData(0)])])
+    with closing(client.another(timeout_s=timeout_s)) as other:
+        response = other.any_connection().call(DESCRIBE_QUORUM, request)
     found = [partition for topic in response.topics for partition in topic.partitions]
     if response.error_code or not found or found[0].error_code:
         return -1, ()  # only those who may describe the cluster learn it
@@ -75,11 +102,9 @@ def _quorum(client: KafkaClient) -> tuple[int, tuple[int, ...]]:
 
 
 def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float) -> BrokerDescription:
-    versions, failure = None, None
     try:
-        versions = client.versions_of(broker.listeners[""], timeout_s=timeout_s)
+        with client.connection_at(broker.listeners[""], timeout_s=timeout_s) as connection:
+            release = find_release(connection.supported_features)
+            return replace(broker, versions=connection.api_versions, release=release)
     except PlogError as error:
-        failure = error
-    return BrokerDescription(
-        broker.broker_id, broker.listeners, broker.rack, broker.is_fenced, versions=versions, failure=failure
-    )
+        return replace(broker, failure=error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class PartitionInfo:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """The replicas on brokers, or on disks, that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +126,16 @@ class KafkaClient:
             connection = self._connections[node_id] = self._open(*address)
         return connection
 
-    def versions_of(self, address: str, *, timeout_s: float) -> dict[int, tuple[int, int]]:
-        """Asks what the broker at HOST:PORT speaks, on a connection of its own; any thread may ask. Raises what a
-        `Connector` does.
-        """
+    @contextmanager
+    def connection_at(self, address: str, *, timeout_s: float) -> Iterator[ClientConnection]:
+        """Opens a connection of its own to the broker at HOST:PORT; any thread may. Raises what a `Connector` does."""
         endpoint = parse_endpoint(address)
         if self._connect is not None:
             connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
         else:
             connection = self._connector.with_timeout(timeout_s)(endpoint.host, endpoint.port)
-        connection.close()
-        return connection.api_versions
+        with closing(connection):
+            yield connection
 
     @property
     def node_ids(self) -> list[int]:
@@ -155,6 +157,12 @@ class KafkaClient:
         self._connections.clear()
         self._any = None
 
+    def forget_connection(self, node_id: int) -> None:
+        """Forgets the one to that broker, after it broke."""
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
     # --- metadata
 
     def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
@@ -172,7 +180,11 @@ class KafkaClient:
             assert topic.name is not None
             partitions = {
                 p.partition_index: PartitionInfo(
-                    p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes)
+                    p.leader_id,
+                    p.leader_epoch,
+                    tuple(p.replica_nodes),
+                    tuple(p.isr_nodes),
+                    tuple(p.offline_replicas),
                 )
                 for p in topic.partitions
             }

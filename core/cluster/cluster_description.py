@@ -23,14 +23,20 @@ class BrokerDescription:
     is_fenced: bool = False
     versions: VersionRanges | None = None
     failure: PlogError | None = None
+    release: str | None = None
+    """Of Kafka, which it is or is like; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`controller_id` is -1 if it is not known; `voters` are those of the metadata's quorum, empty if not known."""
+    """`controller_id` is -1 if it is not known; `voters` are those of the metadata's quorum, empty if not known.
+
+    `has_silent_controller`: a broker asked the controller for us, and got no answer.
+    """
 
     cluster_id: str | None
     controller_id: int
     brokers: list[BrokerDescription]
     features: dict[str, int] = field(default_factory=dict)
     voters: tuple[int, ...] = ()
+    has_silent_controller: bool = False

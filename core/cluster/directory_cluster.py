@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.cluster.directory_topics import DirectoryTopics
 from core.cluster.metadata_log import read_metadata_image
+from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
+from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.endpoint import Endpoint
+from core.common.topic_partition import TopicPartition
 from core.log.meta_properties import read_meta_properties
 
 
@@ -32,4 +37,42 @@ def read_cluster(directory: Path) -> ClusterDescription:
         -1,
         sorted(brokers, key=lambda broker: broker.broker_id),
         dict(image.features) if image is not None else {},
+    )
+
+
+def report_directory(topics: DirectoryTopics, names: Iterable[str]) -> list[PartitionReport]:
+    """Reports the partitions of these topics, each with the one replica that is in the directory: of the others no file
+    tells. Raises what `DirectoryTopics.describe` raises.
+    """
+    described = [topics.describe(name) for name in names]
+    return [_report(topic, partition) for topic in described for partition in topic.partitions]
+
+
+def _report(topic: TopicDescription, known: PartitionDescription) -> PartitionReport:
+    min_isr = topic.configs.get("min.insync.replicas")
+    placed = ReplicatedPartition(
+        TopicPartition(topic.name, known.partition),
+        known.leader,
+        known.leader_epoch,
+        known.replicas,
+        known.isr,
+        min_isr=int(min_isr) if min_isr is not None else None,
+    )
+    replicas = [_replica(placed, known, replica) for replica in placed.replicas]
+    return PartitionReport(placed, None, None, known.end_offset, replicas)
+
+
+def _replica(placed: ReplicatedPartition, known: PartitionDescription, replica: int) -> ReplicaReport:
+    is_here, is_in_sync = replica == known.leader, replica in placed.isr
+    return ReplicaReport(
+        broker_id=replica,
+        is_leader=is_here,
+        is_in_sync=is_in_sync,
+        is_eligible=None,
+        start_offset=known.start_offset if is_here else None,
+        end_offset=known.end_offset if is_here else None,
+        lag=0 if is_here else None,
+        size_bytes=known.size_bytes if is_here else None,
+        lag_bytes=0 if is_here else None,
+        why_out_of_sync=None if is_in_sync else "nobody serves the directory, and no file tells of other brokers",
     )

@@ -1,4 +1,7 @@
-"""`plog cluster status`: of a server, of several, of one that can't be reached, and of files."""
+"""`plog cluster`: of a server, of several, of one that can't be reached, and of files.
+
+tests/interop/test_cluster_commands.py asks several brokers of Kafka, of which some are not well.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from cli.commands.cluster import _api_rows
+from cli.cluster_rows import api_rows
 from core.broker.request_dispatcher import SERVED_APIS
 from core.client.client_connection import ClientConnection
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
-from core.common.errors import ConnectionFailedError
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
 from plog.testing import running_broker
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
@@ -21,14 +25,14 @@ from tests.support.server import Server, call_plog
 SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition"
 
 
-def plog(*arguments: str | Path, code: int = 0) -> tuple[str, str]:
-    done = call_plog("cluster", "status", *map(str, arguments))
+def plog(*arguments: str | Path, code: int = 0, command: str = "status") -> tuple[str, str]:
+    done = call_plog("cluster", command, *map(str, arguments))
     assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout.decode(), done.stderr.decode()
 
 
-def rows(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(plog(*arguments, "--output", "json", code=code)[0])
+def rows(*arguments: str | Path, code: int = 0, command: str = "status") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(plog(*arguments, "--output", "json", code=code, command=command)[0])
     return found
 
 
@@ -94,7 +98,7 @@ def test_brokers_that_speak_different_versions() -> None:
         BrokerDescription(2, {"": "b:1"}, versions={1: (0, 17), 999: (0, 0)}),
         BrokerDescription(3, {"": "c:1"}, failure=ConnectionFailedError("no")),
     ]
-    found = _api_rows(ClusterDescription("id", 1, brokers), shows_all=True)
+    found = api_rows(ClusterDescription("id", 1, brokers), shows_all=True)
     assert [tuple(row.values()) for row in found] == [
         (1, "Fetch", 0, 17, [2]),
         (1, "Fetch", 4, 18, [1]),
@@ -150,3 +154,68 @@ def test_a_damaged_meta_properties(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     assert "none" in plog("--data-dir", tmp_path / "none", code=3)[1]
+
+
+def test_what_plogs_own_server_holds(tmp_path: Path) -> None:
+    """One broker has all, and is all well; the same directory says the same once it is not served any more."""
+    with Server(tmp_path / "data") as server:
+        where = ("--bootstrap-server", server.address)
+        assert call_plog("topic", "create", "t-1", "--partitions", "2", *where).returncode == 0
+        assert call_plog("produce", "t-1", "--partition", "1", *where, stdin=b"a\nb\n").returncode == 0
+        (whole,) = rows(*where)
+        (broker,) = rows(*where, command="brokers")
+        (topic,) = rows(*where, command="topics")
+        (replica,) = rows("t-1-1", *where, command="describe")
+        shown, told = plog("t-1:1", *where, command="describe")
+        _, refused = plog("t-1-2", *where, command="describe", code=1)
+    assert (whole["partitions"], whole["problems"], whole["under_replicated"]) == (2, [], 0)
+    assert (broker["state"], broker["replicas"], broker["leaders"], broker["lagging"]) == ("reachable", 2, 2, [])
+    assert broker["size_bytes"] == sum(path.stat().st_size for path in (tmp_path / "data" / "t-1-1").glob("*.log"))
+    assert (topic["topic"], topic["partitions"], topic["replicas"], topic["min_isr"]) == ("t-1", 2, 1, 1)
+    assert (replica["role"], replica["in_sync"], replica["end_offset"], replica["lag"]) == ("leader", True, 2, 0)
+    assert (replica["high_watermark"], replica["isr"], replica["why_out_of_sync"]) == (2, [1], None)
+    assert "t-1-1: leader 1, epoch 0, 1 of 1 replicas in sync, min.insync.replicas 1\n" in told
+    assert max(map(len, (shown + told).splitlines())) <= 80
+    assert "error: UNKNOWN_TOPIC_OR_PARTITION: topic 't-1' has no partition 2\n" in refused
+    where = ("--data-dir", str(tmp_path / "data"))
+    (of_files,) = rows("t-1-1", *where, command="describe")
+    assert of_files == {**replica, "high_watermark": None, "min_isr": None, "eligible": None, "elr": None}
+    assert rows(*where, command="topics") == [{**topic, "min_isr": None}]
+    (of_files,) = rows(*where, command="brokers")
+    assert (of_files["replicas"], of_files["leaders"], of_files["size_bytes"]) == (2, 2, broker["size_bytes"])
+    assert "nobody serves it: this is what the files say" in plog(*where, command="brokers")[1]
+
+
+def test_a_server_that_lacks_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can't be known is empty and said; the rest is there."""
+    version_of = ClientConnection.version_of
+
+    def of_an_old_server(self: ClientConnection, api: Any, **options: Any) -> int:
+        if api.key in (32, 35, 75):  # DescribeConfigs, DescribeLogDirs, DescribeTopicPartitions
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no {api.name}")
+        return version_of(self, api, **options)
+
+    monkeypatch.setattr(ClientConnection, "version_of", of_an_old_server)
+    with running_broker() as broker:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        assert call_plog("topic", "create", "t", *where).returncode == 0
+        (replica,) = rows("t", *where, command="describe")
+        _, told = plog("t", *where, command="describe")
+        (of_broker,) = rows(*where, command="brokers")
+        (topic,) = rows(*where, command="topics")
+        assert rows(*where)[0]["problems"] == []
+    assert (replica["size_bytes"], replica["elr"], replica["min_isr"]) == (None, None, None)
+    assert (replica["end_offset"], replica["lag"], replica["high_watermark"]) == (0, 0, 0)
+    assert (of_broker["size_bytes"], of_broker["leaders"], topic["min_isr"]) == (None, 1, None)
+    assert "note: min.insync.replicas is not known: no DescribeConfigs\n" in told
+    assert "note: broker 1: sizes are not known: no DescribeLogDirs\n" in told
+    assert "note: eligible leader replicas are not known: no DescribeTopicPartitions\n" in told
+
+
+def test_several_replicas_with_one_broker() -> None:
+    with running_broker() as broker:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        done = call_plog("topic", "create", "t", "--replication-factor", "3", *where)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: INVALID_REPLICATION_FACTOR: ")
+    assert b"hint: each replica needs a broker of its own: --replication-factor 1 is the most here\n" in done.stderr

@@ -1,0 +1,187 @@
+"""The rows of `plog cluster`: brokers, versions of APIs, topics and replicas."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cli.table import Row
+from core.cluster.cluster_health import partition_health
+
+if TYPE_CHECKING:
+    from core.client.broker_survey import BrokerSurvey
+    from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+    from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
+
+STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "apis", "failure"]
+OF_CLUSTER = [
+    "cluster_id",
+    "controller_id",
+    "voters",
+    "features",
+    "partitions",
+    "leaderless",
+    "under_replicated",
+    "under_min_isr",
+    "offline_replicas",
+    "not_preferred",
+    "problems",
+]
+"""What is written once above the table; programs get it with each broker."""
+
+
+def status_rows(
+    found: ClusterDescription, placed: Sequence[ReplicatedPartition] | None, problems: Sequence[str] | None
+) -> list[Row]:
+    """Gives a row for each broker, each with what is known of the whole; `placed` and `problems` are None if nobody
+    serves the cluster.
+    """
+    of_cluster = {
+        "cluster_id": found.cluster_id,
+        "controller_id": found.controller_id if found.controller_id >= 0 else None,
+        "voters": list(found.voters),
+        "features": found.features,
+        "partitions": len(placed) if placed is not None else None,
+        **(partition_health(placed).counts if placed is not None else {}),
+        "problems": list(problems) if problems is not None else None,
+    }
+    return [
+        {
+            "broker": broker.broker_id,
+            "listeners": [f"{name}://{address}" if name else address for name, address in broker.listeners.items()],
+            "rack": broker.rack,
+            "controller": broker.broker_id == found.controller_id,
+            "state": _state(broker),
+            "apis": len(broker.versions) if broker.versions is not None else None,
+            "failure": broker.failure.message if broker.failure is not None else None,
+            **of_cluster,
+        }
+        for broker in found.brokers
+    ]
+
+
+def _state(broker: BrokerDescription) -> str:
+    if broker.is_fenced:
+        return "fenced"
+    if broker.failure is not None:
+        return "unreachable"
+    if broker.versions is not None:
+        return "reachable"
+    return "registered" if broker.listeners else "not registered"
+
+
+def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
+    """Gives one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all do."""
+    from core.protocol.api_names import API_NAMES
+
+    asked = sum(broker.versions is not None for broker in found.brokers)
+    brokers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for broker in found.brokers:
+        for key, (low, high) in (broker.versions or {}).items():
+            brokers[key, low, high].append(broker.broker_id)
+    return [
+        {
+            "key": key,
+            "api": API_NAMES.get(key, "of a newer Kafka"),
+            "min": low,
+            "max": high,
+            "brokers": "all" if shows_all and len(ids) == asked else ids,
+        }
+        for (key, low, high), ids in sorted(brokers.items())
+    ]
+
+
+BROKER_COLUMNS = [
+    "broker",
+    "address",
+    "rack",
+    "version",
+    "state",
+    "replicas",
+    "leaders",
+    "lagging",
+    "size_bytes",
+    "failed_dirs",
+]
+
+
+def broker_row(
+    broker: BrokerDescription, placed: Sequence[ReplicatedPartition], survey: BrokerSurvey
+) -> dict[str, Any]:
+    number = broker.broker_id
+    return {
+        "broker": number,
+        "address": next(iter(broker.listeners.values()), None),
+        "rack": broker.rack,
+        "version": broker.release,
+        "state": _state(broker),
+        "replicas": sum(number in p.replicas for p in placed),
+        "leaders": sum(number == p.leader for p in placed),
+        "lagging": [str(p.partition) for p in placed if number in p.out_of_sync],
+        "size_bytes": survey.size_bytes,
+        "failed_dirs": survey.failed_dirs,
+    }
+
+
+TOPIC_COLUMNS = ["topic", "partitions", "replicas", "min_isr", "under_replicated"]
+TOPIC_FAULTS = ["leaderless", "under_min_isr", "offline_replicas", "not_preferred"]
+
+
+def topic_row(name: str, placed: Sequence[ReplicatedPartition]) -> Row:
+    factors = sorted({len(p.replicas) for p in placed})
+    return {
+        "topic": name,
+        "partitions": len(placed),
+        "replicas": factors[0] if len(factors) == 1 else factors,
+        "min_isr": placed[0].min_isr,
+        **partition_health(placed).counts,
+    }
+
+
+REPLICA_COLUMNS = [
+    "partition",
+    "broker",
+    "role",
+    "in_sync",
+    "eligible",
+    "start_offset",
+    "end_offset",
+    "lag",
+    "size_bytes",
+    "lag_bytes",
+    "why_out_of_sync",
+]
+OF_PARTITION = ["leader", "leader_epoch", "replicas", "isr", "elr", "min_isr", "log_end", "high_watermark"]
+"""What is written once above the table; programs get it with each replica."""
+
+
+def replica_rows(report: PartitionReport) -> list[Row]:
+    placed = report.placed
+    of_partition = {
+        "leader": placed.leader if placed.has_leader else None,
+        "leader_epoch": placed.leader_epoch,
+        "replicas": list(placed.replicas),
+        "isr": list(placed.isr),
+        "elr": list(report.elr) if report.elr is not None else None,
+        "min_isr": placed.min_isr,
+        "log_end": report.end_offset,
+        "high_watermark": report.high_watermark,
+    }
+    return [
+        {
+            "partition": str(placed.partition),
+            "broker": replica.broker_id,
+            "role": "leader" if replica.is_leader else "follower",
+            "in_sync": replica.is_in_sync,
+            "eligible": replica.is_eligible,
+            "start_offset": replica.start_offset,
+            "end_offset": replica.end_offset,
+            "lag": replica.lag,
+            "size_bytes": replica.size_bytes,
+            "lag_bytes": replica.lag_bytes,
+            "why_out_of_sync": replica.why_out_of_sync,
+            **of_partition,
+        }
+        for replica in report.replicas
+    ]

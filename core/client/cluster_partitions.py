@@ -1,0 +1,140 @@
+"""The partitions of a cluster: where their replicas are, how far each has come, and why one is not in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.client.admin import Admin
+from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
+from core.client.kafka_client import KafkaClient
+from core.cluster.cluster_description import ClusterDescription
+from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.describe_topic_partitions import (
+    DESCRIBE_TOPIC_PARTITIONS,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: list[str]) -> list[ReplicatedPartition]:
+    """Asks for all partitions, or those of these topics, in order; adds to `notes` what the server does not say."""
+    found = client.refresh(topics)
+    try:
+        settings = Admin(client).find_topic_setting(sorted(found), _MIN_ISR) if found else {}
+    except KafkaError as error:
+        settings = {}
+        notes.append(f"{_MIN_ISR} is not known: {error.message}")
+    return [
+        ReplicatedPartition(
+            TopicPartition(name, number),
+            leader=info.leader,
+            leader_epoch=info.leader_epoch,
+            replicas=info.replicas,
+            isr=info.isr,
+            offline=info.offline,
+            min_isr=int(settings[name]) if name in settings else None,
+        )
+        for name, topic in sorted(found.items())
+        for number, info in sorted(topic.partitions.items())
+    ]
+
+
+def report_partitions(
+    client: KafkaClient, cluster: ClusterDescription, placed: Sequence[ReplicatedPartition], notes: list[str]
+) -> list[PartitionReport]:
+    """Asks the brokers that have replicas of them; adds to `notes` what could not be known, and why."""
+    holders = {replica for p in placed for replica in p.replicas}
+    asked = [broker for broker in cluster.brokers if broker.broker_id in holders]
+    surveys = survey_brokers(client, asked, [p.partition for p in placed])
+    notes += [f"broker {broker.broker_id}: {broker.failure.message}" for broker in asked if broker.failure is not None]
+    notes += survey_notes(surveys)
+    elrs = _read_elrs(client, sorted({p.partition.topic for p in placed}), notes)
+    return [_report(cluster, p, surveys, elrs.get(p.partition)) for p in placed]
+
+
+def survey_notes(surveys: Mapping[int, BrokerSurvey]) -> list[str]:
+    return [f"broker {broker_id}: {note}" for broker_id, survey in surveys.items() for note in survey.notes]
+
+
+def _read_elrs(client: KafkaClient, topics: Iterable[str], notes: list[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    connection = client.any_connection()
+    found = dict[TopicPartition, tuple[int, ...]]()
+    request = DescribeTopicPartitionsRequest([TopicRequest(name) for name in topics])
+    try:
+        while True:
+            answer = connection.call(DESCRIBE_TOPIC_PARTITIONS, request)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    if partition.eligible_leader_replicas is not None:
+                        where = TopicPartition(topic.name or "", partition.partition_index)
+                        found[where] = tuple(partition.eligible_leader_replicas)
+            if answer.next_cursor is None:
+                return found
+            request.cursor = answer.next_cursor
+    except KafkaError as error:
+        notes.append(f"eligible leader replicas are not known: {error.message}")
+        return found
+
+
+def _report(
+    cluster: ClusterDescription,
+    placed: ReplicatedPartition,
+    surveys: Mapping[int, BrokerSurvey],
+    elr: tuple[int, ...] | None,
+) -> PartitionReport:
+    partition, leader = placed.partition, surveys.get(placed.leader, BrokerSurvey())
+    end, size = _known(leader.ends, partition), (leader.sizes or {}).get(partition)
+    replicas = []
+    for replica in placed.replicas:
+        survey = surveys.get(replica, BrokerSurvey())
+        own_end, own_size = _known(survey.ends, partition), (survey.sizes or {}).get(partition)
+        lag = max(end - own_end, 0) if end is not None and own_end is not None else None
+        is_in_sync = replica in placed.isr
+        replicas.append(
+            ReplicaReport(
+                broker_id=replica,
+                is_leader=replica == placed.leader,
+                is_in_sync=is_in_sync,
+                is_eligible=None if elr is None else replica in elr,
+                start_offset=_known(survey.starts, partition),
+                end_offset=own_end,
+                lag=lag,
+                size_bytes=own_size,
+                lag_bytes=max(size - own_size, 0) if size is not None and own_size is not None else None,
+                why_out_of_sync=None if is_in_sync else _why_out_of_sync(cluster, placed, replica, survey, lag),
+            )
+        )
+    return PartitionReport(placed, elr, _known(leader.high_watermarks, partition), end, replicas)
+
+
+def _known(offsets: Offsets, partition: TopicPartition) -> int | None:
+    found = offsets.get(partition)
+    return None if isinstance(found, ErrorCode) else found
+
+
+def _why_out_of_sync(
+    cluster: ClusterDescription, placed: ReplicatedPartition, replica: int, survey: BrokerSurvey, lag: int | None
+) -> str:
+    """Says why, as far as that can be known from outside: only the leader knows what it waits for."""
+    broker = next((broker for broker in cluster.brokers if broker.broker_id == replica), None)
+    if broker is None:
+        return "its broker is not registered: it is stopped, or cut off from the cluster"
+    if broker.is_fenced:
+        return "its broker is fenced: it is stopped, or the controller does not hear from it"
+    if broker.failure is not None:
+        return f"its broker can't be reached from here: {broker.failure.message}"
+    error = survey.ends.get(placed.partition)
+    if replica in placed.offline or error is ErrorCode.KAFKA_STORAGE_ERROR:
+        return f"its disk has failed: {', '.join(survey.failed_dirs) or 'the broker says not which'}"
+    if isinstance(error, ErrorCode):
+        return f"its broker does not serve it: {error.text}"
+    if not placed.has_leader:
+        return "there is no leader that it could follow"
+    if lag is None:
+        return "how far it has come is not known"
+    return f"it lags by {lag:,} records" if lag else "it has caught up, and the leader has not taken it back yet"
