@@ -6,6 +6,9 @@ Whoever has the connection goes round in a loop, one request after the other:
     on_answer(response, now_ms) what to do, for each partition of which there is news; `on_lost` if no answer came
     move, delay or remove       for each partition that something had to be done with, when that is done
 
+A request that got no answer is given up with its connection: an answer that came later would be taken for that of a
+later request, of a log that ends at the same offset and has other records by then.
+
 Each partition is in one of three states:
 
     FETCHING   it is asked for, at the offset where its log ends and with the latest epoch that its log notes

@@ -70,7 +70,9 @@ class SimulatedNode(Endpoint):
     """A fetch of another leader epoch is refused (KIP-320)."""
 
     takes_late_answers = False
-    """Whether an answer counts that was asked for in another leader epoch."""
+    """Whether an answer counts that was asked for in another leader epoch, or that nobody waits for any more: the log
+    may end by now where it ended then, and have other records.
+    """
 
     looks_for_divergence = True
     """Whether it compares epochs with a follower before it gives records (KIP-595)."""
@@ -156,8 +158,11 @@ class SimulatedNode(Endpoint):
                 peers=self,  # type: ignore[arg-type]
             )
             self._seen = 0
-        elif self.partition.take_up(state, self.now_ms):
-            self._fetching = None  # another leader is asked on another connection
+        else:
+            epoch = self.partition.leader_epoch
+            self.partition.take_up(state, self.now_ms)
+            if self.partition.leader_epoch != epoch:
+                self._fetching = None  # another leader is asked on another connection
         if self.truncates_to_high_watermark and self.partition.role is Role.FOLLOWING:
             self.log.truncate_to(self.log.high_watermark)
         self.after_event()
@@ -180,9 +185,10 @@ class SimulatedNode(Endpoint):
         token = self._fetching = object()
 
         def on_answer(answer: Fetched | None) -> None:
-            if self._fetching is token:
+            is_awaited = self._fetching is token  # of a fetch that was given up the connection is closed
+            if is_awaited:
                 self._fetching = None
-            if answer is not None:
+            if answer is not None and (is_awaited or self.takes_late_answers):
                 self._take(request, answer)
 
         self._network.call(self, leader, lambda: leader.on_fetch(request), on_answer)
