@@ -50,7 +50,7 @@ def test_no_jvm_stays(number: signal.Signals, code: int, tmp_path: Path) -> None
         time.sleep(0.01)  # it says nothing of what it starts
         try:
             started = descendants(replay.pid)
-        except FileNotFoundError:  # one has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # one has ended meanwhile
             continue
     replay.send_signal(number)
     assert replay.wait(60) == code
