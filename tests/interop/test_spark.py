@@ -133,12 +133,20 @@ def doubled(frame):
 """Its functions are found by their module's name, which the nodes know only if it goes along."""
 
 
-@pytest.mark.parametrize("to", ["", "parquet:", "nowhere:/x", "parquet"])
-def test_where_to(tmp_path: Path, to: str) -> None:
+@pytest.mark.parametrize(
+    ("to", "problem"),
+    [
+        ("", b"name a target: --to parquet:DIR"),
+        ("parquet:", b"--to parquet:: expected parquet:DIR"),
+        ("nowhere:/x", b"--to nowhere:/x: expected parquet:DIR"),
+        ("parquet", b"--to parquet: expected parquet:DIR"),
+    ],
+)
+def test_where_to(tmp_path: Path, to: str, problem: bytes) -> None:
     assert run_plog("produce", "t", "--data-dir", str(tmp_path), stdin=b"a\n").returncode == 0
     done = run_plog("spark-replay", "t", "--to", to, "--data-dir", str(tmp_path))
     assert done.returncode == 2
-    assert b"expected parquet:DIR" in done.stderr
+    assert problem in done.stderr
 
 
 def test_no_topic(tmp_path: Path) -> None:
