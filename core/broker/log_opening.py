@@ -30,14 +30,16 @@ class LogOpening:
     def __init__(
         self,
         services: StorageServices,
-        controller: DirectoryController,
+        controller: DirectoryController | None,
         *,
         late_checks: LateChecks,
         doubts: ReadersDoubts,
         recovered_flush: RecoveredFlush,
         unreadable: list[Path],
     ) -> None:
-        """`unreadable` are the files that a broker which only reads passed over."""
+        """`controller` is the one of a lone broker; a member of a cluster has none that would take up topics or start
+        leader epochs. `unreadable` are the files that a broker which only reads passed over.
+        """
         self._services = services
         self._controller = controller
         self._late_checks = late_checks
@@ -50,17 +52,21 @@ class LogOpening:
 
     # --- at the start
 
-    def find_known(self, *, lacks_metadata: bool) -> Mapping[TopicPartition, Path]:
+    def find_known(self) -> Mapping[TopicPartition, Path]:
         """Finds the folders of the topics that the metadata know. Those of others are taken up if there are no
-        metadata, or if `lacks_metadata` says that some are lost; else they are set aside.
+        metadata, or if some are lost; else they are set aside. A member of a cluster opens all that it has: what is its
+        replica is said later.
         """
+        if self._controller is None:
+            return self._services.log_manager.as_found()
         is_new = not self._services.image.has_known_topics
         if is_new:
-            self._adopt(self._services.log_manager.find_partitions())
-        elif lacks_metadata:
+            self._adopt(self._controller, self._services.log_manager.find_partitions())
+        elif self._controller.lacks_records:
             folders = self._services.log_manager.find_partitions()
             known_topics = self._services.image.topics
-            self._adopt({tp: path for tp, path in folders.items() if tp.topic not in known_topics})
+            missing = {tp: path for tp, path in folders.items() if tp.topic not in known_topics}
+            self._adopt(self._controller, missing)
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
             for topic in self._services.image.topics.values()
@@ -75,7 +81,7 @@ class LogOpening:
                 _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
         return known
 
-    def _adopt(self, folders: Mapping[TopicPartition, Path]) -> None:
+    def _adopt(self, controller: DirectoryController, folders: Mapping[TopicPartition, Path]) -> None:
         """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
 
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
@@ -83,7 +89,7 @@ class LogOpening:
         self.has_adopted = bool(folders)
         found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
         self._services.log_manager.checkpoints.note_unknown_recovery_points(folders)
-        self._controller.adopt_topics(found)
+        controller.adopt_topics(found)
         for topic, partitions in found.items() if not self._services.node.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partition%s; its configuration is not known, so retention and "
@@ -105,7 +111,11 @@ class LogOpening:
             self._services.log_manager.forget_clean_shutdown()
 
     def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
-        """Raises the epochs of logs that were cut, and of those that know later epochs than the metadata."""
+        """Raises the epochs of logs that were cut, and of those that know later epochs than the metadata. In a cluster
+        the controller does: it has elected another leader when this one went.
+        """
+        if self._controller is None:
+            return
         was_cut = [loaded.log.partition for loaded in opened if loaded.was_cut]
         if was_cut:
             self._controller.start_new_leader_epochs(was_cut)

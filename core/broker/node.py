@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.cleaning import Cleaning
+from core.broker.cluster_peers import ClusterPeers
 from core.broker.configs import Configs
 from core.broker.fetch_session import FetchSessionCache
 from core.broker.file_deletion import FileDeletion
@@ -24,6 +25,7 @@ from core.broker.late_checks import LateChecks
 from core.broker.late_loads import LateLoads
 from core.broker.log_opening import LogOpening
 from core.broker.log_services import LogServices
+from core.broker.membership import Membership
 from core.broker.node_identity import NodeIdentity
 from core.broker.producer_ids import ProducerIds
 from core.broker.readers_doubts import ReadersDoubts
@@ -37,7 +39,10 @@ from core.broker.stepped_answer import SteppedAnswers
 from core.broker.storage_services import StorageServices
 from core.broker.topics import Topics
 from core.broker.transaction_log import TransactionLog
+from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.cluster.controller import Controller
 from core.cluster.directory_controller import DirectoryController
+from core.cluster.member_controller import MemberController
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.cluster.single_broker import find_node_id
@@ -87,9 +92,11 @@ class Node:
         is_read_only: bool = False,
         loads_late: bool = False,
         check_metadata: Callable[[MetadataImage], None] | None = None,
+        entry: ZooKeeperEntry | None = None,
     ) -> None:
         """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done.
 
+        With an `entry`, which is open, the node is a member of that cluster: its controller says what the node holds.
         Without a `runtime` all work is done at once. `check_metadata` sees the metadata before anything is changed or
         served; what it raises is raised here. With `loads_late` logs that have to be read are read when somebody asks
         for them, and indexes checked when they are used: not if all that is wrong is to be told before anything else
@@ -99,6 +106,7 @@ class Node:
         self.is_read_only = is_read_only
         self._runtime = runtime or ImmediateRuntime()
         self._check_metadata = check_metadata
+        self._entry = entry
         self._loads_late = loads_late
         self._shadow = temporary_shadow(directory, "plog-read-only-") if is_read_only else None
         self._log_directory = Path(self._shadow.name) if self._shadow else directory
@@ -176,9 +184,10 @@ class Node:
         """Whose directory it is; one that does not say so is told. Raises AccessError if it is another node's."""
         meta = self._read_meta_properties()
         if meta is None:
-            meta = MetaProperties(uuid_text(random_uuid()), self._find_node_id(config), random_uuid())
+            cluster_id = uuid_text(random_uuid()) if self._entry is None else self._entry.cluster_id
+            meta = MetaProperties(cluster_id, self._find_node_id(config), random_uuid())
             write_meta_properties(self._log_directory, meta, self._filesystem)
-        elif meta.version == 0:  # ZooKeeper's: without the directory's id
+        elif meta.version == 0 and self._entry is None:  # ZooKeeper's: without the directory's id
             meta = replace(meta, version=1)
             write_meta_properties(self._log_directory, meta, self._filesystem)
         if config.given_node_id not in (None, meta.node_id):
@@ -235,13 +244,11 @@ class Node:
         """Makes the services, from the metadata up, and opens the logs on the way."""
         runtime = self._runtime
         meta = self._identify(config)
-        metadata_log = self._open_metadata_log(meta.node_id)
-        if self._check_metadata is not None:
-            self._check_metadata(metadata_log.image)
-        controller = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
+        controller, alone = self._make_controller(meta)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
         log_manager = self._make_log_manager(configs)
+        peers = None if self._entry is None else ClusterPeers(configs.broker, lambda: controller.image)
         storage = StorageServices(
             runtime=runtime,
             filesystem=self._filesystem,
@@ -249,7 +256,14 @@ class Node:
             controller=controller,
             configs=configs,
             log_manager=log_manager,
-            replicas=ReplicaManager(node, configs, log_manager, runtime),
+            replicas=ReplicaManager(
+                node,
+                configs,
+                log_manager,
+                runtime,
+                peers=peers,
+                find_topic=None if peers is None else lambda name: controller.image.topics.get(name),
+            ),
             deletion=FileDeletion(log_manager, runtime),
             stepped_answers=SteppedAnswers(runtime),
         )
@@ -265,14 +279,15 @@ class Node:
         recovered_flush = RecoveredFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
         opening = LogOpening(
             storage,
-            controller,
+            alone,
             late_checks=late_checks,
             doubts=doubts,
             recovered_flush=recovered_flush,
             unreadable=self._unreadable,
         )
-        controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
-        logs = self._open_logs(storage, opening, cleaning, lacks_metadata=metadata_log.lacks_records)
+        if alone is not None:
+            alone.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
+        logs = self._open_logs(storage, opening, cleaning)
         group_log = GroupLog(logs)
         producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted)
         services = Services(
@@ -282,8 +297,27 @@ class Node:
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
             served_apis=SERVED_APIS,
+            membership=self._make_membership(logs, controller),
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)
+
+    def _make_controller(self, meta: MetaProperties) -> tuple[Controller, DirectoryController | None]:
+        """Gives who decides on the metadata; the second is it, too, if the broker is alone, and None in a cluster."""
+        if self._entry is not None:
+            member = MemberController(meta.directory_id)
+            self._entry.attach(member)
+            return member, None
+        metadata_log = self._open_metadata_log(meta.node_id)
+        if self._check_metadata is not None:
+            self._check_metadata(metadata_log.image)
+        alone = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
+        return alone, alone
+
+    def _make_membership(self, logs: LogServices, controller: Controller) -> Membership | None:
+        if self._entry is None:
+            return None
+        assert isinstance(controller, MemberController)
+        return Membership(logs, controller, self._entry.read_configs)
 
     def _make_scrubber(self, storage: StorageServices) -> Scrubber:
         scrubber = Scrubber(
@@ -297,16 +331,14 @@ class Node:
         storage.replicas.on_damage = scrubber.examine
         return scrubber
 
-    def _open_logs(
-        self, storage: StorageServices, opening: LogOpening, cleaning: Cleaning, *, lacks_metadata: bool
-    ) -> LogServices:
+    def _open_logs(self, storage: StorageServices, opening: LogOpening, cleaning: Cleaning) -> LogServices:
         """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""
         late_loads = LateLoads(storage, opening)
         storage.replicas.on_unloaded = late_loads.ask
-        topics = Topics(storage)
+        topics = Topics(storage, is_member=self._entry is not None)
         topics.subscribe(cleaning.on_topic_deleted)
         log_manager = storage.log_manager
-        folders = opening.find_known(lacks_metadata=lacks_metadata)
+        folders = opening.find_known()
         if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
             log_manager.leave_unloaded(folders)
             folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}

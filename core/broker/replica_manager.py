@@ -59,8 +59,11 @@ class ReplicaManager:
         runtime: Runtime,
         *,
         peers: Peers | None = None,
+        find_topic: Callable[[str], TopicImage | None] | None = None,
     ) -> None:
-        """Without `peers` this broker is the only one, and nothing is replicated."""
+        """Without `peers` this broker is the only one, and nothing is replicated. `find_topic` knows all topics of the
+        cluster; without it there are no others than those that `apply` is told of.
+        """
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
@@ -71,6 +74,7 @@ class ReplicaManager:
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
+        self._find_topic = find_topic or (lambda name: self._image.topics.get(name))
         self._log_manager = log_manager
         self._peers = peers
         self._clock = runtime.clock
@@ -84,10 +88,17 @@ class ReplicaManager:
         """Called with what the controller is to be asked for, who answers by `on_isr_answer`."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
         self._on_stopped: list[Callable[[TopicPartition], None]] = []
+        self._on_role: list[Callable[[Partition], None]] = []
 
-    def subscribe(self, on_stopped: Callable[[TopicPartition], None]) -> None:
-        """Calls back with each partition that is served no more, from now on."""
+    def subscribe(
+        self, on_stopped: Callable[[TopicPartition], None], on_role: Callable[[Partition], None] | None = None
+    ) -> None:
+        """Calls back with each partition that is served no more, and with each that has taken up what the controller
+        decided, from now on: its role may be another one, or it has the same one in another leader epoch.
+        """
         self._on_stopped.append(on_stopped)
+        if on_role is not None:
+            self._on_role.append(on_role)
 
     # --- which partitions there are
 
@@ -98,7 +109,7 @@ class ReplicaManager:
         self._image = delta.apply()
         for topic in delta.deleted_topics():
             self._stop(topic)
-        self._configure(delta)
+        self.configure(delta)
         starting = []
         for topic, changed in delta.changed_topics():
             held = [registration for registration in changed.values() if self._node_id in registration.replicas]
@@ -125,7 +136,12 @@ class ReplicaManager:
         except OSError as error:
             self.take_offline(partition, access_error(error, partition.log.directory, "write to"))
         else:
+            self._tell_role(partition)
             self.notify([name])
+
+    def _tell_role(self, partition: Partition) -> None:
+        for on_role in self._on_role:
+            on_role(partition)
 
     def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
         """Makes or takes up the logs, one a step, and stops if the topic is deleted, which it may be already; a log
@@ -160,7 +176,7 @@ class ReplicaManager:
             self._set_offline(partition, error)
 
     def _serve(self, log: PartitionLog, registration: PartitionRecord) -> None:
-        self.partitions[log.partition] = Partition(
+        partition = self.partitions[log.partition] = Partition(
             log,
             registration.topic_id,
             PartitionState.of_registration(registration),
@@ -170,11 +186,12 @@ class ReplicaManager:
         )
         self.generation += 1
         log.on_roll = self._flusher.flush
+        self._tell_role(partition)
 
     def serve_loaded(self, log: PartitionLog) -> None:
-        """Serves a partition whose log was opened just now, unless this node is no replica any more."""
-        registration = self._registration(log.partition)
-        if self._node_id not in registration.replicas:
+        """Serves a partition whose log was opened just now, unless this node is no replica of it, or not yet."""
+        registration = self._find_registration(log.partition)
+        if registration is None or self._node_id not in registration.replicas:
             return
         log.configure(self._configs.of_topic(log.partition.topic))
         try:
@@ -182,13 +199,13 @@ class ReplicaManager:
         except OSError as error:
             self._set_offline(log.partition, error)
 
-    def _configure(self, delta: MetadataDelta) -> None:
+    def configure(self, delta: MetadataDelta) -> None:
         """Configures the logs of topics whose configuration changed, or that take something from the broker's."""
         names = {name for type_, name in delta.configs.changed if type_ == ConfigResourceType.TOPIC}
         if delta.changes_brokers_configs():
             names |= self._image.topics.keys()
         for name in names:
-            if name in delta.before.topics and name in self._image.topics:
+            if name in self._image.topics:
                 self._configure_topic(self._image.topics[name])
 
     def _configure_topic(self, topic: TopicImage) -> None:
@@ -238,7 +255,8 @@ class ReplicaManager:
         served = self.partitions.get(partition)
         if served is not None:
             return served.is_leading
-        return self.is_being_read(partition) and self._registration(partition).leader == self._node_id
+        registration = self._find_registration(partition) if self.is_being_read(partition) else None
+        return registration is not None and registration.leader == self._node_id
 
     def is_being_read(self, partition: TopicPartition) -> bool:
         """Says whether its log is still to be opened, or is being opened."""
@@ -246,6 +264,11 @@ class ReplicaManager:
 
     def _registration(self, partition: TopicPartition) -> PartitionRecord:
         return self._image.topics[partition.topic].partitions[partition.partition]
+
+    def _find_registration(self, partition: TopicPartition) -> PartitionRecord | None:
+        """Finds it; None for a folder of which nobody has said yet whose it is."""
+        topic = self._image.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
 
     def find(self, topic: str, number: int) -> Partition:
         """Finds it, if this broker leads it. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if another
@@ -273,7 +296,7 @@ class ReplicaManager:
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
-        known = self._image.topics.get(topic)
+        known = self._find_topic(topic)
         if self._peers is not None and known is not None and number in known.partitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

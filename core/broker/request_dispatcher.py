@@ -40,6 +40,7 @@ from core.broker.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -52,9 +53,11 @@ from core.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
     txn_offset_commit,
     update_features,
+    update_metadata,
     write_txn_markers,
 )
 from core.broker.produce_memory import ProduceMemory, RememberedRequest
@@ -125,10 +128,13 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         end_txn,
         add_offsets_to_txn,
         add_partitions_to_txn,
+        leader_and_isr,
+        stop_replica,
+        update_metadata,
     )
 }
 
-SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values()]
+SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if not served.is_between_brokers]
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -243,7 +249,7 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        if served is None:
+        if served is None or (served.is_between_brokers and self._services.membership is None):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
         if version not in api.versions:

@@ -31,3 +31,5 @@ class ServedApi(Generic[Req, Res]):
     """Gives the answer, now or later; None if there is none, as to a Produce with acks=0."""
 
     needs: Needs
+    is_between_brokers: bool = False
+    """Whether only brokers of a cluster send it, to each other; a lone broker does not know it then."""

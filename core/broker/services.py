@@ -10,6 +10,7 @@ from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
 from core.broker.late_checks import LateChecks
 from core.broker.log_services import LogServices
+from core.broker.membership import Membership
 from core.broker.transaction_log import TransactionLog
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
@@ -26,6 +27,8 @@ class Services(LogServices):
     late_checks: LateChecks
     served_apis: Sequence[Api[Any, Any]]
     """What ApiVersions advertises."""
+    membership: Membership | None = None
+    """The broker's place in a cluster; None if it is alone."""
 
     @property
     def groups(self) -> GroupCoordinator:

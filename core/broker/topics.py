@@ -7,7 +7,7 @@ Others learn of it by what they gave to `subscribe`: the coordinators forget wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,13 +18,16 @@ from core.cluster.metadata_image import TopicImage
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.log_config import LogConfig
 
 
 class Topics:
     """Owned by the broker's task."""
 
-    def __init__(self, services: StorageServices) -> None:
+    def __init__(self, services: StorageServices, *, is_member: bool = False) -> None:
+        """A member of a cluster is told by its controller which logs to make and to remove (`AssignedReplicas`)."""
         self._services = services
+        self._is_member = is_member
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] | None = None
         """Those of the change that is being submitted; None if none is."""
@@ -91,8 +94,9 @@ class Topics:
 
     def begin(self) -> None:
         """Takes up all topics that there are, at once, and from now on each change."""
-        for starting in self._services.replicas.apply(MetadataDelta.of_everything(self._services.image)):
-            finish(starting)
+        if not self._is_member:
+            for starting in self._services.replicas.apply(MetadataDelta.of_everything(self._services.image)):
+                finish(starting)
         self._services.controller.subscribe(self._on_metadata)
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
@@ -103,6 +107,9 @@ class Topics:
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
+        if self._is_member:
+            self._services.replicas.configure(delta)
+            return
         effects = self._services.replicas.apply(delta) + self._remove_logs(delta)
         if self._effects is not None:
             self._effects += effects
@@ -120,10 +127,20 @@ class Topics:
 
     def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
         """Closes the logs of topics that were deleted; the steps, if there are any, rename their folders."""
+        removed = {
+            TopicPartition(topic.name, number): self._services.configs.of_topic_in(delta.before, topic.name)
+            for topic in delta.deleted_topics()
+            for number in topic.partitions
+        }
+        return self.remove_logs(removed)
+
+    def remove_logs(self, configs: Mapping[TopicPartition, LogConfig]) -> list[Steps[None]]:
+        """Closes the logs of those partitions; the steps, if there are any, rename their folders, which are deleted
+        after the `file.delete.delay.ms` of each.
+        """
         leaving = defaultdict[int, list[TopicPartition]](list)
-        for topic in delta.deleted_topics():
-            delay_ms = self._services.configs.of_topic_in(delta.before, topic.name).file_delete_delay_ms
-            leaving[delay_ms] += [TopicPartition(topic.name, number) for number in topic.partitions]
+        for partition, config in configs.items():
+            leaving[config.file_delete_delay_ms].append(partition)
         removals = [
             (self._services.log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()
         ]

@@ -64,6 +64,11 @@ class DirectoryController:
         return self._log.image
 
     @property
+    def lacks_records(self) -> bool:
+        """See `MetadataLog.lacks_records`."""
+        return self._log.lacks_records
+
+    @property
     def end_offset(self) -> int:
         return self._log.end_offset
 

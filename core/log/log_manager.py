@@ -93,7 +93,7 @@ class LogManager:
         """Offsets [start, end) before the first segment of logs that are owned, which nobody deleted."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
-        self._with_id: set[TopicPartition] = set()  # whose folders say that they are of that topic
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
         self._settings = settings
         self._filesystem = settings.filesystem
         self.checkpoints = OffsetCheckpoints(
@@ -132,8 +132,32 @@ class LogManager:
                 if ids[tp] not in (None, topic_ids[tp]):
                     _log.warning("%s says that it is of another topic than %s; it is read all the same", path, tp)
                     ids[tp] = topic_ids[tp]
-        self._with_id = {tp for tp, topic_id in ids.items() if topic_id == topic_ids[tp]}
+        self._topic_ids = {tp: topic_id for tp, topic_id in ids.items() if topic_id == topic_ids[tp]}
         return {tp: path for tp, path in found.items() if ids[tp] in (None, topic_ids[tp])}
+
+    def as_found(self) -> dict[TopicPartition, Path]:
+        """The folders of all partitions, each of the topic that it says. A member of a cluster learns later which of
+        them are its replicas; `ensure_topic` comes then.
+        """
+        found = self.find_partitions()
+        ids = {tp: _topic_id_of(path) for tp, path in found.items()}
+        self._topic_ids = {tp: topic_id for tp, topic_id in ids.items() if topic_id is not None}
+        return found
+
+    def ensure_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
+        """Sets aside what is there of another topic of that name, which was deleted while nobody told this broker.
+        Raises the disk's OSError.
+        """
+        if self._topic_ids.get(partition, topic_id) == topic_id:
+            return
+        del self._topic_ids[partition]
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.let_go()
+        self.unloaded.pop(partition, None)
+        self.offline.pop(partition, None)
+        if self._path(partition).is_dir():
+            self._set_aside(partition, self._path(partition))
 
     def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
         """Renames the folders of partitions that there are not, or not of that topic any more; gives the others.
@@ -303,7 +327,7 @@ class LogManager:
         """Gives the partition's log, and makes it if there is none yet; `OffsetCheckpoints.forget` comes before. Raises
         OSError as the disk does.
         """
-        if partition in self.logs and partition in self._with_id:
+        if partition in self.logs and self._topic_ids.get(partition) == topic_id:
             return self.logs[partition]
         path = self.directory / partition_directory_name(partition)
         self._move_away(partition)
@@ -312,7 +336,7 @@ class LogManager:
         self._filesystem.make_directory(path)
         if _topic_id_of(path) is None:
             write_partition_metadata(path, topic_id, self._filesystem)
-        self._with_id.add(partition)
+        self._topic_ids[partition] = topic_id
         if partition not in self.logs:
             self.logs[partition] = load_log(path, partition, config, self._settings).log
         return self.logs[partition]
@@ -327,6 +351,7 @@ class LogManager:
             log = self.logs.pop(partition, None)
             self.offline.pop(partition, None)
             self.unloaded.pop(partition, None)
+            self._topic_ids.pop(partition, None)
             if log is not None:
                 log.let_go()
             path = log.directory if log else self.directory / partition_directory_name(partition)

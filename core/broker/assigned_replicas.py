@@ -1,0 +1,186 @@
+"""Which replicas a member of a cluster holds, as its controller says by LeaderAndIsr and StopReplica, and nothing else.
+
+What is assigned makes an image of its own, apart from the one of all topics: UpdateMetadata may tell of a leader before
+that leader knows. A change of it is a delta, which `ReplicaManager.apply` takes up as it does a lone broker's.
+
+Source: kafka.server.ReplicaManager.becomeLeaderOrFollower and stopReplicas, of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from typing import NamedTuple
+
+from core.broker.log_services import LogServices
+from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import NO_LEADER, MetadataImage
+from core.cluster.metadata_record import MetadataRecord
+from core.cluster.zookeeper_metadata import MIGRATING_DIRECTORY
+from core.common.error_code import ErrorCode
+from core.common.filesystem import access_error
+from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from core.protocol.schema.stop_replica import StopReplicaRequest
+
+_ANY_EPOCHS = (-1, -2)
+"""Leader epochs of a StopReplica that holds whatever is known: of a topic that is deleted, and of old controllers."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Stopped(NamedTuple):
+    """What StopReplica says of one partition."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    is_deleted: bool
+
+
+class AssignedReplicas:
+    """Owned by the broker's task."""
+
+    def __init__(self, services: LogServices) -> None:
+        self._services = services
+        self._image = MetadataImage(has_known_topics=True)
+
+    # --- LeaderAndIsr
+
+    def take_up(self, request: LeaderAndIsrRequest) -> Steps[Errors]:
+        """Takes up what the request assigns: roles change at once, new logs are made in the steps. Gives for each
+        partition whether it was taken.
+
+        STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION
+        for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one that is served as another topic's,
+        KAFKA_STORAGE_ERROR for one whose log is offline.
+        """
+        errors: Errors = {}
+        taken: dict[TopicPartition, PartitionRecord] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name = TopicPartition(topic.topic_name, state.partition_index)
+                error = self._why_refused(name, topic.topic_id, state) or self._why_unusable(name, topic.topic_id)
+                errors[name] = error or ErrorCode.NONE
+                if error is None:
+                    taken[name] = _registration(topic.topic_id, state)
+        for starting in self._apply(self._records_of(taken)):
+            yield from starting
+        offline = self._services.log_manager.offline
+        return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
+
+    def _why_refused(
+        self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode | None:
+        if name in self._services.log_manager.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        topic = self._image.topics.get(name.topic)
+        if topic is not None and topic.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if self._services.node.node_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        known = None if topic is None else topic.partitions.get(name.partition)
+        if known is not None and state.leader_epoch <= known.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        return None
+
+    def _why_unusable(self, name: TopicPartition, topic_id: bytes) -> ErrorCode | None:
+        """Sets aside what the folder has of another topic, unless the disk refuses."""
+        log_manager = self._services.log_manager
+        try:
+            log_manager.ensure_topic(name, topic_id)
+        except OSError as error:
+            log_manager.set_offline(name, access_error(error, error.filename or log_manager.directory, "rename"))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:
+        made: set[str] = set()
+        for name, registration in taken.items():
+            if name.topic not in self._image.topics and name.topic not in made:
+                made.add(name.topic)
+                yield TopicRecord(name.topic, registration.topic_id)
+            yield registration
+
+    # --- StopReplica
+
+    def stop(self, request: StopReplicaRequest) -> Steps[Errors]:
+        """Follows the partitions no more; deletes those that are to be deleted, which may be folders that nobody has
+        assigned in this life of the broker. Gives for each whether it was done.
+        """
+        errors: Errors = {}
+        stopped: list[PartitionRecord] = []
+        deleted: list[TopicPartition] = []
+        for one in _stopped(request):
+            error = self._why_not_stopped(one)
+            errors[one.partition] = error or ErrorCode.NONE
+            if error is None:
+                known = self._find(one.partition)
+                if known is not None:
+                    stopped.append(self._without_role(known, is_deleted=one.is_deleted))
+                if one.is_deleted:
+                    deleted.append(one.partition)
+        effects = self._apply(stopped)
+        self._apply(self._removed_topics())
+        configs = {name: self._services.configs.of_topic(name.topic) for name in deleted}
+        for steps in effects + self._services.topics.remove_logs(configs):
+            yield from steps
+        return errors
+
+    def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
+        if one.partition in self._services.log_manager.offline and not one.is_deleted:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known = self._find(one.partition)
+        if known is not None and one.leader_epoch not in _ANY_EPOCHS and one.leader_epoch < known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return None
+
+    def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
+        """What is deleted is this node's replica no more; what is only stopped is led by nobody as far as it knows."""
+        after = copy(known)
+        if is_deleted:
+            after.replicas = [one for one in known.replicas if one != self._services.node.node_id]
+        after.leader = NO_LEADER
+        return after
+
+    def _removed_topics(self) -> list[MetadataRecord]:
+        """Forgets topics of which nothing is held any more: the next one of that name may have another id."""
+        node_id = self._services.node.node_id
+        return [
+            RemoveTopicRecord(topic.topic_id)
+            for topic in self._image.topics.values()
+            if not any(node_id in partition.replicas for partition in topic.partitions.values())
+        ]
+
+    def _find(self, name: TopicPartition) -> PartitionRecord | None:
+        topic = self._image.topics.get(name.topic)
+        return None if topic is None else topic.partitions.get(name.partition)
+
+    def _apply(self, records: Iterable[MetadataRecord]) -> list[Steps[None]]:
+        delta = MetadataDelta(self._image).replay(records)
+        self._image = delta.apply()
+        return self._services.replicas.apply(delta)
+
+
+def _registration(topic_id: bytes, state: LeaderAndIsrPartitionState) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=state.partition_index,
+        topic_id=topic_id,
+        replicas=state.replicas,
+        isr=state.isr,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        leader_recovery_state=state.leader_recovery_state,
+        adding_replicas=state.adding_replicas,
+        removing_replicas=state.removing_replicas,
+        directories=[MIGRATING_DIRECTORY] * len(state.replicas),
+    )
+
+
+def _stopped(request: StopReplicaRequest) -> Iterator[Stopped]:
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            name = TopicPartition(topic.topic_name, state.partition_index)
+            yield Stopped(name, state.leader_epoch, state.delete_partition)

@@ -1,0 +1,48 @@
+"""LeaderAndIsr: the controller says which replicas this broker holds, and what it does with each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from core.broker.assigned_replicas import Errors
+from core.broker.handlers.control_request import answer_controller
+from core.broker.membership import Membership
+from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.common.steps import Steps
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+
+
+def handle(
+    services: Services, request: LeaderAndIsrRequest, context: RequestContext
+) -> LeaderAndIsrResponse | Pending[LeaderAndIsrResponse]:
+    names = [topic.topic_name for topic in request.topic_states]
+    return answer_controller(
+        services,
+        request,
+        names,
+        lambda membership: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
+        lambda error: LeaderAndIsrResponse(error_code=error),
+    )
+
+
+def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrResponse]:
+    errors: Errors = yield from membership.assigned.take_up(request)
+    ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
+    by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)
+    for name, error in errors.items():
+        by_topic[name.topic].append(LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
+    topics = [LeaderAndIsrTopicError(ids[name], found) for name, found in by_topic.items()]
+    return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
+
+
+SERVES = ServedApi(LEADER_AND_ISR, handle, Needs.NOTHING, is_between_brokers=True)

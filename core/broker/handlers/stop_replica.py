@@ -1,0 +1,41 @@
+"""StopReplica: the controller has this broker stop, and perhaps delete, replicas."""
+
+from __future__ import annotations
+
+from core.broker.handlers.control_request import answer_controller
+from core.broker.membership import Membership
+from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.common.steps import Steps
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+
+def handle(
+    services: Services, request: StopReplicaRequest, context: RequestContext
+) -> StopReplicaResponse | Pending[StopReplicaResponse]:
+    return answer_controller(
+        services,
+        request,
+        [],
+        lambda membership: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
+        lambda error: StopReplicaResponse(error_code=error),
+    )
+
+
+def _answer(membership: Membership, request: StopReplicaRequest) -> Steps[StopReplicaResponse]:
+    errors = yield from membership.assigned.stop(request)
+    return StopReplicaResponse(
+        ErrorCode.NONE,
+        [StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()],
+    )
+
+
+SERVES = ServedApi(STOP_REPLICA, handle, Needs.NOTHING, is_between_brokers=True)

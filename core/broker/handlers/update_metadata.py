@@ -1,0 +1,33 @@
+"""UpdateMetadata: the controller tells which brokers live, and how partitions stand."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from core.broker.handlers.control_request import answer_controller
+from core.broker.membership import Membership
+from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+
+def handle(
+    services: Services, request: UpdateMetadataRequest, context: RequestContext
+) -> UpdateMetadataResponse | Pending[UpdateMetadataResponse]:
+    names = [topic.topic_name for topic in request.topic_states]
+    return answer_controller(services, request, names, partial(_answer, request=request), UpdateMetadataResponse)
+
+
+def _answer(membership: Membership, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    membership.controller.take_update(request)
+    return UpdateMetadataResponse(ErrorCode.NONE)
+
+
+SERVES = ServedApi(UPDATE_METADATA, handle, Needs.NOTHING, is_between_brokers=True)

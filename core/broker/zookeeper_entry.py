@@ -1,0 +1,145 @@
+"""How a broker enters a cluster that ZooKeeper keeps: the session, the cluster's id, settings, and the registration.
+
+`open` comes before the data directory is opened, as its settings decide how logs are kept; `register` when the broker
+listens, so that whoever learns of it can reach it; `close` last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from core.cluster.member_controller import MemberController
+from core.common.clock import Clock
+from core.common.config_def import ConfigResourceType
+from core.common.errors import MalformedMessageError, PlogError
+from core.common.pending import Pending
+from core.common.topic_partition import random_uuid, uuid_text
+from core.log.meta_properties import read_meta_properties
+from core.zookeeper.config_changes import ConfigChanges
+from core.zookeeper.registration import Registration, ensure_cluster_id
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import Refusal, ZooKeeperError
+from core.zookeeper.znodes import DEFAULT_ENTITY, BrokerEndpoint, BrokerNode, ConfigEntity
+from core.zookeeper.zookeeper_config import ZooKeeperConfig
+
+_log = logging.getLogger("plog.zookeeper")
+
+_RESOURCES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
+"""Kinds of entities whose settings plog obeys, and what they are called in requests."""
+
+_AGAIN_SECONDS = 0.5
+
+
+class ZooKeeperEntry:
+    """Owned by the loop's thread."""
+
+    def __init__(self, config: ZooKeeperConfig, clock: Clock) -> None:
+        self.cluster_id = ""
+        """Of the cluster, once `open` has returned."""
+        self._config = config
+        self._clock = clock
+        self._session = ZooKeeperSession(config)
+        self._changes = ConfigChanges(self._session, self._on_config, clock=clock)
+        self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
+        self._controller: MemberController | None = None
+        self._registration: Registration | None = None
+        self._readings: set[asyncio.Task[None]] = set()
+
+    def __str__(self) -> str:
+        return str(self._config)
+
+    async def open(self, directory: Path) -> None:
+        """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. Raises AccessError if
+        the chroot is missing, UsageError if the directory is another cluster's.
+        """
+        await self._session.open()
+        known = read_meta_properties(directory)
+        found = None if known is None else known.cluster_id
+        self.cluster_id = await ensure_cluster_id(self._session, found, uuid_text(random_uuid()))
+        await self._session.ensure_paths(["/config/changes"])
+        await self._changes.start()
+
+    def attach(self, controller: MemberController) -> None:
+        """Has the controller take up the settings that there are, and from now on each that changes."""
+        self._controller = controller
+        for (resource_type, name), settings in self._configs.items():
+            controller.take_configs(resource_type, name, settings)
+        self._configs.clear()
+
+    def _on_config(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
+        resource_type = _RESOURCES.get(entity.kind)
+        if resource_type is None:
+            return
+        name = "" if entity.name == DEFAULT_ENTITY else entity.name
+        if self._controller is None:
+            self._configs[resource_type, name] = settings
+        else:
+            self._controller.take_configs(resource_type, name, settings)
+
+    # --- settings of new topics
+
+    def read_configs(self, topics: Iterable[str]) -> Pending[None] | None:
+        """See `ReadConfigs`. It waits as long as ZooKeeper is away: without its settings a topic could promise less
+        than it was made to.
+        """
+        assert self._controller is not None
+        new = [name for name in topics if name not in self._controller.image.topics]
+        if not new:
+            return None
+        pending = Pending[None]()
+        task = asyncio.get_running_loop().create_task(self._read_configs(new, pending))
+        self._readings.add(task)
+        task.add_done_callback(self._readings.discard)
+        return pending
+
+    async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
+        for topic in topics:
+            entity = ConfigEntity("topics", topic)
+            try:
+                self._on_config(entity, await self._read(entity))
+            except MalformedMessageError as error:
+                _log.error("settings that can't be read are passed over: %s", error)
+            except ZooKeeperError as error:  # this broker is about to end
+                _log.debug("the settings of %s are not known: %s", topic, error)
+                return
+        then.complete_with(None)
+
+    async def _read(self, entity: ConfigEntity) -> Mapping[str, str]:
+        while True:
+            try:
+                return await self._changes.read(entity)
+            except ZooKeeperError as error:
+                if error.refusal in (Refusal.CLOSED, Refusal.AUTH_FAILED):
+                    raise
+                _log.debug("%s; it is read again", error)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    # --- the broker's place
+
+    async def register(
+        self,
+        node_id: int,
+        endpoints: Sequence[BrokerEndpoint],
+        rack: str | None,
+        *,
+        on_registered: Callable[[int], None],
+        on_failed: Callable[[PlogError], None],
+    ) -> None:
+        """Registers the broker, and again after each expiry of the session: `on_registered` is called with each broker
+        epoch. Raises AccessError if the node id is another broker's.
+        """
+        broker = BrokerNode(endpoints=tuple(endpoints), timestamp_ms=self._clock.now_ms(), rack=rack)
+        self._registration = Registration(
+            self._session, node_id, broker, clock=self._clock, on_registered=on_registered, on_failed=on_failed
+        )
+        await self._registration.register()
+
+    async def close(self) -> None:
+        """Leaves the cluster: the registration ends with the session."""
+        self._changes.stop()
+        for task in self._readings:
+            task.cancel()
+        await self._session.close()
