@@ -118,6 +118,9 @@ class BrokerSettings:
     controller_listener_names = Setting[list[str] | None](
         _T.LIST, None, "Listeners that are not for clients; they are not opened."
     )
+    inter_broker_listener_name = Setting[str | None](
+        _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
+    )
     auto_create_topics_enable = Setting(
         _T.BOOLEAN, True, "Whether a topic is made when a client asks for its metadata."
     )
@@ -266,6 +269,24 @@ class BrokerSettings:
     )
     replica_high_watermark_checkpoint_interval_ms = Setting(
         _T.LONG, 5000, "How often high watermarks are written down, ms."
+    )
+    replica_lag_time_max_ms = Setting(
+        _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)
+    )
+    socket_connection_setup_timeout_ms = Setting(
+        _T.LONG, 10000, "How long a connection to another broker may take to be made, ms.", at_least(1)
+    )
+    controller_socket_timeout_ms = Setting(
+        _T.INT, 30000, "How long the controller of the cluster may take to answer, ms.", at_least(1)
+    )
+    controlled_shutdown_enable = Setting(
+        _T.BOOLEAN, True, "Whether a broker that stops has its partitions led by others first."
+    )
+    controlled_shutdown_max_retries = Setting(
+        _T.INT, 3, "How often a broker that stops asks the controller for that.", at_least(1)
+    )
+    controlled_shutdown_retry_backoff_ms = Setting(
+        _T.LONG, 5000, "How long it waits before it asks again, ms.", at_least(1)
     )
 
 

@@ -1,0 +1,65 @@
+"""The other brokers of a cluster, as the metadata have them: which of them live, and where they are reached."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.listener import PLAINTEXT
+from core.cluster.metadata_image import MetadataImage
+from core.common.endpoint import Endpoint
+from core.protocol.schema.metadata_records import BrokerEndpoint
+
+_log = logging.getLogger("plog.broker")
+
+PLAINTEXT_PROTOCOL = 0
+"""PLAINTEXT, as registrations name it (org.apache.kafka.common.security.auth.SecurityProtocol)."""
+
+
+class ClusterPeers:
+    """A `core.cluster.leadership.Peers`; owned by the broker's task.
+
+    Brokers reach each other at the listener `inter.broker.listener.name`, and if that is not set, at the one that is
+    called PLAINTEXT, or else at any at which nothing else is spoken.
+    """
+
+    def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
+        """`image` gives the metadata as they are now."""
+        self.max_lag_ms = config.replica_lag_time_max_ms
+        name = config.inter_broker_listener_name
+        self._listener = None if name is None else name.strip().upper()
+        self._image = image
+        self._unreachable: set[int] = set()
+
+    def find_broker_epoch(self, node_id: int) -> int | None:
+        """See `Peers.find_broker_epoch`."""
+        broker = self._image().brokers.get(node_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return None
+        return broker.broker_epoch
+
+    def find_endpoint(self, node_id: int) -> Endpoint | None:
+        """Finds where that broker listens to others. None if it does not live, or has no such listener, of which the
+        log tells.
+        """
+        broker = self._image().brokers.get(node_id)
+        if broker is None:
+            return None
+        found = self._find(broker.end_points)
+        if found is not None:
+            self._unreachable.discard(node_id)
+            return Endpoint(found.host, found.port)
+        if node_id not in self._unreachable:
+            self._unreachable.add(node_id)
+            has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in broker.end_points) or "none"
+            _log.error(
+                "broker %d can't be reached: it has no listener %s, for PLAINTEXT; its listeners are %s",
+                *(node_id, self._listener or PLAINTEXT, has),
+            )
+        return None
+
+    def _find(self, endpoints: Iterable[BrokerEndpoint]) -> BrokerEndpoint | None:
+        plaintext = [one for one in endpoints if one.security_protocol == PLAINTEXT_PROTOCOL]
+        named = [one for one in plaintext if one.name.upper() == (self._listener or PLAINTEXT)]
+        return next(iter(named if self._listener is not None else [*named, *plaintext]), None)

@@ -1,0 +1,206 @@
+"""The way to the controller of the cluster, whichever broker that is by now: what this broker asks it, over one
+connection.
+
+The controller is looked for before each try, and when somebody says that it may be another one. A lost connection and
+the answer NOT_CONTROLLER mean that it is looked for again, after a short while. So a request may reach a controller
+twice, or two controllers one after the other: only what may be asked twice is asked here.
+
+Requests are sent without waiting for the answers to those before. A controller may answer them in order, so that one
+which it answers late keeps later ones waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.connection import ReceiveBuffers
+from core.broker.peer_connection import PeerConnection
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.protocol.api import Api
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+
+_log = logging.getLogger("plog.broker")
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+_API_VERSIONS_VERSION = 3
+_BACKOFF_MS = 100
+_MAX_BACKOFF_MS = 1000
+
+
+class _Connected(NamedTuple):
+    """A connection to what is, or was, the controller."""
+
+    node_id: int
+    endpoint: Endpoint
+    connection: PeerConnection
+    versions: Mapping[int, tuple[int, int]]
+    """By API key, the lowest and the highest version that it serves."""
+
+    def ensure_serves(self, api: Api[Any, Any], version: int) -> None:
+        lowest, highest = self.versions.get(api.key, (0, -1))
+        if not lowest <= version <= highest:
+            serves = f"serves versions {lowest} to {highest} of it" if highest >= 0 else "does not serve it"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{api.name} version {version} can't be asked of the controller, broker {self.node_id}, which {serves}",
+            )
+
+
+class ControllerChannel:
+    """Owned by the broker's loop; any of its tasks may ask."""
+
+    def __init__(
+        self,
+        find_controller: Callable[[], tuple[int, Endpoint] | None],
+        config: BrokerConfig,
+        buffers: ReceiveBuffers,
+        *,
+        client_id: str,
+        backoff_ms: int = _BACKOFF_MS,
+    ) -> None:
+        """`find_controller` finds the newest controller that is known, its id and where it is reached. That must be no
+        older than the sender of any LeaderAndIsr which was taken up: an older one would refuse what it does not know
+        yet, as if it were over (KAFKA-14154).
+        """
+        self._find_controller = find_controller
+        self._buffers = buffers
+        self._client_id = client_id
+        self._backoff_ms = backoff_ms
+        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
+        self._request_timeout_s = config.controller_socket_timeout_ms / 1000
+        self._connecting = asyncio.Lock()
+        self._connected: _Connected | None = None
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._failure: str | None = None
+        """What was logged last; None if the controller has answered since."""
+
+    # --- asking
+
+    async def ask(
+        self,
+        api: Api[Req, Res],
+        version: int,
+        make_request: Callable[[], Req | None],
+        find_error: Callable[[Res], int],
+    ) -> Res | None:
+        """Gives the controller's answer, however often and however long it must be asked for it.
+
+        `make_request` is called before each try, as what is to be said may be something else by then; when it gives
+        None, nothing is asked any more, and None is given. `find_error` gives the error code of an answer, or one of
+        them; it must find NOT_CONTROLLER if that is among them. Raises ConnectionFailedError once the channel is
+        closed.
+        """
+        backoff_ms = self._backoff_ms
+        while (request := make_request()) is not None:
+            try:
+                answer = await self.try_once(api, version, request, find_error)
+            except (ConnectionFailedError, KafkaError) as error:
+                if self._is_closed:
+                    raise self._closed() from None
+                self._note_failure(error)
+            else:
+                self._note_success()
+                return answer
+            await self.wait_for_change(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, _MAX_BACKOFF_MS)
+        return None
+
+    async def try_once(self, api: Api[Req, Res], version: int, request: Req, find_error: Callable[[Res], int]) -> Res:
+        """Asks once. Raises ConnectionFailedError if no controller is known, it can't be reached, or gives no answer in
+        time, and KafkaError: NOT_CONTROLLER if it is another one by now, UNSUPPORTED_VERSION if it does not know that
+        version.
+        """
+        connected = await self._connect()
+        connected.ensure_serves(api, version)
+        answer = await connected.connection.send(api, version, request)
+        if find_error(answer) == ErrorCode.NOT_CONTROLLER:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"broker {connected.node_id} answered {api.name}: it is not the controller"
+            )
+        return answer
+
+    def _note_failure(self, error: ConnectionFailedError | KafkaError) -> None:
+        if self._failure != str(error):
+            self._failure = str(error)
+            _log.warning("%s; it is tried again until the controller answers", error)
+
+    def _note_success(self) -> None:
+        if self._failure is not None:
+            self._failure = None
+            _log.info("the controller answers again")
+
+    # --- which controller, and since when
+
+    def look_again(self) -> None:
+        """Called when the controller, or where it is reached, may be another one: whoever waits for the answer of an
+        earlier one asks the present one, at once.
+        """
+        if self._connected is not None and self._find_controller() != self._connected[:2]:
+            self._disconnect()
+        self._changed.set()
+        self._changed.clear()
+
+    async def wait_for_change(self, most_ms: int) -> None:
+        """Returns after that time, or earlier, when the controller may be another one."""
+        try:
+            async with asyncio.timeout(most_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _connect(self) -> _Connected:
+        """Gives a connection to the present controller, of which all who ask at once make one."""
+        async with self._connecting:
+            if self._is_closed:
+                raise self._closed()
+            found = self._find_controller()
+            if found is None:
+                raise ConnectionFailedError("no controller of the cluster is known", where=self._client_id)
+            if self._connected is not None:
+                if self._connected[:2] == found and not self._connected.connection.is_closed:
+                    return self._connected
+                self._disconnect()
+            self._connected = await self._connect_to(*found)
+            return self._connected
+
+    async def _connect_to(self, node_id: int, endpoint: Endpoint) -> _Connected:
+        """Connects, and learns what is served there."""
+        connection = await PeerConnection.connect(
+            endpoint,
+            self._buffers,
+            client_id=self._client_id,
+            connect_timeout_s=self._connect_timeout_s,
+            request_timeout_s=self._request_timeout_s,
+        )
+        try:
+            answer = await connection.send(API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest("plog", "1"))
+            if self._is_closed:
+                raise self._closed()
+        except BaseException:
+            connection.close()
+            raise
+        versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        return _Connected(node_id, endpoint, connection, versions)
+
+    def _disconnect(self) -> None:
+        if self._connected is not None:
+            self._connected.connection.close()
+            self._connected = None
+
+    def _closed(self) -> ConnectionFailedError:
+        return ConnectionFailedError("nothing is asked of the controller any more", where=self._client_id)
+
+    def close(self) -> None:
+        """Ends what waits for an answer; ConnectionFailedError is raised there."""
+        self._is_closed = True
+        self._disconnect()
+        self.look_again()
