@@ -149,10 +149,12 @@ class ControllerChannel:
         self._changed.set()
         self._changed.clear()
 
-    async def wait_for_change(self, most_ms: int) -> None:
-        """Returns after that time, or earlier, when the controller may be another one."""
+    async def wait_for_change(self, most_ms: int | None = None) -> None:
+        """Returns after that time, by default that before a second try, or earlier, when the controller may be another
+        one.
+        """
         try:
-            async with asyncio.timeout(most_ms / 1000):
+            async with asyncio.timeout((self._backoff_ms if most_ms is None else most_ms) / 1000):
                 await self._changed.wait()
         except TimeoutError:
             pass

@@ -299,6 +299,10 @@ class Partition:
         self._on_progress()
         return must_send_again
 
+    def proposes(self, proposal: IsrProposal) -> bool:
+        """Says whether the proposal is still in flight here: nothing has come meanwhile by which it was forgotten."""
+        return self.is_served and self._leadership is not None and self._leadership.in_sync.proposal is proposal
+
     def _on_progress(self) -> None:
         replicated = self._replicated_offset
         self._move_high_watermark()
