@@ -233,7 +233,9 @@ class BrokerSettings:
         _T.INT, 5000, "How long the commit of offsets may wait for the disk, ms.", at_least(1)
     )
     offsets_topic_num_partitions = Setting(_T.INT, 50, "Partitions of __consumer_offsets.", at_least(1))
-    offsets_topic_replication_factor = Setting(_T.SHORT, 3, "Its replicas; it has one.", at_least(1), is_kept_only=True)
+    offsets_topic_replication_factor = Setting(
+        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
+    )
     offsets_topic_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
     transaction_max_timeout_ms = Setting(
         _T.INT, 900000, "The longest timeout that a transactional producer may ask for, ms.", at_least(1)
@@ -258,10 +260,10 @@ class BrokerSettings:
     )
     transaction_state_log_num_partitions = Setting(_T.INT, 50, "Partitions of __transaction_state.", at_least(1))
     transaction_state_log_replication_factor = Setting(
-        _T.SHORT, 3, "Its replicas; it has one.", at_least(1), is_kept_only=True
+        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
     )
     transaction_state_log_min_isr = Setting(
-        _T.INT, 2, "Its min.insync.replicas; it is one.", at_least(1), is_kept_only=True
+        _T.INT, 2, "Its min.insync.replicas in a cluster; a lone broker's is one.", at_least(1)
     )
     transaction_state_log_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
     log_retention_check_interval_ms = Setting(

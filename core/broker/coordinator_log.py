@@ -102,7 +102,7 @@ class CoordinatorLog(ABC):
         self._is_reading = False
         self._creation: Steps[None] | None = None
         services.topics.subscribe(self._on_topic_deleted)
-        services.replicas.subscribe(self._on_partition_stopped)
+        services.replicas.subscribe(self._on_partition_stopped, self._on_role)
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:
@@ -144,6 +144,9 @@ class CoordinatorLog(ABC):
 
     def ensure_topic_in_steps(self) -> Steps[None]:
         """Does likewise in steps; whoever else asks meanwhile works at the same topic."""
+        if self._lacks_topic and self._services.topics.is_member:
+            self._services.topics.ask_for(self._new_topic())
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {self._topic}")
         while self._creation is not None or self._lacks_topic:
             if self._creation is None:
                 self._creation = self._create()
@@ -179,6 +182,15 @@ class CoordinatorLog(ABC):
     def number_of(self, key: str) -> int:
         """See `GroupEnvironment.number_of` and `TransactionEnvironment.number_of`."""
         return self.find_number(key) or 0
+
+    def name_of(self, key: str) -> TopicPartition:
+        """Gives which partition the key's records are kept in, by this broker or, in a cluster, by another one. Raises
+        KafkaError(COORDINATOR_NOT_AVAILABLE) if there is none that can be written to.
+        """
+        number = self.find_number(key)
+        if number is None or not self._services.topics.is_member:
+            return self.partition(key).log.partition
+        return TopicPartition(self._topic, number)
 
     def partition(self, key: str) -> Partition:
         """Gives where the key's records are kept. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if that can't be."""
@@ -232,13 +244,25 @@ class CoordinatorLog(ABC):
         if partition.topic == self._topic:  # not at once: it may have stopped at a group's own write
             self.schedule(0, partial(self._resign, partition.partition))
 
-    def _resign(self, number: int) -> None:
-        """Coordinates no more what is kept in that partition, unless it is served again by now: this broker can't read
-        or write it. Whoever waits for its groups is answered NOT_COORDINATOR. What was known of it is read again if it
-        ever comes back.
+    def _on_role(self, partition: Partition) -> None:
+        """Takes office where a partition of the topic is led here from now on: reads it, as others may have written to
+        it. Resigns at once where it is led no more.
         """
-        if self._services.replicas.leads(TopicPartition(self._topic, number)):
-            return
+        topic, number = partition.log.partition
+        if topic == self._topic and partition.is_leading:
+            self.schedule(0, partial(self._load, number))
+        elif topic == self._topic:
+            self._let_go(number)
+
+    def _resign(self, number: int) -> None:
+        """Lets go of the partition, unless it is served again by now."""
+        if not self._services.replicas.leads(TopicPartition(self._topic, number)):
+            self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        """Coordinates no more what is kept in that partition: this broker can't read or write it. Whoever waits for its
+        groups is answered NOT_COORDINATOR. What was known of it is read again if it ever comes back.
+        """
         self._readings.pop(number, None)
         self._after_loading.pop(number, None)
         if number in self._loaded:

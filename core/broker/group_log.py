@@ -77,7 +77,7 @@ class GroupLog(CoordinatorLog):
         return NewTopic(
             GROUPS_TOPIC,
             config.offsets_topic_num_partitions,
-            replication_factor=1,
+            replication_factor=config.offsets_topic_replication_factor if self._services.topics.is_member else 1,
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",

@@ -1,36 +1,124 @@
-"""What a broker does as a member of a cluster: it obeys the controller, and follows and leads among others."""
+"""What a broker does as a member of a cluster: it obeys the controller, leads some partitions and follows others.
+
+The controller says by LeaderAndIsr what this broker leads and follows; `ReplicaFetchers` fetch what is followed,
+`IsrReporter` tells the controller who is in sync with what is led. `join` comes when the broker listens, `leave` before
+it stops listening: until the controller has handed over what is led here, clients are served.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from core.broker.assigned_replicas import AssignedReplicas
+from core.broker.auto_topic_creation import AutoTopicCreation
+from core.broker.cluster_peers import ClusterPeers
+from core.broker.connection import ReceiveBuffers
+from core.broker.controlled_shutdown import controlled_shutdown
+from core.broker.controller_channel import ControllerChannel
+from core.broker.isr_reporter import IsrReporter
 from core.broker.log_services import LogServices
+from core.broker.producer_id_blocks import ProducerIdBlocks
+from core.broker.replica_fetcher import ReplicaFetchers
+from core.broker.transaction_peers import TransactionPeers
 from core.cluster.member_controller import MemberController
+from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.zookeeper_metadata import ControlFence
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 
-ReadConfigs = Callable[[Iterable[str]], "Pending[None] | None"]
+ReadConfigs = Callable[[Iterable[str]], Pending[None] | None]
 """Takes up the settings of new topics of those names; gives what is to be waited for, None if that is nothing."""
 
 
 class Membership:
     """Owned by the broker's task."""
 
-    def __init__(self, services: LogServices, controller: MemberController, read_configs: ReadConfigs) -> None:
+    def __init__(
+        self, services: LogServices, controller: MemberController, peers: ClusterPeers, read_configs: ReadConfigs
+    ) -> None:
         self.controller = controller
-        self.assigned = AssignedReplicas(services)
         self.read_configs = read_configs
+        self.assigned = AssignedReplicas(services)
+        self._services = services
+        self._peers = peers
         self._fence = ControlFence()
+        buffers = ReceiveBuffers()
+        config, node_id = services.config, services.node.node_id
+        client_id = f"broker-{node_id}"
+        self.channel = ControllerChannel(self._find_controller, config, buffers, client_id=client_id)
+        self.transactions = TransactionPeers(peers.find_endpoint, config, buffers, client_id)
+        self.producer_ids = ProducerIdBlocks(self.channel, node_id=node_id, broker_epoch=self._broker_epoch)
+        self._isr_reporter = IsrReporter(
+            self.channel, node_id=node_id, broker_epoch=self._broker_epoch, on_answer=services.replicas.on_isr_answer
+        )
+        self._topic_creation = AutoTopicCreation(self.channel, lambda: services.config)
+        self._fetchers = ReplicaFetchers(
+            node_id=node_id,
+            replicas=services.replicas,
+            log_manager=services.log_manager,
+            find_endpoint=peers.find_endpoint,
+            broker_epoch=self._broker_epoch,
+            config=lambda: services.config,
+            runtime=services.runtime,
+            buffers=buffers,
+        )
+        services.replicas.on_proposal = self._isr_reporter.propose
+        services.replicas.subscribe(lambda _name: None, self._fetchers.follow)
+        services.topics.ask_for = self._topic_creation.begin
+        controller.allocate = self.producer_ids.take
+        controller.subscribe(self._on_metadata)
+
+    def _broker_epoch(self) -> int:
+        return self.controller.broker_epoch
+
+    def _find_controller(self) -> tuple[int, Endpoint] | None:
+        endpoint = self._peers.find_endpoint(self.controller.controller_id)
+        return None if endpoint is None else (self.controller.controller_id, endpoint)
+
+    # --- the controller's requests
 
     def find_error(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> ErrorCode | None:
         """Finds why a control request is refused; None if it is the present controller's, which is noted then."""
         error = self._fence.find_error(controller_epoch, broker_epoch)
-        if error is None:
+        if error is None and (controller_id, controller_epoch) != (
+            self.controller.controller_id,
+            self.controller.epoch,
+        ):
             self.controller.note_controller(controller_id, controller_epoch)
+            self.channel.look_again()
         return error
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.brokers.changed:
+            self._fetchers.on_brokers_changed()
+            self.channel.look_again()
+
+    # --- its place
 
     def on_registered(self, broker_epoch: int) -> None:
         """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""
         self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
+
+    @property
+    def look_every_ms(self) -> int:
+        """How often `ReplicaManager.look_at_followers` is to be called."""
+        return self._peers.max_lag_ms // 2
+
+    async def hand_over(self) -> None:
+        """Has the controller elect others for what is led here, before the broker stops."""
+        await controlled_shutdown(
+            self.channel,
+            self._services.config,
+            node_id=self._services.node.node_id,
+            broker_epoch=self._broker_epoch,
+        )
+
+    async def close(self) -> None:
+        """Follows and asks nobody any more."""
+        await self._fetchers.close()
+        self.channel.close()
+        await self._isr_reporter.close()
+        await self._topic_creation.close()
+        await self.producer_ids.close()
+        await self.transactions.close()

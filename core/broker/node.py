@@ -288,16 +288,18 @@ class Node:
         if alone is not None:
             alone.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
         logs = self._open_logs(storage, opening, cleaning)
+        membership = self._make_membership(logs, controller, peers)
         group_log = GroupLog(logs)
-        producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted)
+        producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted, is_member=membership is not None)
+        others = None if membership is None else membership.transactions
         services = Services(
             **vars(logs),
             group_log=group_log,
-            transaction_log=TransactionLog(logs, producer_ids, group_log),
+            transaction_log=TransactionLog(logs, producer_ids, group_log, others),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
             served_apis=SERVED_APIS,
-            membership=self._make_membership(logs, controller),
+            membership=membership,
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)
 
@@ -313,11 +315,14 @@ class Node:
         alone = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
         return alone, alone
 
-    def _make_membership(self, logs: LogServices, controller: Controller) -> Membership | None:
+    def _make_membership(
+        self, logs: LogServices, controller: Controller, peers: ClusterPeers | None
+    ) -> Membership | None:
         if self._entry is None:
             return None
         assert isinstance(controller, MemberController)
-        return Membership(logs, controller, self._entry.read_configs)
+        assert peers is not None
+        return Membership(logs, controller, peers, self._entry.read_configs)
 
     def _make_scrubber(self, storage: StorageServices) -> Scrubber:
         scrubber = Scrubber(

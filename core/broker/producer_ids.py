@@ -12,9 +12,12 @@ from core.common.errors import KafkaError
 class ProducerIds:
     """Owned by the broker's task. The controller gives ids in blocks, which are in the metadata before one is used."""
 
-    def __init__(self, services: StorageServices, *, has_adopted: bool) -> None:
-        """`has_adopted` says that folders came without metadata: their logs may know of ids that nobody gave here."""
+    def __init__(self, services: StorageServices, *, has_adopted: bool, is_member: bool = False) -> None:
+        """`has_adopted` says that folders came without metadata: their logs may know of ids that nobody gave here. To a
+        member of a cluster the controller gives what it gives to nobody else, whatever the logs here know.
+        """
         self._services = services
+        self._is_member = is_member
         self._has_adopted = has_adopted
         self._left = iter(range(0))
 
@@ -27,6 +30,9 @@ class ProducerIds:
         try:
             return next(self._left)
         except StopIteration:
+            if self._is_member:
+                self._left = iter(self._services.controller.allocate_producer_ids(0))
+                return next(self._left)
             if not self._services.image.next_producer_id and load_transactions() is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
             if self._must_know_all_logs and self._services.log_manager.unloaded:

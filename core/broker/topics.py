@@ -15,6 +15,7 @@ from core.broker.storage_services import StorageServices
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import TopicImage
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -27,7 +28,9 @@ class Topics:
     def __init__(self, services: StorageServices, *, is_member: bool = False) -> None:
         """A member of a cluster is told by its controller which logs to make and to remove (`AssignedReplicas`)."""
         self._services = services
-        self._is_member = is_member
+        self.is_member = is_member
+        self.ask_for: Callable[[NewTopic], None] = _ask_nobody
+        """Has the controller of the cluster make a topic, some time soon; raises KafkaError if it has refused to."""
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] | None = None
         """Those of the change that is being submitted; None if none is."""
@@ -37,7 +40,12 @@ class Topics:
         self._on_deleted.append(on_deleted)
 
     def create(self, topic: NewTopic) -> TopicImage:
-        """Makes one topic, at once. Raises KafkaError if it may not be made."""
+        """Makes one topic, at once. Raises KafkaError if it may not be made; in a cluster LEADER_NOT_AVAILABLE, as the
+        controller is asked to.
+        """
+        if self.is_member:
+            self.ask_for(topic)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller is asked to make {topic.name}")
         made = finish(self.create_all([topic], validate_only=False))[topic.name]
         if isinstance(made, KafkaError):
             raise made
@@ -94,7 +102,7 @@ class Topics:
 
     def begin(self) -> None:
         """Takes up all topics that there are, at once, and from now on each change."""
-        if not self._is_member:
+        if not self.is_member:
             for starting in self._services.replicas.apply(MetadataDelta.of_everything(self._services.image)):
                 finish(starting)
         self._services.controller.subscribe(self._on_metadata)
@@ -107,7 +115,7 @@ class Topics:
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
-        if self._is_member:
+        if self.is_member:
             self._services.replicas.configure(delta)
             return
         effects = self._services.replicas.apply(delta) + self._remove_logs(delta)
@@ -152,6 +160,10 @@ class Topics:
             if renamed:
                 self._services.deletion.delete_later(renamed, delay_ms)
         self._services.runtime.run_in_background(self._services.log_manager.sync_names)
+
+
+def _ask_nobody(_topic: NewTopic) -> None:
+    """A lone broker makes topics itself."""
 
 
 def _one_after_the_other(all_steps: Iterable[Steps[None]]) -> Steps[None]:

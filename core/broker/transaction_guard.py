@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from enum import Enum
 
 from core.broker.services import Services
+from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import RAISES_EPOCH
 from core.records.record_batch import ProducerIdAndEpoch
@@ -54,14 +56,14 @@ def refusals(
     client: ClientCapability,
 ) -> dict[TopicPartition, KafkaError]:
     """Gives the partitions to which the transaction may not write, and why; the others belong to it now."""
-    names = [
-        partition.log.partition
-        for partition in partitions
-        if (state := partition.log.producers.find(producer.producer_id)) is None
-        or not state.is_in_transaction(producer.epoch)
-    ]
+    names = _names_to_check(producer, partitions)
     if not names:
         return {}
+    membership = services.membership
+    if membership is not None and services.transaction_log.find_coordinator_elsewhere(transactional_id) is not None:
+        verifier = membership.transactions.verifier
+        away = KafkaError(ErrorCode.NOT_COORDINATOR, "another broker coordinates the transaction")
+        return {name: away for name in names if not verifier.is_verified(name, producer)}
     if client is ClientCapability.IMPLICIT_ADDING:
         try:
             services.transactions.add_partitions(transactional_id, producer, frozenset(names), RAISES_EPOCH)
@@ -77,6 +79,44 @@ def refusals(
         except KafkaError as error:
             refused[name] = _error_for_client(error, client)
     return refused
+
+
+def _names_to_check(producer: ProducerIdAndEpoch, partitions: Iterable[Partition]) -> list[TopicPartition]:
+    """Gives those in which the producer's transaction has not begun."""
+    return [
+        partition.log.partition
+        for partition in partitions
+        if (state := partition.log.producers.find(producer.producer_id)) is None
+        or not state.is_in_transaction(producer.epoch)
+    ]
+
+
+def ask_elsewhere(
+    services: Services,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: Iterable[Partition],
+    client: ClientCapability,
+) -> Pending[dict[TopicPartition, KafkaError]] | None:
+    """Asks the other broker that coordinates the transaction, in a cluster, for the partitions in which it has not
+    begun; gives those to which it may not write, and why. `refusals` knows then of the others. None if nobody else is
+    to be asked.
+    """
+    membership = services.membership
+    if membership is None:
+        return None
+    coordinator = services.transaction_log.find_coordinator_elsewhere(transactional_id)
+    names = _names_to_check(producer, partitions)
+    if coordinator in (None, NO_LEADER) or not names:
+        return None
+    asked = membership.transactions.verifier.ask(coordinator, transactional_id, producer, names)
+    return asked.map(
+        lambda verdicts: {
+            name: _error_for_client(KafkaError(error), client)
+            for name, error in verdicts.items()
+            if error is not ErrorCode.NONE
+        }
+    )
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:

@@ -7,6 +7,7 @@ what is there, and ends nothing.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -15,7 +16,9 @@ from core.broker.coordinator_log import CoordinatorLog, ReadRecord
 from core.broker.group_log import GROUPS_TOPIC, GroupLog
 from core.broker.log_services import LogServices
 from core.broker.producer_ids import ProducerIds
+from core.broker.transaction_peers import TransactionPeers
 from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -27,7 +30,7 @@ from core.coordinator.transaction_records import transaction_key
 from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import Record
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from core.records.record_batch_builder import batch_of
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -44,9 +47,14 @@ _log = logging.getLogger("plog.transactions")
 class TransactionLog(CoordinatorLog):
     """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
 
-    def __init__(self, services: LogServices, producer_ids: ProducerIds, groups: GroupLog) -> None:
-        """`groups` learn of the markers that are written to their topic."""
+    def __init__(
+        self, services: LogServices, producer_ids: ProducerIds, groups: GroupLog, others: TransactionPeers | None = None
+    ) -> None:
+        """`groups` learn of the markers that are written to their topic. `others` are the brokers that lead what this
+        one does not, in a cluster.
+        """
         super().__init__(services, TRANSACTIONS_TOPIC)
+        self._others = others
         self._producer_ids = producer_ids
         self._groups = groups
         self.coordinator = TransactionCoordinator(self)
@@ -67,15 +75,16 @@ class TransactionLog(CoordinatorLog):
 
     def _new_topic(self) -> NewTopic:
         config = self._services.config
+        is_member = self._services.topics.is_member
         return NewTopic(
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
-            replication_factor=1,
+            replication_factor=config.transaction_state_log_replication_factor if is_member else 1,
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "unclean.leader.election.enable": "false",
-                "min.insync.replicas": "1",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr if is_member else 1),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
             },
         )
@@ -140,6 +149,7 @@ class TransactionLog(CoordinatorLog):
             then(partitions)
             return
         left: set[TopicPartition] = set()
+        elsewhere = defaultdict[int, list[TopicPartition]](list)
         marked = []
         for name in sorted(partitions):
             try:
@@ -154,6 +164,10 @@ class TransactionLog(CoordinatorLog):
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH):
                     continue
+                leader = self._leader_elsewhere(name) if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+                if leader is not None:
+                    elsewhere[leader].append(name)
+                    continue
                 left.add(name)
                 if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # which is being read, after a start
                     _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
@@ -163,7 +177,33 @@ class TransactionLog(CoordinatorLog):
             for partition in marked
             for uncommitted in find_uncommitted(partition, partial(_add_name, left, partition))
         ]
-        self._call_when_committed(waiting, lambda: then(frozenset(left)))
+        if not elsewhere or self._others is None:
+            self._call_when_committed(waiting, lambda: then(frozenset(left)))
+            return
+
+        def on_sent(lacking: set[TopicPartition]) -> None:
+            left.update(lacking)
+            self._call_when_committed(waiting, lambda: then(frozenset(left)))
+
+        self._others.markers.send(prepared, marker, elsewhere, on_sent)
+
+    def _leader_elsewhere(self, name: TopicPartition) -> int | None:
+        """Finds who leads the partition, if that is another broker of the cluster; None if nobody does, or this one."""
+        topic = self._services.image.topics.get(name.topic)
+        known = None if topic is None or self._others is None else topic.partitions.get(name.partition)
+        is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._services.node.node_id)
+        return known.leader if known is not None and is_elsewhere else None
+
+    def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        """Finds the broker that coordinates the id, if it is another one; NO_LEADER while nobody does. None if this one
+        does, or is to.
+        """
+        number = self.find_number(transactional_id)
+        name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
+        if self._others is None or (number is not None and self._services.replicas.leads(name)):
+            return None
+        found = None if number is None else self._leader_elsewhere(name)
+        return NO_LEADER if found is None else found
 
     def append_marker(
         self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
@@ -177,6 +217,8 @@ class TransactionLog(CoordinatorLog):
         batch = RecordBatch(memoryview(bytearray(data)))
         self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
         name = partition.log.partition
+        if self._others is not None:
+            self._others.verifier.on_marker(name, ProducerIdAndEpoch(producer_id, producer_epoch))
         if name.topic == GROUPS_TOPIC:
             self._groups.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
         self._services.replicas.notify([name])

@@ -33,6 +33,8 @@ class MemberController:
         """The epoch in which it does: `/controller_epoch`."""
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
+        self.allocate: Callable[[], range] = self._refuse
+        """Gives a block of producer ids that the controller has given to this broker, or raises KafkaError."""
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
@@ -101,7 +103,10 @@ class MemberController:
     def set_features(self, levels: Mapping[str, int]) -> None:  # noqa: ARG002 - the controller's, as all that is here
         raise self._refusal()
 
-    def allocate_producer_ids(self, at_least: int) -> range:  # noqa: ARG002 - a block comes from the controller
+    def allocate_producer_ids(self, at_least: int) -> range:  # noqa: ARG002 - the controller gives none twice
+        return self.allocate()
+
+    def _refuse(self) -> range:
         raise self._refusal()
 
     def _refusal(self) -> KafkaError:

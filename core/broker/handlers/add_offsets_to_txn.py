@@ -26,7 +26,7 @@ def handle(
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
         services.group_log.ensure_topic()
-        offsets = services.group_log.partition(request.group_id).log.partition
+        offsets = services.group_log.name_of(request.group_id)
         services.transactions.add_partitions(request.transactional_id, producer, frozenset([offsets]), 0)
     except KafkaError as error:
         knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED

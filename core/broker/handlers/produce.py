@@ -14,7 +14,7 @@ from core.broker.produce_memory import RememberedRequest, find_topic_name
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.broker.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, refusals
+from core.broker.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
@@ -71,6 +71,14 @@ def handle(
     """Gives None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
     if request.transactional_id is None:
         return _append(services, request, context, {})
+    asking = _ask_elsewhere(services, request, context) if request.acks else None
+    if asking is not None:
+        keep_records(request)
+        return asking.then(
+            lambda refused: _append(
+                services, request, context, _refused_transactions(services, request, context) | refused
+            )
+        )
     refused = _refused_transactions(services, request, context)
 
     def refuse(code: ErrorCode) -> None:
@@ -245,12 +253,44 @@ def _served(services: Services, partition: Partition) -> Partition:
     return partition if is_led else services.replicas.find(*partition.log.partition)
 
 
+def _ask_elsewhere(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> Pending[dict[TopicPartition, KafkaError]] | None:
+    """Asks the broker that coordinates the request's transaction, if that is another one, for the partitions to which
+    it may not write; None if there is nothing to ask.
+    """
+    client = _client(context.api_version)
+    written, _ = _written_by(services, request, context)
+    if services.membership is None or len(written) != 1:
+        return None
+    ((producer, partitions),) = written.items()
+    asking = ask_elsewhere(services, request.transactional_id or "", producer, partitions, client)
+    if asking is None:
+        return None
+    return asking.map(lambda refused: {name: _error_for_client(error, client) for name, error in refused.items()})
+
+
 def _refused_transactions(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[TopicPartition, KafkaError]:
     """Gives the partitions to which the request's transaction may not write, and why; the others belong to it now, all
     of them by one record of its coordinator's.
     """
+    client = _client(context.api_version)
+    written, refused = _written_by(services, request, context)
+    if len(written) > 1:
+        mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
+        return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
+    for producer, partitions in written.items():
+        found = refusals(services, request.transactional_id or "", producer, partitions, client)
+        refused |= {partition: _error_for_client(error, client) for partition, error in found.items()}
+    return refused
+
+
+def _written_by(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> tuple[dict[ProducerIdAndEpoch, list[Partition]], dict[TopicPartition, KafkaError]]:
+    """Gives the partitions that transactions would be written to, by producer, and those that are refused as it is."""
     version = context.api_version
     client = _client(version)
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
@@ -269,13 +309,7 @@ def _refused_transactions(
             except KafkaError as error:  # it is met again where the partition is appended to
                 if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     refused[partition.log.partition] = error
-    if len(written) > 1:
-        mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
-        return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
-    for producer, partitions in written.items():
-        found = refusals(services, request.transactional_id or "", producer, partitions, client)
-        refused |= {partition: _error_for_client(error, client) for partition, error in found.items()}
-    return refused
+    return written, refused
 
 
 def _ensure_still_in_transaction(

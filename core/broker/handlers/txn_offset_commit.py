@@ -8,7 +8,7 @@ from functools import partial
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.broker.transaction_guard import ClientCapability, refusals
+from core.broker.transaction_guard import ClientCapability, ask_elsewhere, refusals
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -62,13 +62,43 @@ def handle(
     answer = TxnOffsetCommitResponse(topics=topics)
     if not offsets:
         return answer
+    asking = _ask_elsewhere(services, request, context.api_version)
+    if asking is not None:
+        return asking.then(lambda _refused: _join_and_commit(services, request, offsets, waiting, answer, context))
+    return _join_and_commit(services, request, offsets, waiting, answer, context)
+
+
+def _ask_elsewhere(
+    services: Services, request: TxnOffsetCommitRequest, version: int
+) -> Pending[dict[TopicPartition, KafkaError]] | None:
+    """Asks the broker that coordinates the transaction, if that is another one; `_join` knows the answer then."""
+    if services.membership is None:
+        return None
+    try:
+        kept = services.group_log.partition(request.group_id)
+    except KafkaError:
+        return None  # which is met again
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    return ask_elsewhere(services, request.transactional_id, producer, [kept], _client(version))
+
+
+def _join_and_commit(
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    offsets: Offsets,
+    waiting: _Responses,
+    answer: TxnOffsetCommitResponse,
+    context: RequestContext,
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
     refuse = partial(_refuse, waiting)
     try:
         _join(services, request, context.api_version)
     except KafkaError as error:
         refuse(_code_for_client(error, context.api_version))
         return answer
-    joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+    joined = None
+    if services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is None:
+        joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
     commit = partial(_commit, services, request, offsets, waiting, answer, context.api_version)
     return joined.then(lambda _nothing: commit()) if isinstance(joined, Pending) else commit()
 
@@ -83,10 +113,9 @@ def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> 
     except OSError as error:
         _log.error("__consumer_offsets could not be made: %s", error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-    client = ClientCapability.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     kept = services.group_log.partition(request.group_id)
-    refused = refusals(services, request.transactional_id, producer, [kept], client)
+    refused = refusals(services, request.transactional_id, producer, [kept], _client(version))
     if refused:
         raise refused[kept.log.partition]
 
@@ -119,6 +148,10 @@ def _commit(
         refuse(_code_for_client(error, version))
         return answer
     return services.group_log.when_committed(request.group_id, answer, refuse)
+
+
+def _client(version: int) -> ClientCapability:
+    return ClientCapability.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
 
 
 def _code_for_client(error: KafkaError, version: int) -> ErrorCode:

@@ -1,0 +1,105 @@
+"""Has the brokers that lead a transaction's partitions write its markers (WriteTxnMarkers, KIP-98).
+
+Source: kafka.coordinator.transaction.TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from core.broker.peer_pool import PeerPool
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_state import TransactionMetadata
+from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from core.records.control_record import EndTransactionMarker
+
+_log = logging.getLogger("plog.transactions")
+
+_VERSION = 1
+
+_NOT_NEEDED = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+"""Answers after which that marker is there, or must not be written by this coordinator any more."""
+
+
+class MarkerSender:
+    """Owned by the broker's loop."""
+
+    def __init__(self, pool: PeerPool) -> None:
+        self._pool = pool
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(
+        self,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        by_leader: Mapping[int, Iterable[TopicPartition]],
+        then: Callable[[set[TopicPartition]], None],
+    ) -> None:
+        """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it."""
+        task = asyncio.get_running_loop().create_task(self._send_all(prepared, marker, by_leader, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_all(
+        self,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        by_leader: Mapping[int, Iterable[TopicPartition]],
+        then: Callable[[set[TopicPartition]], None],
+    ) -> None:
+        sent = [self._send(leader, prepared, marker, set(names)) for leader, names in by_leader.items()]
+        then(set().union(*await asyncio.gather(*sent)))
+
+    async def _send(
+        self, leader: int, prepared: TransactionMetadata, marker: EndTransactionMarker, names: set[TopicPartition]
+    ) -> set[TopicPartition]:
+        """Gives the partitions for which it could not be done."""
+        topics = defaultdict[str, list[int]](list)
+        for name in sorted(names):
+            topics[name.topic].append(name.partition)
+        request = WriteTxnMarkersRequest(
+            [
+                WritableTxnMarker(
+                    prepared.producer_id,
+                    prepared.producer_epoch,
+                    marker.is_commit,
+                    [WritableTxnMarkerTopic(topic, numbers) for topic, numbers in topics.items()],
+                    marker.coordinator_epoch,
+                )
+            ]
+        )
+        try:
+            answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, _VERSION, request)
+        except ConnectionFailedError as error:
+            _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, error)
+            return names
+        codes = {
+            TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
+            for one in answer.markers
+            for topic in one.topics
+            for result in topic.partitions
+        }
+        return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
+
+    async def close(self) -> None:
+        """Gives up what is not answered: whoever coordinates next writes the markers again."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
