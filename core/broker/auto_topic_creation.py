@@ -32,8 +32,10 @@ _log = logging.getLogger("plog.broker")
 
 _VERSION = 7
 _AT_ONCE = 0
-"""The controller answers when it has written the topic down, and lets nobody behind the request wait for its leaders.
-It calls that REQUEST_TIMED_OUT."""
+"""The controller answers when it has written the topic down, which it calls REQUEST_TIMED_OUT. If it waited until the
+topic is led, so would all requests after this one."""
+_MOST_KEPT = 1000
+"""Topics that may wait to be asked for, and refusals that are kept for those who wanted them."""
 _IS_MADE = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
@@ -56,7 +58,7 @@ class AutoTopicCreation:
         refusal = self._refusals.pop(topic.name, None)
         if refusal is not None:
             raise refusal
-        if topic.name not in self._asked:
+        if topic.name not in self._asked and len(self._wanted) < _MOST_KEPT:
             self._wanted[topic.name] = topic
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._create())
@@ -106,7 +108,7 @@ class AutoTopicCreation:
             return
         message = result.error_message or error.text
         _log.warning("the controller does not make topic %s: %s", result.name, message)
-        if result.name in self._asked:
+        if result.name in self._asked and len(self._refusals) < _MOST_KEPT:
             self._refusals[result.name] = KafkaError(error, message)
 
 

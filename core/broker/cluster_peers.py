@@ -52,11 +52,11 @@ class ClusterPeers:
             return Endpoint(found.host, found.port)
         if node_id not in self._unreachable:
             self._unreachable.add(node_id)
+            wanted = "at which PLAINTEXT is spoken"
+            if self._listener is not None:
+                wanted = f"{self._listener} (inter.broker.listener.name) {wanted}"
             has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in broker.end_points) or "none"
-            _log.error(
-                "broker %d can't be reached: it has no listener %s, for PLAINTEXT; its listeners are %s",
-                *(node_id, self._listener or PLAINTEXT, has),
-            )
+            _log.error("broker %d can't be reached: it has no listener %s; it has %s", node_id, wanted, has)
         return None
 
     def _find(self, endpoints: Iterable[BrokerEndpoint]) -> BrokerEndpoint | None:

@@ -9,15 +9,28 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.broker.auto_topic_creation import AutoTopicCreation
+from core.broker.broker_config import BrokerConfig
 from core.broker.connection import ReceiveBuffers
+from core.broker.controlled_shutdown import controlled_shutdown
+from core.broker.controller_channel import ControllerChannel
+from core.broker.isr_reporter import IsrReporter
 from core.broker.peer_connection import PeerConnection
+from core.broker.producer_id_blocks import ProducerIdBlocks
 from core.client.client_connection import ClientConnection, SocketTransport
+from core.cluster.controller import NewTopic
+from core.cluster.in_sync_replicas import IsrAnswer
+from core.cluster.partition import Partition
+from core.cluster.partition_state import PartitionState
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.protocol.api import Api
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
 from core.protocol.schema.alter_partition import (
@@ -59,7 +72,9 @@ from core.protocol.schema.update_metadata import (
 from core.records.batches import iter_batches
 from tests.interop.clients import confluent_consume
 from tests.support.kafka39 import Kafka39Broker, Kafka39Cluster
+from tests.support.logs import open_log
 from tests.support.oracle import requires_kafka39
+from tests.support.replication import KnownPeers
 from tests.support.server import call_plog
 
 pytestmark = [requires_kafka39, pytest.mark.java]
@@ -343,6 +358,76 @@ def test_a_follower_fetches_and_learns_where_its_log_parts_from_the_leaders(brok
     assert (diverging.error_code, diverging.diverging_epoch) == (ErrorCode.NONE, EpochEndOffset(0, 2))
     (stranger,) = asyncio.run(fetch(FetchPartition(0, partition_max_bytes=1 << 20), replica_id=9))
     assert stranger.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # it has no replica of it
+
+
+def led_partition(folder: Path, topic_id: bytes, *isr: int) -> Partition:
+    """Partition 0 of the topic as broker 1 would know it, with another replica at a broker that does not exist."""
+    state = PartitionState(leader=1, leader_epoch=0, isr=isr, replicas=(1, 9), partition_epoch=0)
+    return Partition(open_log(folder), topic_id, state, node_id=1, peers=KnownPeers(9))
+
+
+async def refused(creation: AutoTopicCreation, topic: NewTopic) -> KafkaError:
+    while True:
+        try:
+            creation.begin(topic)
+        except KafkaError as error:
+            return error
+        await asyncio.sleep(0)
+
+
+def test_what_a_broker_needs_of_the_controller_is_asked_over_a_channel(
+    broker: Kafka39Broker, peer: Peer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    joined = led_partition(tmp_path / "joined", peer.topic_id, 1)
+    left = led_partition(tmp_path / "left", peer.topic_id, 1, 9)
+    expansion = joined.note_fetch(9, 0, log_start_offset=0, broker_epoch=109, now_ms=0)
+    shrinking = left.look_at_followers(1_000_000)
+    assert expansion is not None
+    assert shrinking is not None
+    answers: asyncio.Queue[IsrAnswer] = asyncio.Queue()
+    config = BrokerConfig.parse({"num.partitions": "2", "controlled.shutdown.max.retries": "1"})
+
+    def broker_epoch() -> int:
+        return peer.broker_epoch
+
+    async def report(channel: ControllerChannel) -> None:
+        reporter = IsrReporter(
+            channel, node_id=1, broker_epoch=broker_epoch, on_answer=lambda *answer: answers.put_nowait(answer[-1])
+        )
+        reporter.propose(joined, expansion)
+        assert (await answers.get()).error is ErrorCode.INELIGIBLE_REPLICA
+        reporter.propose(left, shrinking)
+        assert await answers.get() == IsrAnswer(isr=(1,), leader_epoch=0, partition_epoch=0)  # as it is already
+
+    async def create(channel: ControllerChannel) -> None:
+        creation = AutoTopicCreation(channel, lambda: config)
+        creation.begin(NewTopic("needed", configs={"cleanup.policy": "compact"}))
+        refusal = await refused(creation, NewTopic("of-many", replication_factor=3))
+        assert refusal.code is ErrorCode.INVALID_REPLICATION_FACTOR
+        assert "Replication factor: 3 larger than available brokers: 1" in str(refusal)
+
+    async def take_ids(channel: ControllerChannel) -> None:
+        blocks = ProducerIdBlocks(channel, node_id=1, broker_epoch=broker_epoch)
+        taken: list[range] = []
+        while len(taken) < 2:
+            with suppress(KafkaError):
+                taken.append(blocks.take())
+            await asyncio.sleep(0)
+        assert taken[1] == range(taken[0].stop, taken[0].stop + 1000)
+        await blocks.close()
+
+    async def scenario() -> None:
+        address = parse_endpoint(broker.internal_address)
+        channel = ControllerChannel(lambda: (1, address), config, ReceiveBuffers(), client_id="broker-1-to-controller")
+        async with asyncio.timeout(60):
+            await asyncio.gather(report(channel), create(channel), take_ids(channel))
+            assert not await controlled_shutdown(channel, config, node_id=1, broker_epoch=lambda: OLD_BROKER)
+        channel.close()
+
+    asyncio.run(scenario())
+    assert ErrorCode.STALE_BROKER_EPOCH.text in caplog.messages[-1]
+    rows = json.loads(plog(broker, "topic", "describe", "needed", "--output", "json"))
+    assert [row["partition"] for row in rows] == [0, 1]
 
 
 def test_another_life_of_a_broker_has_another_epoch(broker: Kafka39Broker) -> None:
