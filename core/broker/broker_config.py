@@ -51,6 +51,7 @@ class BrokerConfig(BrokerSettings):
         unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
         config = cls(known, unknown, known)
         config._ensure_room_for_a_request()
+        config._ensure_time_for_a_fetch()
         return config
 
     def _ensure_room_for_a_request(self) -> None:
@@ -60,6 +61,15 @@ class BrokerConfig(BrokerSettings):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"queued.max.request.bytes is {most}: it must be at least socket.request.max.bytes, {largest}",
+            )
+
+    def _ensure_time_for_a_fetch(self) -> None:
+        """Raises KafkaError(INVALID_CONFIG) unless a leader may wait for records as long as it is asked to."""
+        timeout_ms, wait_ms = self.replica_socket_timeout_ms, self.replica_fetch_wait_max_ms
+        if timeout_ms < wait_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"replica.socket.timeout.ms is {timeout_ms}: it must be at least replica.fetch.wait.max.ms, {wait_ms}",
             )
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:

@@ -288,6 +288,35 @@ class BrokerSettings:
     controlled_shutdown_retry_backoff_ms = Setting(
         _T.LONG, 5000, "How long it waits before it asks again, ms.", at_least(1)
     )
+    replica_fetch_wait_max_ms = Setting(
+        _T.INT, 500, "How long a leader may wait for records before it answers this broker's fetch, ms.", at_least(0)
+    )
+    replica_fetch_min_bytes = Setting(
+        _T.INT, 1, "The bytes of records that a leader waits for before it answers this broker's fetch.", at_least(0)
+    )
+    replica_fetch_max_bytes = Setting(
+        _T.INT,
+        1048576,
+        "Most bytes of one partition in an answer to this broker's fetch; a batch is whole.",
+        at_least(0),
+    )
+    replica_fetch_response_max_bytes = Setting(
+        _T.INT, 10485760, "Most bytes of an answer to this broker's fetch; a batch is whole.", at_least(0)
+    )
+    replica_fetch_backoff_ms = Setting(
+        _T.INT, 1000, "How long this broker waits before it fetches again what it could not fetch, ms.", at_least(0)
+    )
+    replica_socket_timeout_ms = Setting(
+        _T.INT, 30000, "How long this broker waits for another one's answer, ms.", at_least(0)
+    )
+    num_replica_fetchers = Setting(
+        _T.INT,
+        1,
+        "How many connections fetch from each other broker; it is one.",
+        at_least(0),
+        is_dynamic=True,
+        is_kept_only=True,
+    )
 
 
 def _topic_default_keys() -> list[ConfigKey]:

@@ -409,6 +409,30 @@ class ReplicaManager:
         if proposal is not None and self.on_proposal is not None:
             self.on_proposal(partition, proposal)
 
+    def append_as_follower(
+        self,
+        partition: Partition,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        high_watermark: int,
+        log_start_offset: int,
+    ) -> None:
+        """Appends what the leader answered in that epoch, if there is something, and has the log begin, and be
+        committed, as far as the leader's is. Raises what `PartitionLog.append_as_follower` raises.
+        """
+        log = partition.log
+        before = log.log_start_offset, log.high_watermark
+        if len(records):
+            log.append_as_follower(records, leader_epoch, leader_log_start=log_start_offset)
+            if log.config.is_flushed_while_appending:
+                self.flush_as_configured(log)
+        log.update_high_watermark(high_watermark)
+        if log_start_offset > log.log_start_offset:
+            log.increment_log_start_offset(min(log_start_offset, log.high_watermark))
+        if (log.log_start_offset, log.high_watermark) != before:
+            self.notify([log.partition])
+
     # --- flushing
 
     def flush_as_configured(self, log: PartitionLog) -> None:

@@ -14,7 +14,7 @@ Source: org.apache.kafka.storage.internals.log.UnifiedLog.analyzeAndValidateReco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from core.common.clock import Clock
@@ -64,6 +64,24 @@ def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, lea
     if size and not batches:
         raise CorruptRecordError(f"the first batch of a fetched answer is cut short: {size} bytes came", position=0)
     return batches
+
+
+def pieces_of(records: memoryview, most_bytes: int) -> Iterator[memoryview]:
+    """Gives them in pieces of whole batches, to be appended one after the other: of at most so many bytes, or one
+    batch. What is cut short at the end is left out, unless it is in the last piece. Raises CorruptRecordError as
+    `read_fetched` does.
+    """
+    start = end = 0
+    while len(records) > most_bytes and len(records) - end >= ENTRY_HEADER_SIZE:
+        size = entry_size(records, end)
+        if end + size > len(records):
+            break
+        if start < end and end + size - start > most_bytes:
+            yield records[start:end]
+            start = end
+        end += size
+    if start == 0 or start < end:
+        yield records[start:]
 
 
 def _unsupported(magic: int, start: int) -> KafkaError:

@@ -50,6 +50,8 @@ _log = logging.getLogger("plog.log")
 
 _SAY_AGAIN_MS = 5000
 
+Write = Callable[[], None]
+"""Writes a file; raises the disk's OSError."""
 
 _FILES_OF_LOADING = 64
 """Descriptors of a log that is being opened by another thread, which does not share in those of the others."""
@@ -412,19 +414,29 @@ class LogManager:
         the logs do: what comes in the place of those records is not safe yet, and a start must not take it for damage,
         nor miss records below a high watermark of before. Raises the disk's OSError.
         """
-        cut = {tp: offset for tp, offset in offsets.items() if offset < self.logs[tp].log_end_offset}
-        for partition, offset in cut.items():
-            self.logs[partition].forget_safety_from(offset)
-        if cut:
-            self._write_truncated()
+        self._forget_safety({tp: offset for tp, offset in offsets.items() if offset < self.logs[tp].log_end_offset})
         for partition, offset in offsets.items():
             self.logs[partition].truncate_to(offset)
-        if any(self.logs[partition].log_end_offset < offset for partition, offset in cut.items()):
-            self._write_truncated()  # a whole batch went, whose middle it was
+        self._forget_safety({tp: self.logs[tp].log_end_offset for tp in offsets})  # lower, if a batch's middle was cut
 
-    def _write_truncated(self) -> None:
-        self.checkpoints.write_recovery_points()
-        self.checkpoints.write_high_watermarks()
+    def _forget_safety(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for write in self.forget_safety(offsets):
+            write()
+
+    def forget_safety(self, offsets: Mapping[TopicPartition, int]) -> list[Write]:
+        """Takes nothing from those offsets on for safe any more, and gives what must be written of it, which any thread
+        may do. Whoever did so asks again, as others may have written meanwhile; if there is nothing, the logs may be
+        cut. The writing raises the disk's OSError.
+        """
+        checkpoints = self.checkpoints
+        unsafe = {tp: offset for tp, offset in offsets.items() if checkpoints.says_safe(tp, offset)}
+        for partition, offset in unsafe.items():
+            self.logs[partition].forget_safety_from(offset)
+        writes: list[Write] = []
+        if unsafe:
+            checkpoints.write_recovery_points(lambda write, _then=None: writes.append(write))
+            checkpoints.write_high_watermarks(lambda write, _then=None: writes.append(write))
+        return writes
 
     # --- the end
 

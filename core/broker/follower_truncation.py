@@ -1,0 +1,82 @@
+"""Cuts the logs of partitions that are followed, where their leader has other records.
+
+What must be on the disk before (`LogManager.forget_safety`) is written in the background thread, for all logs that one
+answer of the leader cuts. The partition's role may change meanwhile: nothing is cut then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.broker.followed_partition import FollowedPartition
+from core.broker.replica_manager import ReplicaManager
+from core.broker.runtime import Runtime
+from core.common.errors import AccessError
+from core.common.filesystem import access_error
+from core.log.log_manager import LogManager, Write
+
+
+class FollowerTruncation:
+    """Owned by the loop's task."""
+
+    def __init__(self, replicas: ReplicaManager, log_manager: LogManager, runtime: Runtime) -> None:
+        self._replicas = replicas
+        self._log_manager = log_manager
+        self._runtime = runtime
+
+    async def cut(self, offsets: Mapping[FollowedPartition, int]) -> None:
+        """Cuts the logs at those offsets. One that the disk refuses to cut is offline then. Raises AccessError if the
+        disk takes no checkpoint: nothing was cut then, or a little more than the checkpoints say.
+        """
+        for followed in await self._forget_safety(offsets):
+            self.cut_now(followed, offsets[followed])
+        await self._forget_safety(
+            {followed: followed.log.log_end_offset for followed in offsets if followed.is_current}
+        )
+
+    def cut_now(self, followed: FollowedPartition, offset: int) -> None:
+        """Cuts the log there, or begins it again if that is above its end: with no record then."""
+        log = followed.log
+        try:
+            if offset > log.log_end_offset:
+                log.truncate_fully_and_start_at(offset)
+            else:
+                log.truncate_to(offset)
+        except OSError as error:
+            self._replicas.take_offline(followed.partition, access_error(error, log.directory, "cut"))
+        else:
+            self._replicas.notify([followed.name])
+
+    async def _forget_safety(self, offsets: Mapping[FollowedPartition, int]) -> Sequence[FollowedPartition]:
+        """Gives those that may be cut there now."""
+        while True:
+            current = [followed for followed in offsets if followed.is_current]
+            writes = self._log_manager.forget_safety({followed.name: offsets[followed] for followed in current})
+            if not writes:
+                return current
+            await self._in_background(writes)
+
+    async def _in_background(self, writes: Iterable[Write]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refusals: list[OSError] = []
+
+        def work() -> None:
+            try:
+                for write in writes:
+                    write()
+            except OSError as error:
+                refusals.append(error)
+
+        def then() -> None:
+            if not done.done():  # else it was cancelled
+                done.set_result(None)
+
+        self._runtime.run_in_background(work, then)
+        await done
+        for error in refusals:
+            raise _refusal(error, self._log_manager) from error
+
+
+def _refusal(error: OSError, log_manager: LogManager) -> AccessError:
+    return access_error(error, error.filename or log_manager.directory, "write to")

@@ -1,0 +1,100 @@
+"""Follows the leaders of all partitions that this broker has a replica of and does not lead.
+
+There is one fetcher for each broker that leads some (`core.broker.leader_fetcher`); it goes when nothing of that broker
+is followed any more. Source: kafka.server.ReplicaFetcherManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.connection import ReceiveBuffers
+from core.broker.leader_fetcher import FollowingBroker, LeaderFetcher
+from core.broker.replica_manager import ReplicaManager
+from core.broker.runtime import Runtime
+from core.cluster.partition import Partition, Role
+from core.common.endpoint import Endpoint
+from core.common.topic_partition import TopicPartition
+from core.log.log_manager import LogManager
+
+
+class ReplicaFetchers:
+    """Owned by the loop's task.
+
+    I1 each partition is followed by one fetcher, that of its leader
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        replicas: ReplicaManager,
+        log_manager: LogManager,
+        find_endpoint: Callable[[int], Endpoint | None],
+        broker_epoch: Callable[[], int],
+        config: Callable[[], BrokerConfig],
+        runtime: Runtime,
+        buffers: ReceiveBuffers,
+    ) -> None:
+        """`find_endpoint` says where another broker listens, if that is known; `broker_epoch` is that of this broker's
+        present registration. A partition that is served no more is stopped without being asked.
+        """
+        self._broker = FollowingBroker(
+            node_id, replicas, log_manager, find_endpoint, broker_epoch, config, runtime, buffers
+        )
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        replicas.subscribe(self.stop)
+
+    def follow(self, partition: Partition) -> None:
+        """Begins, or goes on in another leader epoch or from another leader, as the partition's state says; stops if
+        it follows nobody. A no-op if nothing of that changed.
+        """
+        name = partition.log.partition
+        if self._is_closed or partition.role is not Role.FOLLOWING or not partition.is_served:
+            self.stop(name)
+            return
+        leader = partition.state.leader
+        if self._leaders.get(name, leader) != leader:
+            self.stop(name)
+        if leader not in self._fetchers:
+            self._fetchers[leader] = LeaderFetcher(leader, self._broker)
+        self._leaders[name] = leader
+        self._fetchers[leader].follow(partition)
+
+    def stop(self, name: TopicPartition) -> None:
+        """Follows it no more, if it was: nothing is appended to its log, nor cut, from now on."""
+        leader = self._leaders.pop(name, None)
+        if leader is not None:
+            fetcher = self._fetchers[leader]
+            fetcher.stop(name)
+            if not len(fetcher):
+                del self._fetchers[leader]
+                self._begin_close(fetcher)
+
+    def _begin_close(self, fetcher: LeaderFetcher) -> None:
+        task = asyncio.get_running_loop().create_task(fetcher.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def on_brokers_changed(self) -> None:
+        """Called when another broker listens somewhere else, or is known only now."""
+        for fetcher in self._fetchers.values():
+            fetcher.on_brokers_changed()
+
+    def check_invariants(self) -> None:
+        assert sum(map(len, self._fetchers.values())) == len(self._leaders), "I1"
+        for fetcher in self._fetchers.values():
+            assert len(fetcher), f"broker {fetcher.leader} is asked for nothing"
+            fetcher.check_invariants()
+
+    async def close(self) -> None:
+        """Stops all at once, for good; returns when all connections are closed and nothing is at work any more."""
+        self._is_closed = True
+        for name in list(self._leaders):
+            self.stop(name)
+        await asyncio.gather(*self._closing)
