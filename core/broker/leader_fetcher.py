@@ -20,7 +20,8 @@ import errno
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import ReceiveBuffers
@@ -76,7 +77,8 @@ _USUAL = {
 _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 
-class FollowingBroker(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowingBroker:
     """What all fetchers of a broker work with; `ReplicaFetchers` says what it is."""
 
     node_id: int

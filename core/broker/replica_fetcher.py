@@ -42,7 +42,14 @@ class ReplicaFetchers:
         present registration. A partition that is served no more is stopped without being asked.
         """
         self._broker = FollowingBroker(
-            node_id, replicas, log_manager, find_endpoint, broker_epoch, config, runtime, buffers
+            node_id=node_id,
+            replicas=replicas,
+            log_manager=log_manager,
+            find_endpoint=find_endpoint,
+            broker_epoch=broker_epoch,
+            config=config,
+            runtime=runtime,
+            buffers=buffers,
         )
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
