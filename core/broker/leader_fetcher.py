@@ -105,6 +105,7 @@ class LeaderFetcher:
         self._loop = asyncio.get_running_loop()
         self._plan = FetchPlan(broker.node_id, limits=_limits(config))
         self._truncation = FollowerTruncation(broker.replicas, broker.log_manager, broker.runtime)
+        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
         self._timeout_s = config.replica_socket_timeout_ms / 1000
         self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._connection: PeerConnection | None = None
@@ -225,7 +226,7 @@ class LeaderFetcher:
             endpoint,
             self._broker.buffers,
             client_id=f"broker-{self._broker.node_id}-fetcher-0",
-            connect_timeout_s=self._timeout_s,
+            connect_timeout_s=self._connect_timeout_s,
             request_timeout_s=self._timeout_s,
         )
 

@@ -39,7 +39,7 @@ class ReplicaFetchers:
         buffers: ReceiveBuffers,
     ) -> None:
         """`find_endpoint` says where another broker listens, if that is known; `broker_epoch` is that of this broker's
-        present registration. A partition that is served no more is stopped without being asked.
+        present registration. What `replicas` tells of roles, and of partitions that are served no more, is followed.
         """
         self._broker = FollowingBroker(
             node_id=node_id,
@@ -55,7 +55,9 @@ class ReplicaFetchers:
         self._leaders: dict[TopicPartition, int] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        replicas.subscribe(self.stop)
+        replicas.subscribe(self.stop, self.follow)
+        for partition in replicas.partitions.values():
+            self.follow(partition)
 
     def follow(self, partition: Partition) -> None:
         """Begins, or goes on in another leader epoch or from another leader, as the partition's state says; stops if
