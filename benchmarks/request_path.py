@@ -28,12 +28,13 @@ from benchmarks.peers import FullMemory
 from core.broker import connection as connection_module
 from core.broker import request_dispatcher
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection import Connection
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import fetch, produce
 from core.broker.handlers.fetch import DelayedFetch
 from core.broker.node import Node
 from core.broker.produce_memory import ProduceMemory, RememberedRequest
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
 from core.broker.turns import Turns
 from core.cluster.controller import NewTopic

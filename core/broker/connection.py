@@ -15,10 +15,8 @@ turn is over, until it has the next one (core.broker.turns).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
-import mmap
 import os
 import socket
 from collections import deque
@@ -27,6 +25,7 @@ from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
 from core.broker.handlers.produce import UnacknowledgedError
+from core.broker.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.turns import TURN_SECONDS, Turns
 from core.common.errors import MalformedMessageError
@@ -37,19 +36,6 @@ from core.protocol.primitives import Piece
 
 _log = logging.getLogger("plog.connection")
 
-_SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
-_POOLED_BUFFERS = {
-    64 * 1024: 8,
-    _SHARED_BUFFER_BYTES: 8,
-    1088 * 1024: 8,  # a request of the default message.max.bytes
-    4 * 1088 * 1024: 1,
-    16 * 1088 * 1024: 1,  # docs/limits.md names these two
-}
-"""How many buffers of each size are kept: to make the pages of a large one again costs ten times what it takes to
-fill it.
-"""
-_MAPPED_BYTES = 64 * 1024
-_HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MOST_RECEIVED_BYTES = 1024 * 1024
@@ -60,59 +46,6 @@ _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """The system's errors for a file system, or a kind of socket, that sendfile does not work with."""
 _TURN_BYTES = 256 * 1024
 """The bytes of files that are sent in one turn: a client that takes all it can get keeps others waiting no longer."""
-
-
-class ReceiveBuffers:
-    """What all connections of a server receive into; owned by the loop's task.
-
-    `shared` is for reads that begin with a frame. Buffers are of a few sizes, given back and used again, or larger.
-    """
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[memoryview]] = {size: [] for size in _POOLED_BUFFERS}
-        self.shared = self.take(_SHARED_BUFFER_BYTES)
-
-    def take(self, size_bytes: int) -> memoryview:
-        """Gives room for at least `size_bytes`."""
-        for size, free in self._free.items():
-            if size_bytes <= size:
-                return free.pop() if free else _new_buffer(size)
-        return _new_buffer(size_bytes)
-
-    def keep(self, buffer: memoryview) -> None:
-        """Leaves the buffer to the caller from now on, if it was the shared one."""
-        if buffer is self.shared:
-            self.shared = self.take(_SHARED_BUFFER_BYTES)
-
-    def grow(self, buffer: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
-        """Copies the content into a larger buffer."""
-        larger = self.take(size_bytes)
-        larger[:used_bytes] = buffer[:used_bytes]
-        self.give_back(buffer)
-        return larger
-
-    def give_back(self, buffer: memoryview) -> None:
-        free = self._free.get(len(buffer))
-        if free is not None and len(free) < _POOLED_BUFFERS[len(buffer)]:
-            free.append(buffer)
-
-
-def _buffer_size(size_bytes: int) -> int:
-    """Gives the smallest usual size that has that room; the size itself if it is larger than all of them."""
-    return next((size for size in _POOLED_BUFFERS if size_bytes <= size), size_bytes)
-
-
-def _new_buffer(size_bytes: int) -> memoryview:
-    """Takes large ones from the system, to which they go back: the heap would keep them, in pieces. The largest are
-    made of huge pages if there are any: most of what they cost is the making of pages.
-    """
-    if size_bytes < _MAPPED_BYTES:
-        return memoryview(bytearray(size_bytes))
-    buffer = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # of a system without them
-            buffer.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(buffer)
 
 
 class Connection:
@@ -285,9 +218,9 @@ class Connection:
             self._partial, self._start, self._end = data, start, end
         else:
             if self._memory.is_short:
-                self._partial = _new_buffer(max(min(needed, 2 * held), held + 1))
+                self._partial = new_buffer(max(min(needed, 2 * held), held + 1))
             else:
-                self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), held + 1))
+                self._partial = self._buffers.take(max(min(needed, SHARED_BUFFER_BYTES), held + 1))
             self._partial[:held] = data[start:end]
             self._start, self._end = 0, held
         self._room = len(self._partial)
@@ -316,7 +249,7 @@ class Connection:
         if size_bytes > LARGE_BYTES:
             size_bytes = needed_bytes  # all of it is reserved, and what came is moved once
         if not self._memory.is_short:
-            size_bytes = _buffer_size(size_bytes)
+            size_bytes = buffer_size(size_bytes)
         self._next_size = size_bytes
         self._next_room = max(self._room, needed_bytes if size_bytes > LARGE_BYTES else size_bytes)
         self._waits_for_room = True

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.peer_connection import PeerConnection
+from core.broker.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.followed_partition import FollowedPartition
 from core.broker.follower_truncation import FollowerTruncation
 from core.broker.peer_connection import PeerConnection
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
 from core.cluster.divergence import offset_in_range, truncation_offset

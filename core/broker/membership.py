@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from core.broker.assigned_replicas import AssignedReplicas
 from core.broker.auto_topic_creation import AutoTopicCreation
 from core.broker.cluster_peers import ClusterPeers
-from core.broker.connection import ReceiveBuffers
 from core.broker.controlled_shutdown import controlled_shutdown
 from core.broker.controller_channel import ControllerChannel
 from core.broker.isr_reporter import IsrReporter
 from core.broker.log_services import LogServices
 from core.broker.producer_id_blocks import ProducerIdBlocks
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_fetcher import ReplicaFetchers
 from core.broker.transaction_peers import TransactionPeers
 from core.cluster.member_controller import MemberController
@@ -64,7 +64,6 @@ class Membership:
             buffers=buffers,
         )
         services.replicas.on_proposal = self._isr_reporter.propose
-        services.replicas.subscribe(lambda _name: None, self._fetchers.follow)
         services.topics.ask_for = self._topic_creation.begin
         controller.allocate = self.producer_ids.take
         controller.subscribe(self._on_metadata)

@@ -19,7 +19,7 @@ from collections import deque
 from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
 
-from core.broker.connection import ReceiveBuffers
+from core.broker.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError, MalformedMessageError
 from core.protocol.api import Api

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.peer_connection import PeerConnection
+from core.broker.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
 from core.protocol.api import Api

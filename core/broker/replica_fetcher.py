@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.leader_fetcher import FollowingBroker, LeaderFetcher
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
 from core.cluster.partition import Partition, Role

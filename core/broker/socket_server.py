@@ -9,10 +9,11 @@ import socket
 from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection import Connection
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.node import Node
+from core.broker.receive_buffers import ReceiveBuffers
 from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError

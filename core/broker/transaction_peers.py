@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.marker_sender import MarkerSender
 from core.broker.peer_pool import PeerPool
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.transaction_verifier import TransactionVerifier
 from core.common.endpoint import Endpoint
 

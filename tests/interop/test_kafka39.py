@@ -17,12 +17,12 @@ import pytest
 
 from core.broker.auto_topic_creation import AutoTopicCreation
 from core.broker.broker_config import BrokerConfig
-from core.broker.connection import ReceiveBuffers
 from core.broker.controlled_shutdown import controlled_shutdown
 from core.broker.controller_channel import ControllerChannel
 from core.broker.isr_reporter import IsrReporter
 from core.broker.peer_connection import PeerConnection
 from core.broker.producer_id_blocks import ProducerIdBlocks
+from core.broker.receive_buffers import ReceiveBuffers
 from core.client.client_connection import ClientConnection, SocketTransport
 from core.cluster.controller import NewTopic
 from core.cluster.in_sync_replicas import IsrAnswer

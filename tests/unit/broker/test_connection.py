@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.broker import connection, event_loop, socket_server, turns
-from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection import Connection
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.loop_runtime import LoopRuntime
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns

@@ -1,0 +1,374 @@
+"""What the controller of a cluster tells a member: LeaderAndIsr, StopReplica and UpdateMetadata, with every fence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.broker.broker_config import BrokerConfig
+from core.cluster.member_controller import MemberController
+from core.cluster.partition import Role
+from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.support.broker import SteeredNode, ask, decode, fetch, produce_values, send, values_of
+
+US, OTHER = 5, 1
+BROKER_EPOCH = 40
+TOPIC_ID = bytes(range(16))
+ANOTHER_ID = bytes(range(1, 17))
+T0 = TopicPartition("t", 0)
+
+
+class FakeEntry:
+    """Stands in for ZooKeeper: settings of topics, which are there at once, or when the test says so."""
+
+    cluster_id = "a-cluster-of-the-tests"
+
+    def __init__(self) -> None:
+        self.configs: dict[str, dict[str, str]] = {}
+        self.reading: Pending[None] | None = None
+        self.controller: MemberController | None = None
+
+    def attach(self, controller: MemberController) -> None:
+        self.controller = controller
+
+    def read_configs(self, topics: list[str]) -> Pending[None] | None:
+        assert self.controller is not None
+        for topic in topics:
+            self.controller.take_configs(ConfigResourceType.TOPIC, topic, self.configs.get(topic, {}))
+        return self.reading if topics else None
+
+
+class Member:
+    """Broker 5 of a cluster whose controller is the test."""
+
+    def __init__(self, directory: Path, entry: FakeEntry) -> None:
+        config = BrokerConfig.parse({"broker.id": str(US), "log.retention.ms": "-1"})
+        self.entry = entry
+        self.node = SteeredNode(directory, config, entry=entry)
+        self.membership = self.node.services.membership
+        self.membership.on_registered(BROKER_EPOCH)
+
+    def assign(
+        self,
+        number: int = 0,
+        *,
+        topic: str = "t",
+        topic_id: bytes = TOPIC_ID,
+        fence: tuple[int, int] = (1, -1),
+        **how: Any,
+    ) -> ErrorCode:
+        """The error of that partition, or of all."""
+        answer = ask(
+            self.node, LEADER_AND_ISR, self.assignment(number, topic=topic, topic_id=topic_id, fence=fence, **how)
+        )
+        return ErrorCode.of(answer.error_code or answer.topics[0].partition_errors[0].error_code)
+
+    def assignment(
+        self,
+        number: int = 0,
+        *,
+        topic: str = "t",
+        topic_id: bytes = TOPIC_ID,
+        fence: tuple[int, int] = (1, -1),
+        leader: int = US,
+        epoch: int = 0,
+        replicas: list[int] | None = None,
+    ) -> LeaderAndIsrRequest:
+        replicas = [US, OTHER] if replicas is None else replicas
+        state = LeaderAndIsrPartitionState(topic, number, fence[0], leader, epoch, replicas, epoch, replicas)
+        return LeaderAndIsrRequest(
+            OTHER, False, *fence, topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])]
+        )
+
+    def stop(
+        self, number: int = 0, *, epoch: int = 0, deletes: bool = False, fence: tuple[int, int] = (1, -1)
+    ) -> ErrorCode:
+        states = [StopReplicaTopicState("t", [StopReplicaPartitionState(number, epoch, deletes)])]
+        answer = ask(self.node, STOP_REPLICA, StopReplicaRequest(OTHER, False, *fence, topic_states=states))
+        return ErrorCode.of(answer.error_code or answer.partition_errors[0].error_code)
+
+    def update(self, leader: int = US, *, epoch: int = 0, fence: tuple[int, int] = (1, -1)) -> ErrorCode:
+        state = UpdateMetadataPartitionState("t", 0, fence[0], leader, epoch, [US, OTHER], epoch, [US, OTHER])
+        brokers = [
+            UpdateMetadataBroker(one, endpoints=[UpdateMetadataEndpoint(9000 + one, "127.0.0.1", "PLAINTEXT", 0)])
+            for one in (US, OTHER)
+        ]
+        request = UpdateMetadataRequest(
+            OTHER,
+            controller_epoch=fence[0],
+            broker_epoch=fence[1],
+            topic_states=[UpdateMetadataTopicState("t", TOPIC_ID, [state])],
+            live_brokers=brokers,
+        )
+        return ErrorCode.of(ask(self.node, UPDATE_METADATA, request).error_code)
+
+    def role(self, name: TopicPartition = T0) -> Role | None:
+        partition = self.node.services.replicas.partitions.get(name)
+        return None if partition is None else partition.role
+
+
+def play(scenario: Callable[[Member], Coroutine[Any, Any, None] | None], directory: Path, **configs: str) -> None:
+    """Plays it with a member, whose fetchers need a loop."""
+
+    async def run() -> None:
+        entry = FakeEntry()
+        entry.configs["t"] = {key.replace("_", "."): value for key, value in configs.items()}
+        member = Member(directory, entry)
+        try:
+            result = scenario(member)
+            if result is not None:
+                await result
+        finally:
+            await member.membership.close()
+            member.node.close()
+
+    asyncio.run(run())
+
+
+def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        assert member.assign() is ErrorCode.NONE
+        assert member.role() is Role.LEADING
+        assert member.assign(leader=OTHER, epoch=1) is ErrorCode.NONE
+        assert member.role() is Role.FOLLOWING
+        assert member.assign(leader=-1, epoch=2) is ErrorCode.NONE
+        assert member.role() is Role.OFFLINE
+        assert member.assign(replicas=[US], epoch=3) is ErrorCode.NONE
+        assert member.role() is Role.ALONE
+        produce_values(member.node, b"one")
+        assert values_of(fetch(member.node, 0)) == [b"one"]
+
+    play(scenario, tmp_path)
+
+
+def test_only_a_higher_leader_epoch_is_taken(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        assert member.assign(epoch=3) is ErrorCode.NONE
+        for epoch in (3, 2):
+            assert member.assign(leader=OTHER, epoch=epoch) is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert member.role() is Role.LEADING
+
+    play(scenario, tmp_path)
+
+
+def test_requests_of_the_past_are_refused(tmp_path: Path) -> None:
+    """Those of an earlier controller, and those that were meant for an earlier life of the broker (KIP-380)."""
+
+    def scenario(member: Member) -> None:
+        assert member.assign(fence=(7, BROKER_EPOCH)) is ErrorCode.NONE
+        before = member.node.services.image
+        for fence, error in (
+            ((6, BROKER_EPOCH), ErrorCode.STALE_CONTROLLER_EPOCH),
+            ((7, BROKER_EPOCH - 1), ErrorCode.STALE_BROKER_EPOCH),
+        ):
+            assert member.assign(leader=OTHER, epoch=9, fence=fence) is error
+            assert member.stop(epoch=9, deletes=True, fence=fence) is error
+            assert member.update(leader=OTHER, epoch=9, fence=fence) is error
+        assert member.role() is Role.LEADING
+        assert member.node.services.image == before
+
+    play(scenario, tmp_path)
+
+
+def test_a_later_life_than_is_known_is_let_through(tmp_path: Path) -> None:
+    """The controller may know of a registration before its broker does (KAFKA-9839)."""
+    play(lambda member: _expect(member.assign(fence=(1, BROKER_EPOCH + 1)), ErrorCode.NONE), tmp_path)
+
+
+def _expect(found: ErrorCode, expected: ErrorCode) -> None:
+    assert found is expected
+
+
+def test_a_partition_that_is_not_ours(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        assert member.assign(leader=OTHER, replicas=[OTHER]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert member.role() is None
+
+    play(scenario, tmp_path)
+
+
+def test_news_of_leaders_change_no_role(tmp_path: Path) -> None:
+    """UpdateMetadata may come before LeaderAndIsr, and after a later one."""
+
+    def scenario(member: Member) -> None:
+        assert member.update(leader=US, epoch=1) is ErrorCode.NONE
+        assert member.role() is None
+        assert fetch(member.node, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert member.assign(epoch=1) is ErrorCode.NONE
+        assert member.role() is Role.LEADING
+        assert member.update(leader=OTHER, epoch=2) is ErrorCode.NONE
+        assert member.role() is Role.LEADING
+
+    play(scenario, tmp_path)
+
+
+def test_what_is_stopped_is_kept_and_what_is_deleted_goes(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        member.assign(leader=OTHER, epoch=1)
+        assert member.stop(epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
+        assert member.role() is Role.FOLLOWING
+        assert member.stop(epoch=1) is ErrorCode.NONE
+        assert member.role() is Role.OFFLINE
+        assert (tmp_path / "t-0").is_dir()
+        assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
+        assert member.role() is None
+        assert not (tmp_path / "t-0").exists()
+        assert member.assign(topic_id=ANOTHER_ID) is ErrorCode.NONE  # a topic of that name was made again
+        assert member.node.services.replicas.partitions[T0].topic_id == ANOTHER_ID
+
+    play(scenario, tmp_path)
+
+
+def test_one_partition_of_a_topic_goes_and_comes_back(tmp_path: Path) -> None:
+    """As when a reassignment takes it elsewhere and back."""
+
+    def scenario(member: Member) -> None:
+        member.assign(0)
+        member.assign(1)
+        assert member.stop(1, epoch=0, deletes=True) is ErrorCode.NONE
+        assert member.role(TopicPartition("t", 1)) is None
+        assert member.role() is Role.LEADING
+        assert member.assign(1, leader=OTHER, epoch=1) is ErrorCode.NONE
+        assert member.role(TopicPartition("t", 1)) is Role.FOLLOWING
+
+    play(scenario, tmp_path)
+
+
+def test_the_served_log_of_another_topic(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        member.assign()
+        assert member.assign(topic_id=ANOTHER_ID, epoch=5) is ErrorCode.INCONSISTENT_TOPIC_ID
+        assert member.node.services.replicas.partitions[T0].topic_id == TOPIC_ID
+
+    play(scenario, tmp_path)
+
+
+def test_a_log_waits_for_what_the_controller_says_of_it(tmp_path: Path) -> None:
+    """After a start the records that are there are served again when the broker leads them again."""
+
+    def first(member: Member) -> None:
+        member.assign(replicas=[US])
+        produce_values(member.node, b"kept")
+
+    def second(member: Member) -> None:
+        assert member.role() is None
+        assert member.assign(replicas=[US], epoch=1) is ErrorCode.NONE
+        assert values_of(fetch(member.node, 0)) == [b"kept"]
+
+    play(first, tmp_path)
+    play(second, tmp_path)
+
+
+def test_what_another_topic_of_that_name_left_is_set_aside(tmp_path: Path) -> None:
+    """The topic was deleted and made again while the broker was away."""
+
+    def first(member: Member) -> None:
+        member.assign(replicas=[US])
+        produce_values(member.node, b"of the first one")
+
+    def second(member: Member) -> None:
+        assert member.assign(replicas=[US], topic_id=ANOTHER_ID) is ErrorCode.NONE
+        assert values_of(fetch(member.node, 0)) == []
+        (stray,) = tmp_path.glob("t-0.*-stray")
+        assert (stray / "00000000000000000000.log").stat().st_size
+
+    play(first, tmp_path)
+    play(second, tmp_path)
+
+
+def test_a_folder_that_nobody_assigned_is_deleted_as_well(tmp_path: Path) -> None:
+    """Its topic was deleted while the broker was away: the controller says so at the start."""
+    play(lambda member: _expect(member.assign(replicas=[US]), ErrorCode.NONE), tmp_path)
+
+    def second(member: Member) -> None:
+        assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
+        assert not (tmp_path / "t-0").exists()
+
+    play(second, tmp_path)
+
+
+def test_a_topics_settings_are_in_force_before_its_logs_are(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        member.entry.reading = Pending[None]()
+        request = member.assignment()
+        waiting = send(member.node, LEADER_AND_ISR, request, 7)
+        assert isinstance(waiting, Pending)
+        assert member.role() is None
+        answers: list[Any] = []
+        waiting.on_value = answers.append
+        member.entry.reading.complete_with(None)
+        (pieces,) = answers
+        assert decode(LEADER_AND_ISR, pieces, 7).topics[0].partition_errors[0].error_code == ErrorCode.NONE
+        assert member.node.services.replicas.partitions[T0].log.config.min_insync_replicas == 2
+
+    play(scenario, tmp_path, min_insync_replicas="2")
+
+
+def test_another_controller_speaks_while_settings_are_read(tmp_path: Path) -> None:
+    """What the earlier one said is refused then, although it came first."""
+
+    def scenario(member: Member) -> None:
+        member.entry.reading = Pending[None]()
+        waiting = send(member.node, LEADER_AND_ISR, member.assignment(), 7)
+        answers: list[Any] = []
+        waiting.on_value = answers.append
+        assert member.stop(fence=(2, -1)) is ErrorCode.NONE
+        member.entry.reading.complete_with(None)
+        assert decode(LEADER_AND_ISR, answers[0], 7).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert member.role() is None
+
+    play(scenario, tmp_path)
+
+
+def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        (tmp_path / "t-0").write_bytes(b"no folder")
+        assert member.assign() is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(1) is ErrorCode.NONE
+        assert member.assign(epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    play(scenario, tmp_path)
+
+
+def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
+        assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+
+    play(scenario, tmp_path)
+
+
+def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:
+    for api in (LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA):
+        with pytest.raises(MalformedMessageError, match="unknown API"):
+            send(broker, api, api.request(), api.versions.last)
+        assert api not in broker.services.served_apis
