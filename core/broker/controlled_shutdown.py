@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.controller_channel import ControllerChannel
-from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.controlled_shutdown import (
@@ -42,7 +41,7 @@ async def controlled_shutdown(
         request = ControlledShutdownRequest(node_id, broker_epoch())
         try:
             answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, _find_error)
-            reason = _reason(answer)
+            reason = _remaining(answer)
         except (ConnectionFailedError, KafkaError) as error:
             reason = str(error)
         if reason is None:
@@ -54,10 +53,8 @@ async def controlled_shutdown(
     return False
 
 
-def _reason(answer: ControlledShutdownResponse) -> str | None:
-    """Says why it is not done; None if it is."""
-    if answer.error_code != ErrorCode.NONE:
-        return ErrorCode.of(answer.error_code).text
+def _remaining(answer: ControlledShutdownResponse) -> str | None:
+    """Says what this broker still leads; None if it is nothing."""
     remaining = [str(TopicPartition(one.topic_name, one.partition_index)) for one in answer.remaining_partitions]
     if not remaining:
         return None

@@ -1,8 +1,8 @@
 """The way to the controller of the cluster, whichever broker that is by now: what this broker asks it, over one
 connection.
 
-The controller is looked for before each try, and when somebody says that it may be another one. A lost connection and
-the answer NOT_CONTROLLER mean that it is looked for again, after a short while. So a request may reach a controller
+The controller is looked for before each try, and when somebody says that it may be another one. After a lost connection
+or a refusal, such as NOT_CONTROLLER, there is another try, after a short while. So a request may reach a controller
 twice, or two controllers one after the other: only what may be asked twice is asked here.
 
 Requests are sent without waiting for the answers to those before. A controller may answer them in order, so that one
@@ -80,8 +80,8 @@ class ControllerChannel:
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._failure: str | None = None
-        """What was logged last; None if the controller has answered since."""
+        self._failures: dict[str, str] = {}
+        """By the name of what is asked, why it was not answered, as it was logged last."""
 
     # --- asking
 
@@ -95,9 +95,9 @@ class ControllerChannel:
         """Gives the controller's answer, however often and however long it must be asked for it.
 
         `make_request` is called before each try, as what is to be said may be something else by then; when it gives
-        None, nothing is asked any more, and None is given. `find_error` gives the error code of an answer, or one of
-        them; it must find NOT_CONTROLLER if that is among them. Raises ConnectionFailedError once the channel is
-        closed.
+        None, nothing is asked any more, and None is given. `find_error` finds the error code for which it is to be
+        asked again, 0 if it is not: that of the whole answer, or NOT_CONTROLLER if that is said of a part of it. Raises
+        ConnectionFailedError once the channel is closed.
         """
         backoff_ms = self._backoff_ms
         while (request := make_request()) is not None:
@@ -106,9 +106,9 @@ class ControllerChannel:
             except (ConnectionFailedError, KafkaError) as error:
                 if self._is_closed:
                     raise self._closed() from None
-                self._note_failure(error)
+                self._note_failure(api, error)
             else:
-                self._note_success()
+                self._note_success(api)
                 return answer
             await self.wait_for_change(backoff_ms)
             backoff_ms = min(2 * backoff_ms, _MAX_BACKOFF_MS)
@@ -116,27 +116,25 @@ class ControllerChannel:
 
     async def try_once(self, api: Api[Req, Res], version: int, request: Req, find_error: Callable[[Res], int]) -> Res:
         """Asks once. Raises ConnectionFailedError if no controller is known, it can't be reached, or gives no answer in
-        time, and KafkaError: NOT_CONTROLLER if it is another one by now, UNSUPPORTED_VERSION if it does not know that
-        version.
+        time, and KafkaError with the error that `find_error` finds, or UNSUPPORTED_VERSION if the controller does not
+        know that version.
         """
         connected = await self._connect()
         connected.ensure_serves(api, version)
         answer = await connected.connection.send(api, version, request)
-        if find_error(answer) == ErrorCode.NOT_CONTROLLER:
-            raise KafkaError(
-                ErrorCode.NOT_CONTROLLER, f"broker {connected.node_id} answered {api.name}: it is not the controller"
-            )
+        error = ErrorCode.of(find_error(answer))
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}")
         return answer
 
-    def _note_failure(self, error: ConnectionFailedError | KafkaError) -> None:
-        if self._failure != str(error):
-            self._failure = str(error)
-            _log.warning("%s; it is tried again until the controller answers", error)
+    def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
+        if self._failures.get(api.name) != str(error):
+            self._failures[api.name] = str(error)
+            _log.warning("%s; %s is tried again until the controller answers", error, api.name)
 
-    def _note_success(self) -> None:
-        if self._failure is not None:
-            self._failure = None
-            _log.info("the controller answers again")
+    def _note_success(self, api: Api[Any, Any]) -> None:
+        if self._failures.pop(api.name, None) is not None:
+            _log.info("the controller answers %s again", api.name)
 
     # --- which controller, and since when
 

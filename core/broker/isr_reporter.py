@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from core.broker.controller_channel import ControllerChannel
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (
     ALTER_PARTITION,
     AlteredPartition,
@@ -55,6 +56,8 @@ class IsrReporter:
         self._waiting: dict[Partition, IsrProposal] = {}
         self._asked: dict[Partition, IsrProposal] = {}
         """What the request that is in flight says."""
+        self._refusals: dict[TopicPartition, tuple[tuple[int, ...], ErrorCode]] = {}
+        """The proposals that were refused last, and why."""
         self._task: asyncio.Task[None] | None = None
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
@@ -101,9 +104,6 @@ class IsrReporter:
 
     def _take(self, answer: AlterPartitionResponse) -> bool:
         """Gives the partitions their answers; says whether all that was asked for is written down."""
-        if answer.error_code != ErrorCode.NONE:  # of all; none is answered, so that they are asked for again
-            _log.warning("the controller refuses AlterPartition: %s", ErrorCode.of(answer.error_code).text)
-            return False
         results = {
             (topic.topic_id, result.partition_index): result for topic in answer.topics for result in topic.partitions
         }
@@ -121,13 +121,23 @@ class IsrReporter:
         answer = IsrAnswer(
             ErrorCode.of(result.error_code), tuple(result.isr), result.leader_epoch, result.partition_epoch
         )
-        wanted = ",".join(map(str, proposal.isr))
-        if answer.error is ErrorCode.NONE:
-            _log.info("%s: in sync are %s", name, ",".join(map(str, answer.isr)))
-        else:
-            _log.info("%s: the controller refuses %s as those in sync: %s", name, wanted, answer.error.text)
+        self._log_answer(name, proposal, answer)
         self._on_answer(partition, proposal, answer)
         return answer.error is ErrorCode.NONE
+
+    def _log_answer(self, name: TopicPartition, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        """Logs a refusal once, however often it is repeated."""
+        if answer.error is ErrorCode.NONE:
+            self._refusals.pop(name, None)
+            _log.info("%s: in sync are %s", name, _listed(answer.isr))
+        elif self._refusals.get(name) != (refusal := (proposal.isr, answer.error)):
+            self._refusals[name] = refusal
+            reason = answer.error.text
+            _log.info("%s: the controller refuses to have %s in sync: %s", name, _listed(proposal.isr), reason)
+
+
+def _listed(node_ids: Iterable[int]) -> str:
+    return ",".join(map(str, node_ids))
 
 
 def _key(partition: Partition) -> tuple[bytes, int]:

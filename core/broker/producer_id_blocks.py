@@ -6,7 +6,6 @@ Source: kafka.coordinator.transaction.RPCProducerIdManager.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from core.broker.controller_channel import ControllerChannel
@@ -17,8 +16,6 @@ from core.protocol.schema.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-
-_log = logging.getLogger("plog.broker")
 
 _VERSION = 0
 
@@ -58,15 +55,9 @@ class ProducerIdBlocks:
 
     async def _fetch(self) -> None:
         try:
-            while self._block is None:
-                answer = await self._channel.ask(ALLOCATE_PRODUCER_IDS, _VERSION, self._make_request, _find_error)
-                assert answer is not None
-                if answer.error_code == ErrorCode.NONE and answer.producer_id_len > 0:
-                    start = answer.producer_id_start
-                    self._block = range(start, start + answer.producer_id_len)
-                else:
-                    _log.warning("the controller gives no producer ids: %s", ErrorCode.of(answer.error_code).text)
-                    await self._channel.wait_for_change()
+            answer = await self._channel.ask(ALLOCATE_PRODUCER_IDS, _VERSION, self._make_request, _find_error)
+            assert answer is not None
+            self._block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
         except ConnectionFailedError:
             pass  # the channel is closed
         finally:
@@ -77,4 +68,6 @@ class ProducerIdBlocks:
 
 
 def _find_error(answer: AllocateProducerIdsResponse) -> int:
+    if answer.error_code == ErrorCode.NONE and answer.producer_id_len <= 0:
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # a block without ids
     return answer.error_code

@@ -78,7 +78,7 @@ def test_it_is_asked_again_while_partitions_remain_or_no_answer_comes(caplog: py
     [
         (REMAINING, "nobody else can lead t-0, u-3; "),
         (ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH), ErrorCode.STALE_BROKER_EPOCH.text),
-        (ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER), "it is not the controller"),
+        (ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER), ErrorCode.NOT_CONTROLLER.text),
         (None, "lost the connection"),
         (
             ControlledShutdownResponse(remaining_partitions=[RemainingPartition("t", number) for number in range(12)]),

@@ -84,8 +84,8 @@ def test_whoever_is_not_the_controller_any_more_is_left(
         run(scenario())
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1, "the same reason is logged once"
-    assert warnings[0].endswith("; it is tried again until the controller answers")
-    assert caplog.records[-1].message == "the controller answers again"
+    assert warnings[0].endswith("; AllocateProducerIds is tried again until the controller answers")
+    assert caplog.records[-1].message == "the controller answers AllocateProducerIds again"
 
 
 def test_a_controller_that_can_not_be_reached_is_tried_until_another_is_found() -> None:
@@ -105,7 +105,7 @@ def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is() -> None:
             known: list[ScriptedController] = []
             channel = channel_to(lambda: known[0].find() if known else None, backoff_ms=HOUR_MS)
             asking = begin(channel)
-            while channel._failure is None:
+            while not channel._failures:
                 await asyncio.sleep(0)
             known.append(controller)
             channel.look_again()

@@ -214,6 +214,26 @@ def test_a_partition_that_the_answer_says_nothing_of_is_asked_for_again(cluster:
     run(scenario())
 
 
+def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        cluster.partition_errors = [ErrorCode.INELIGIBLE_REPLICA] * 3
+        async with ScriptedController(cluster.answer) as controller:
+            reporter = cluster.reporter(controller)
+            while len(controller.asked) < 4:
+                cluster.fetched()
+                await asyncio.sleep(0)
+            await until_in_sync(cluster.partition(), OTHER)
+            await reporter.close()
+
+    with caplog.at_level(logging.INFO, "plog.broker"):
+        run(scenario())
+    both = f"{cluster.node_id},{OTHER}"
+    assert [message for message in caplog.messages if message.startswith("t-0")] == [
+        f"t-0: the controller refuses to have {both} in sync: {ErrorCode.INELIGIBLE_REPLICA.text}",
+        f"t-0: in sync are {both}",
+    ]
+
+
 def test_after_a_refusal_the_next_proposal_waits_a_while(cluster: Cluster) -> None:
     async def scenario() -> None:
         cluster.partition_errors = [ErrorCode.INELIGIBLE_REPLICA]

@@ -24,7 +24,7 @@ class Blocks:
         self._errors = list(errors)
 
     def __call__(self, _: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        if self._errors:
+        if self._errors:  # NONE stands for an empty block
             return AllocateProducerIdsResponse(error_code=self._errors.pop(0))
         return AllocateProducerIdsResponse(producer_id_start=next(self._numbers) * 10, producer_id_len=10)
 
@@ -71,7 +71,7 @@ def test_until_the_controller_answers_clients_are_to_ask_again() -> None:
 
 def test_a_block_that_is_refused_is_asked_for_again() -> None:
     async def scenario() -> None:
-        errors = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR]
+        errors = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
         async with ScriptedController(Blocks(*errors)) as controller:
             blocks = blocks_of(controller)
             blocks.begin()
