@@ -1,0 +1,858 @@
+"""A broker that follows others, over real connections; those others are scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from core.broker import event_loop, leader_fetcher
+from core.broker.connection import ReceiveBuffers
+from core.broker.loop_runtime import LoopRuntime
+from core.broker.replica_fetcher import ReplicaFetchers
+from core.cluster.directory_controller import DirectoryController
+from core.cluster.partition import Partition, Role
+from core.common.background import run_now
+from core.common.clock import SystemClock
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.filesystem import File, FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.partition_log import PartitionLog
+from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from core.protocol.schema.metadata_records import PartitionChangeRecord
+from tests.support.broker import Background, SteeredNode, add_topic, open_broker
+from tests.support.logs import make_batch, read_all
+from tests.support.replication import KnownPeers
+from tests.support.scripted_leader import Answer, Reply, ScriptedLeader, answer_each
+
+OTHER, THIRD = 8, 9
+ENOUGH_SECONDS = 30.0
+
+Talk = Callable[["Following"], Awaitable[None]]
+Run = Callable[[Talk], None]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteeredNode]:
+    opened = open_broker(
+        tmp_path / "data",
+        SystemClock(),
+        log_retention_ms="-1",
+        replica_fetch_backoff_ms="2",
+        replica_fetch_wait_max_ms="20",
+        replica_socket_timeout_ms="300",
+    )
+    yield opened
+    opened.close()
+
+
+class Following:
+    """A topic "t" of two partitions that the broker has replicas of, two others that may lead it, and the fetchers."""
+
+    def __init__(self, broker: SteeredNode, leaders: dict[int, ScriptedLeader], changes: Path) -> None:
+        self.broker = broker
+        self.replicas = broker.services.replicas
+        self.leaders = leaders
+        self.leader = leaders[OTHER]
+        self.endpoints: dict[int, Endpoint] = {}
+        self.topic_id = add_topic(broker, partitions=2)
+        self.changes = changes
+        self.broker_epoch = 5
+        self.fetchers = ReplicaFetchers(
+            node_id=broker.services.node.node_id,
+            replicas=self.replicas,
+            log_manager=broker.services.log_manager,
+            find_endpoint=self.endpoints.get,
+            broker_epoch=lambda: self.broker_epoch,
+            config=lambda: broker.services.configs.broker,
+            runtime=broker.services.runtime,
+            buffers=ReceiveBuffers(),
+        )
+
+    async def start(self) -> None:
+        for node_id, leader in self.leaders.items():
+            leader.topic_id = self.topic_id
+            self.endpoints[node_id] = await leader.start()
+
+    def elect(self, leader: int, *partitions: int) -> None:
+        """Another leader epoch begins; that broker leads in it, of those partitions or of all."""
+        replicas = [self.broker.services.node.node_id, OTHER, THIRD]
+        for number in partitions or (0, 1):
+            change = PartitionChangeRecord(number, self.topic_id, leader=leader, replicas=replicas, isr=replicas)
+            cast(DirectoryController, self.broker.services.controller)._submit([change])
+            if leader in self.leaders:
+                self.leaders[leader].lead(self.partition(number).leader_epoch, number)
+
+    def partition(self, number: int = 0) -> Partition:
+        return self.replicas.partitions[TopicPartition("t", number)]
+
+    def log(self, number: int = 0) -> PartitionLog:
+        return self.partition(number).log
+
+    def has_all(self, *numbers: int) -> bool:
+        """Whether those partitions, or all, have what their leader has."""
+        return all(
+            self.log(number).log_end_offset == self.leader.logs[number].log_end_offset
+            and self.log(number).high_watermark == self.leader.logs[number].high_watermark
+            for number in numbers or (0, 1)
+        )
+
+    async def catch_up(self, *numbers: int) -> None:
+        await until(lambda: self.has_all(*numbers))
+        for number in numbers or (0, 1):
+            log, other = self.log(number), self.leader.logs[number]
+            start = max(log.log_start_offset, other.log_start_offset)
+            assert read_all(log, start) == read_all(other, start)
+            assert log.leader_epochs.epoch_of(log.log_end_offset - 1) == other.leader_epochs.epoch_of(
+                other.log_end_offset - 1
+            )
+        self.fetchers.check_invariants()
+        self.replicas.partitions[TopicPartition("t", 0)].check_invariants()
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.0005)
+
+
+@pytest.fixture
+def following(broker: SteeredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(broker.services.replicas, "_peers", KnownPeers(OTHER, THIRD))
+
+    def run(talk: Talk) -> None:
+        async def talk_to_end() -> None:
+            leaders = {number: ScriptedLeader(tmp_path / str(number), partitions=2) for number in (OTHER, THIRD)}
+            runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+            following = Following(broker, leaders, tmp_path)
+            try:
+                async with asyncio.timeout(ENOUGH_SECONDS):
+                    await following.start()
+                    await talk(following)
+            finally:
+                await following.fetchers.close()
+                for leader in leaders.values():
+                    await leader.stop()
+                runtime.stop(waits_for_loading=True)
+
+        with event_loop.new_runner() as runner:
+            runner.run(talk_to_end())
+
+    return run
+
+
+# --- what comes
+
+
+def test_a_follower_gets_what_its_leader_has(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.leader.write(b"c", partition=1)
+        await at.catch_up()
+        (fetch,) = {(one.replica_state.replica_id, one.replica_state.replica_epoch) for one in at.leader.fetches}
+        assert fetch == (at.broker.services.node.node_id, 5)
+        assert at.leader.connections == 1
+
+    following(talk)
+
+
+def test_a_follower_begins_and_is_committed_as_far_as_its_leader(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b", b"c")
+        at.elect(OTHER)
+        at.leader.write(b"d", is_committed=False)
+        await until(lambda: at.log().log_end_offset == 4)
+        assert at.log().high_watermark == 3
+        at.leader.logs[0].update_high_watermark(4)
+        at.leader.logs[0].increment_log_start_offset(2)
+        await at.catch_up()
+        assert at.log().log_start_offset == 2
+
+    following(talk)
+
+
+def test_consumers_of_a_follower_are_woken(following: Run) -> None:
+    class Watching:
+        seen = 0
+
+        def on_change(self, _partition: TopicPartition) -> None:
+            self.seen += 1
+
+    async def talk(at: Following) -> None:
+        at.elect(OTHER)
+        await at.catch_up()
+        watching = Watching()
+        at.replicas.watch(watching, [TopicPartition("t", 0)])
+        at.leader.write(b"a")
+        await until(lambda: watching.seen)
+        await at.catch_up()
+
+    following(talk)
+
+
+def test_another_life_of_the_broker_is_named_from_then_on(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.elect(OTHER)
+        await at.catch_up()
+        at.broker_epoch = 6
+        await until(lambda: at.leader.fetches and at.leader.fetches[-1].replica_state.replica_epoch == 6)
+
+    following(talk)
+
+
+def test_a_partition_that_is_led_here_is_not_fetched_any_more(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.elect(at.broker.services.node.node_id)
+        at.leader.write(b"b")
+        await until(lambda: not at.leader.open_connections)
+        assert at.partition().role is Role.LEADING
+        assert at.log().log_end_offset == 1
+
+    following(talk)
+
+
+def test_a_large_answer_comes_in_pieces_and_others_have_turns(following: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 2000)
+
+    async def talk(at: Following) -> None:
+        at.leader.write(*[b"v" * 900] * 20)
+        at.elect(OTHER)
+        seen = set()
+        while not at.has_all():
+            seen.add(at.log().log_end_offset)
+            await asyncio.sleep(0)
+        await at.catch_up()
+        assert len(seen) > 5
+
+    following(talk)
+
+
+# --- where the leader is
+
+
+def test_a_leader_is_asked_as_soon_as_it_is_known_where_it_listens(
+    following: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        del at.endpoints[OTHER]
+        at.elect(OTHER)
+        await until(lambda: "where it listens is not known yet" in caplog.text)
+        assert at.leader.address is not None
+        at.endpoints[OTHER] = at.leader.address
+        at.fetchers.on_brokers_changed()
+        await at.catch_up()
+
+    following(talk)
+
+
+def test_a_leader_that_listens_elsewhere_now_is_asked_there(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.elect(OTHER)
+        await at.catch_up()
+        moved = at.leaders[THIRD]
+        moved.lead(at.partition().leader_epoch)
+        at.leader = moved
+        moved.write(b"a")
+        at.endpoints[OTHER] = at.endpoints[THIRD]
+        at.fetchers.on_brokers_changed()
+        await at.catch_up()
+        await until(lambda: not at.leaders[OTHER].open_connections)
+
+    following(talk)
+
+
+def test_a_leader_that_nobody_reaches_is_asked_again(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.endpoints[OTHER] = Endpoint("127.0.0.1", 1)
+        at.elect(OTHER)
+        await until(lambda: "could not connect" in caplog.text)
+        assert at.leader.address is not None
+        at.endpoints[OTHER] = at.leader.address
+        await at.catch_up()
+
+    following(talk)
+    assert caplog.text.count("could not connect") == 1
+
+
+# --- the leader changes
+
+
+def test_nothing_counts_that_an_old_leader_answers(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+        at.leader.script.append(held(at.leader, asked, may_answer))
+        at.leader.write(b"old")
+        at.elect(OTHER)
+        await asked.wait()
+        new = at.leaders[THIRD]
+        at.elect(THIRD)
+        may_answer.set()
+        await until(lambda: not at.leader.open_connections and new.fetches)
+        assert at.log().log_end_offset == 0
+        at.leader = new
+        new.write(b"new")
+        await at.catch_up()
+
+    following(talk)
+
+
+def test_nothing_counts_that_was_asked_in_an_earlier_epoch_of_the_leader(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+        at.leader.script.append(held(at.leader, asked, may_answer))
+        at.leader.write(b"old")
+        at.elect(OTHER)
+        await asked.wait()
+        at.elect(OTHER)
+        at.leader.logs[0].truncate_fully_and_start_at(0)
+        at.leader.lead(at.partition().leader_epoch)
+        at.leader.write(b"new")
+        may_answer.set()
+        await at.catch_up()
+
+    following(talk)
+
+
+def held(leader: ScriptedLeader, asked: asyncio.Event, may_answer: asyncio.Event) -> Answer:
+    """Reads the logs at once, and answers later."""
+
+    async def answer(request: FetchRequest) -> Reply:
+        response = await leader.by_logs(request)
+        asked.set()
+        await may_answer.wait()
+        return response
+
+    return answer
+
+
+@pytest.mark.parametrize("becomes", ["stopped", "led here", "of another epoch"])
+def test_what_changes_between_two_appends_of_an_answer_is_respected(
+    following: Run, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
+    real = PartitionLog.append_as_follower
+
+    async def talk(at: Following) -> None:
+        changed_at = 0
+        appended: list[tuple[int, int]] = []  # the partition, and how many fetches the leader had seen
+
+        def change(number: int) -> None:
+            nonlocal changed_at
+            if becomes == "stopped":
+                at.fetchers.stop(TopicPartition("t", number))
+            elif becomes == "led here":
+                at.elect(at.broker.services.node.node_id, number)
+            else:
+                at.elect(OTHER, number)
+            changed_at = len(at.leader.fetches)
+
+        def append_as_follower(log: PartitionLog, *args: object, **fields: object) -> object:
+            number = log.partition.partition
+            if not appended:
+                asyncio.get_running_loop().call_soon(change, 1 - number)
+            appended.append((number, len(at.leader.fetches)))
+            return real(log, *args, **fields)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(PartitionLog, "append_as_follower", append_as_follower)
+        for number in (0, 1):
+            at.leader.write(b"a", b"b", partition=number)
+        at.elect(OTHER)
+        await until(lambda: changed_at and len(at.leader.fetches) > changed_at + 1)
+        other = [fetches for number, fetches in appended if number != appended[0][0]]
+        assert not [fetches for fetches in other if fetches <= changed_at]
+        assert bool(other) is (becomes == "of another epoch")
+
+    following(talk)
+
+
+def test_a_topic_that_is_made_again_gets_nothing_of_the_old_one(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+        at.leader.write(b"old")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.leader.script.append(held(at.leader, asked, may_answer))
+        at.leader.write(b"older")
+        await asked.wait()
+        at.broker.services.topics.delete("t")
+        at.topic_id = at.leader.topic_id = add_topic(at.broker, partitions=2)
+        for log in at.leader.logs:
+            log.truncate_fully_and_start_at(0)
+        at.elect(OTHER)
+        may_answer.set()
+        at.leader.write(b"n", b"e", b"w")
+        await at.catch_up()
+
+    following(talk)
+
+
+# --- logs that part ways
+
+
+def test_a_follower_cuts_what_its_leader_does_not_have(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plog.broker")
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.leader.write(*[b"lost"] * 3, is_committed=False)
+        await until(lambda: at.log().log_end_offset == 5)
+        new = at.leader = at.leaders[THIRD]
+        new.lead(1)
+        new.write(b"a", b"b")
+        at.elect(THIRD)
+        new.write(b"c")
+        await at.catch_up()
+
+    following(talk)
+    assert "t-0 is cut at offset 2, as broker 9, its leader in epoch 2, does not have what follows there" in caplog.text
+    assert "failed" not in caplog.text
+
+
+async def part(at: Following) -> Background:
+    """The follower has records on the disk that another one, which is elected then, does not have."""
+    background = Background()
+    at.leader.write(b"a", b"b")
+    at.elect(OTHER)
+    await at.catch_up()
+    at.log().flush()
+    at.broker.services.log_manager.checkpoints.write_recovery_points()
+    at.broker.runtime.use(run_in_background=background)
+    at.leader = at.leaders[THIRD]
+    at.elect(THIRD)
+    await until(lambda: background.waiting)
+    return background
+
+
+def test_nothing_is_cut_of_a_partition_that_is_led_here_by_then(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        background = await part(at)
+        at.elect(at.broker.services.node.node_id)
+        while background.waiting:
+            background.run()
+        await until(lambda: not at.leaders[THIRD].open_connections)
+        assert at.log().log_end_offset == 2
+
+    following(talk)
+
+
+def test_others_are_fetched_while_one_is_about_to_be_cut(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        background = await part(at)
+        at.leader.write(b"c", partition=1)
+        await at.catch_up(1)
+        assert at.log().log_end_offset == 2
+        while not at.has_all():
+            while background.waiting:
+                background.run()
+            await asyncio.sleep(0)
+        await at.catch_up()
+
+    following(talk)
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_follower_is_cut_if_its_leaders_log_ends_before(
+    following: Run, caplog: pytest.LogCaptureFixture, *, is_flushed: bool
+) -> None:
+    """A leader that says of which epoch its records are would answer that the logs part ways."""
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b", b"c")
+        at.elect(OTHER)
+        await at.catch_up()
+        if is_flushed:
+            at.log().flush()
+            at.broker.services.log_manager.checkpoints.write_recovery_points()
+        at.leader.script.append(out_of_range)
+        at.leader.logs[0].truncate_to(1)
+        at.leader.notify()
+        await at.catch_up()
+
+    following(talk)
+    assert "cut at offset 1" in caplog.text
+
+
+async def out_of_range(request: FetchRequest) -> Reply:
+    return answer_first(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def answer_first(request: FetchRequest, *, error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> FetchResponse:
+    """Answers so for partition 0, and nothing of the others."""
+
+    def answer(_topic_id: bytes, wanted: FetchPartition) -> PartitionData:
+        if wanted.partition:
+            return PartitionData(wanted.partition, records=b"")
+        return PartitionData(wanted.partition, error, 0, -1, 0, records=records)
+
+    return answer_each(request, answer)
+
+
+def test_a_follower_begins_again_if_its_leader_has_only_later_records(
+    following: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.endpoints.clear()
+        at.fetchers.on_brokers_changed()
+        at.leader.write(b"b", b"c", b"d")
+        at.leader.logs[0].increment_log_start_offset(3)
+        assert at.leader.address is not None
+        at.endpoints[OTHER] = at.leader.address
+        at.fetchers.on_brokers_changed()
+        await at.catch_up()
+        assert (at.log().log_start_offset, at.log().high_watermark) == (3, 4)
+
+    following(talk)
+    assert "t-0 begins again at offset 3, without a record" in caplog.text
+
+
+def test_a_leader_that_cannot_say_where_its_log_ends_is_asked_again(
+    following: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b", b"c")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.leader.script += [out_of_range, out_of_range]
+        at.leader.ends_script.append(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        at.leader.logs[0].truncate_to(1)
+        await at.catch_up()
+
+    following(talk)
+    assert "asked where its log begins and ends, the leader answers UNKNOWN_LEADER_EPOCH" in caplog.text
+
+
+def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
+    following: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.script += [out_of_range] * 3
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    assert caplog.text.count("the leader has offsets 0 to 1, and says that 0 is out of range") == 1
+
+
+# --- what goes wrong at the leader
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
+    following: Run, caplog: pytest.LogCaptureFixture, error: ErrorCode
+) -> None:
+    caplog.set_level(logging.INFO, "plog.broker")
+
+    async def refuse(request: FetchRequest) -> Reply:
+        return answer_first(request, error=error)
+
+    async def talk(at: Following) -> None:
+        at.leader.script += [refuse] * 3
+        at.leader.write(b"a")
+        at.leader.write(b"b", partition=1)
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    told = [one for one in caplog.records if "t-0 does not follow broker 8 in epoch 1 for now" in one.message]
+    assert [one.levelname for one in told] == ["INFO" if error == ErrorCode.NOT_LEADER_OR_FOLLOWER else "ERROR"]
+
+
+def test_a_leader_that_knows_the_epoch_later_is_asked_again(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        at.leader.epochs[0] -= 1
+        await until(lambda: len(at.leader.fetches) > 3)
+        at.leader.epochs[0] += 1
+        await at.catch_up()
+
+    following(talk)
+
+
+def test_a_session_that_the_leader_lost_begins_again(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        async def in_session(request: FetchRequest) -> Reply:
+            response = await at.leader.by_logs(request)
+            response.session_id = 7
+            return response
+
+        async def lost(_request: FetchRequest) -> Reply:
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+        at.leader.script += [in_session, lost]
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await until(lambda: len(at.leader.fetches) > 2)
+        at.leader.write(b"b")
+        await at.catch_up()
+        sessions = [(one.session_id, one.session_epoch) for one in at.leader.fetches[:3]]
+        assert sessions == [(0, 0), (7, 1), (0, 0)]
+
+    following(talk)
+
+
+def test_a_leader_that_refuses_everything_is_asked_later(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(_request: FetchRequest) -> Reply:
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    async def talk(at: Following) -> None:
+        at.leader.script += [refuse, refuse]
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    assert caplog.text.count("it answers CLUSTER_AUTHORIZATION_FAILED") == 1
+
+
+async def cut_short(_request: FetchRequest) -> Reply:
+    return struct.pack(">ii", 1000, 1) + bytes(100)
+
+
+async def nonsense(_request: FetchRequest) -> Reply:
+    return struct.pack(">iib", 30, 1, 0) + b"\x7f" * 40
+
+
+async def nothing(_request: FetchRequest) -> Reply:
+    return b""
+
+
+async def never(_request: FetchRequest) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("answer", [cut_short, nonsense, nothing, never])
+def test_an_answer_that_does_not_come_is_asked_for_again(
+    following: Run, caplog: pytest.LogCaptureFixture, answer: Answer
+) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.script.append(answer)
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        assert at.leader.connections == 2
+
+    following(talk)
+    assert "nothing comes from broker 8, which leads 2 partitions followed here: lost the connection" in caplog.text
+
+
+def flipped(batch: bytes) -> bytes:
+    return batch[:-1] + bytes([batch[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("records", "text"),
+    [
+        (flipped(bytes(make_batch(b"v").buffer)), "crc mismatch"),
+        (bytes(make_batch(b"v").buffer)[:-1], "cut short"),
+        (b"garbage" * 20, "magic"),
+        (bytes(16) + b"\x01" + bytes(40), ""),
+    ],
+    ids=["a flipped bit", "cut short", "no batch", "an old message"],
+)
+def test_records_that_are_not_sound_are_not_appended_and_asked_for_again(
+    following: Run, caplog: pytest.LogCaptureFixture, records: bytes, text: str
+) -> None:
+    async def damaged(request: FetchRequest) -> Reply:
+        return answer_first(request, records=records)
+
+    async def talk(at: Following) -> None:
+        at.leader.script += [damaged, damaged]
+        at.leader.write(b"a")
+        at.leader.write(b"b", partition=1)
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    (told,) = [one for one in caplog.messages if one.startswith("t-0 does not follow")]
+    assert text in told
+
+
+# --- what goes wrong here
+
+
+def test_a_full_disk_is_tried_again_until_there_is_room(
+    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RefusingDisk(monkeypatch, errno.ENOSPC, "t-0")
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        disk.is_refusing = True
+        at.leader.write(b"b", b"c")
+        at.leader.write(b"d", partition=1)
+        await until(lambda: disk.refusals > 2)
+        await at.catch_up(1)
+        assert at.log().log_end_offset == 1
+        disk.is_refusing = False
+        await at.catch_up()
+
+    following(talk)
+    assert caplog.text.count("t-0 does not follow") == 1
+    assert "no space left" in caplog.text.lower()
+
+
+class RefusingDisk:
+    """A disk that takes half of what is written to the segments of a partition, and refuses the rest, while it is
+    told to.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int, folder: str) -> None:
+        self.is_refusing = False
+        self.refusals = 0
+        real = File.write_at
+
+        def write_at(file: File, data: bytes, position: int) -> None:
+            if self.is_refusing and file.path.parent.name == folder and file.path.suffix == ".log":
+                self.refusals += 1
+                real(file, memoryview(data)[: len(data) // 2], position)
+                raise OSError(code, os.strerror(code), str(file.path))
+            real(file, data, position)
+
+        monkeypatch.setattr(File, "write_at", write_at)
+
+
+def test_a_disk_that_fails_takes_its_partition_offline_and_no_other(
+    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RefusingDisk(monkeypatch, errno.EIO, "t-0")
+
+    async def talk(at: Following) -> None:
+        at.elect(OTHER)
+        await at.catch_up()
+        disk.is_refusing = True
+        at.leader.write(b"b", b"c")
+        await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
+        at.leader.write(b"d", partition=1)
+        await until(lambda: at.has_all(1))
+        assert disk.refusals == 1
+        at.fetchers.check_invariants()
+
+    following(talk)
+    assert "t-0 is offline: " in caplog.text
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_log_that_cannot_be_cut_is_offline_unless_the_mistake_is_plogs_own(
+    following: Run, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    method = "forget_safety_from" if is_ours else "truncate_to"
+    real = getattr(PartitionLog, method)
+    failures = 0
+
+    def fail_once(log: PartitionLog, offset: int) -> object:
+        nonlocal failures
+        if log.partition.partition == 0 and not failures:
+            failures += 1
+            raise RuntimeError("a mistake") if is_ours else OSError(errno.EIO, "no")
+        return real(log, offset)
+
+    async def talk(at: Following) -> None:
+        monkeypatch.setattr(PartitionLog, method, fail_once)
+        background = await part(at)
+        at.broker.runtime.use(run_in_background=run_now)
+        at.leader.write(b"c", partition=1)
+        while background.waiting:
+            background.run()
+        if is_ours:
+            await at.catch_up()
+        else:
+            await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
+            await until(lambda: at.has_all(1))
+        assert failures
+
+    following(talk)
+
+
+def test_a_checkpoint_that_a_full_disk_refuses_is_tried_again_before_anything_is_cut(
+    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = FileSystem.write_atomic
+    refusals = 0
+
+    def write_atomic(filesystem: FileSystem, path: Path, content: bytes, *, sync: bool = True) -> None:
+        nonlocal refusals
+        if path.name == "recovery-point-offset-checkpoint" and refusals < 3:
+            refusals += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(filesystem, path, content, sync=sync)
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b")
+        at.elect(OTHER)
+        await at.catch_up()
+        at.log().flush()
+        at.broker.services.log_manager.checkpoints.write_recovery_points()
+        monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
+        at.leader = at.leaders[THIRD]
+        at.elect(THIRD)
+        await until(lambda: refusals == 3)
+        await at.catch_up()
+
+    following(talk)
+    assert caplog.text.count("t-0 does not follow") == 1
+
+
+def test_a_mistake_of_plogs_own_ends_no_fetcher(
+    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = PartitionLog.append_as_follower
+    failures = 0
+
+    def fail_once(log: PartitionLog, *args: object, **fields: object) -> object:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise RuntimeError("a mistake")
+        return real(log, *args, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PartitionLog, "append_as_follower", fail_once)
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.leader.write(b"b", partition=1)
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    assert "following broker 8 failed" in caplog.text
+
+
+# --- the end
+
+
+def test_nothing_happens_after_the_end(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        await part(at)  # whose cut waits for the other thread for ever
+        at.leader.script.append(never)
+        await until(lambda: not at.leader.script)
+        await at.fetchers.close()
+        at.elect(OTHER)
+        others = {task for leader in at.leaders.values() for task in leader.tasks}
+        assert asyncio.all_tasks() - {asyncio.current_task()} <= others
+
+    following(talk)
