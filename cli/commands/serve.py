@@ -21,6 +21,7 @@ from cli.stop_signals import leave_terminal
 
 if TYPE_CHECKING:
     from core.broker.broker_config import BrokerConfig
+    from core.broker.listener import Listener
     from core.broker.loop_runtime import LoopRuntime
     from core.broker.node import Node
     from core.broker.socket_server import SocketServer
@@ -45,12 +46,21 @@ def serve(
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = None,
+    listener: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listener",
+            metavar="NAME://HOST:PORT",
+            help="A listener with a name, for a broker that has several of them; may be repeated.",
+        ),
+    ] = None,
     advertise: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--advertise",
-            metavar="HOST:PORT",
-            help="The address that clients connect to, if it differs from --listen.",
+            metavar="[NAME://]HOST:PORT",
+            help="The address that clients connect to, if it differs from where the broker listens. With several "
+            "listeners it has the name of one, and may be repeated.",
         ),
     ] = None,
     data_dir: DataDirOption = None,
@@ -106,8 +116,9 @@ def serve(
     \b
     Example:
       plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
+      plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092
     """
-    from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
+    from core.common.endpoint import parse_endpoint
     from core.common.errors import UsageError
 
     start_logging(log_format, log_requests=log_requests)
@@ -115,9 +126,19 @@ def serve(
     _interrupt_nobody()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     broker_config = _broker_config(
-        config, settings or [], advertise, is_ephemeral=ephemeral, ignores_security=insecure_ignore_security
+        config,
+        settings or [],
+        listener or [],
+        advertise or [],
+        is_ephemeral=ephemeral,
+        ignores_security=insecure_ignore_security,
     )
-    where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
+    if listen and listener:
+        raise UsageError(
+            "--listen and --listener say both where to listen: use one of them",
+            hint=f"--listener PLAINTEXT://{listen} is the same as --listen {listen}",
+        )
+    where = _where_to_listen(listen, broker_config)
     metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
     if ephemeral and read_only:
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
@@ -133,6 +154,18 @@ def serve(
             lock_timeout=lock_timeout,
             is_read_only=read_only,
         )
+
+
+def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
+    """Gives the listeners; `listen` is the address of a single one, in place of those that are configured."""
+    from core.broker.listener import Listener
+    from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
+
+    if listen is None and config.served_listeners:
+        config.ensure_advertised_are_served()
+        return [replace(one, address=str(one.endpoint)) for one in config.served_listeners]
+    address = parse_endpoint(listen) if listen else Endpoint("127.0.0.1", DEFAULT_PORT)
+    return [Listener.plaintext_at(address, config.main_listener)]
 
 
 @contextlib.contextmanager
@@ -169,9 +202,16 @@ def _interrupt_nobody() -> None:
 
 
 def _broker_config(
-    config: Path | None, settings: list[str], advertise: str | None, *, is_ephemeral: bool, ignores_security: bool
+    config: Path | None,
+    settings: list[str],
+    listeners: list[str],
+    advertise: list[str],
+    *,
+    is_ephemeral: bool,
+    ignores_security: bool,
 ) -> BrokerConfig:
     from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+    from core.broker.listener import DEFAULT_PROTOCOL_MAP, listener_properties
     from core.common.errors import AccessError
     from core.common.properties_file import parse_properties
 
@@ -184,13 +224,36 @@ def _broker_config(
                 f"could not read {config}: {(error.strerror or '').lower()}", where=str(config)
             ) from error
     properties |= parse_settings(settings)
+    if listeners:
+        known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
+        properties |= listener_properties(listeners, known)
     parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
     _ensure_open_to_everybody(parsed)
-    if advertise is None:
+    if not advertise:
         return parsed
-    served = parsed.served_listener
-    properties["advertised.listeners"] = f"{served.name if served is not None else 'PLAINTEXT'}://{advertise}"
+    properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))
     return replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+
+
+def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[str]:
+    """Gives what advertised.listeners is with the addresses of the command line, one for each listener."""
+    from core.common.errors import UsageError
+
+    names = [one.name for one in config.served_listeners] or [config.main_listener]
+    found = {}
+    if len(names) > 1:
+        found = {name: str(endpoint) for name in names if (endpoint := config.find_advertised(name)) is not None}
+    for text in advertise:
+        name, separator, address = text.rpartition("://")
+        if not separator and len(names) > 1:
+            raise UsageError(
+                f"--advertise {text} does not say which listener it is for: {', '.join(names)}",
+                hint=f"--advertise {names[0]}://{text}",
+            )
+        if separator and name.upper() not in names:
+            raise UsageError(f"--advertise {text}: there is no such listener", hint=f"one of {', '.join(names)}")
+        found[name.upper() if separator else names[0]] = address
+    return [f"{name}://{address}" for name, address in found.items()]
 
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
@@ -221,7 +284,7 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
 def _serve(
     directory: Path,
     config: BrokerConfig,
-    listen: Endpoint,
+    listeners: list[Listener],
     *,
     metrics: Endpoint | None,
     ready_file: Path | None,
@@ -236,7 +299,8 @@ def _serve(
 
     def check(image: MetadataImage) -> None:
         if not config.ignores_security:
-            ensure_open_to_everybody(image, listen)
+            for listener in listeners:
+                ensure_open_to_everybody(image, listener.endpoint)
 
     with new_runner() as runner:
         runtime = LoopRuntime(runner.get_loop(), directory)
@@ -254,7 +318,7 @@ def _serve(
         if unheeded:
             say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
         try:
-            runner.run(_run(node, runtime, listen, metrics, ready_file))
+            runner.run(_run(node, runtime, listeners, metrics, ready_file))
         finally:
             runner.close()
             _answer_signals(node)
@@ -284,21 +348,24 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 async def _run(
-    node: Node, runtime: LoopRuntime, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None
+    node: Node, runtime: LoopRuntime, listeners: list[Listener], metrics: Endpoint | None, ready_file: Path | None
 ) -> None:
     from core.broker.lasting_objects import LastingObjects
     from core.broker.socket_server import SocketServer
 
-    server = SocketServer(node, runtime, listen)
+    server = SocketServer(node, runtime, listeners)
     server.on_housekeeping = LastingObjects(node.services.replicas).step
     with contextlib.closing(server), contextlib.ExitStack() as stack:
         await server.start()
-        if not listen.is_loopback:
-            say(
-                f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
-                "delete everything"
-            )
+        for listen in (one.endpoint for one in listeners):
+            if not listen.is_loopback:
+                say(
+                    f"warning: on {listen} without authentication: everybody who reaches this address may read, write "
+                    "and delete everything"
+                )
         how = " read-only" if node.is_read_only else ""
+        if len(server.endpoints) > 1:
+            how += " listeners " + ",".join(f"{name}://{endpoint}" for name, endpoint in server.endpoints.items())
         if metrics is not None:
             from core.broker.metrics import MetricsServer
 

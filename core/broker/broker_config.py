@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from core.broker.broker_settings import BROKER_CONFIG, BrokerSettings, Setting
-from core.broker.listener import Listener, parse_client_listeners
+from core.broker.listener import PLAINTEXT, Listener, parse_client_listeners
 from core.common.config_def import Value
-from core.common.endpoint import Endpoint, parse_endpoint
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
@@ -107,33 +107,58 @@ class BrokerConfig(BrokerSettings):
         return parse_client_listeners(setting.of(self) or [], self.listener_security_protocol_map, controllers)
 
     @property
-    def served_listener(self) -> Listener | None:
-        """Gives the first PLAINTEXT listener for clients; None if there are none; UsageError if all are others."""
+    def served_listeners(self) -> list[Listener]:
+        """Gives the PLAINTEXT listeners for clients; none if there are none; UsageError if all are others."""
         listeners = self.client_listeners(BrokerConfig.listeners)
         plaintext = [listener for listener in listeners if listener.is_plaintext]
         if self.ignores_security and not plaintext:
-            plaintext = listeners
+            return listeners
         if listeners and not plaintext:
             raise UsageError(
                 f"listeners = {','.join(map(str, listeners))} has no PLAINTEXT listener",
                 hint="for example PLAINTEXT://127.0.0.1:9092",
             )
-        return plaintext[0] if plaintext else None
+        return plaintext
+
+    @property
+    def main_listener(self) -> str:
+        """Gives the name of the first listener."""
+        served = self.served_listeners
+        return served[0].name if served else PLAINTEXT
 
     @property
     def listener(self) -> Endpoint | None:
-        """Gives where the broker listens; None if that is not configured."""
-        served = self.served_listener
-        return parse_endpoint(served.address) if served is not None else None
+        """Gives where the broker listens first; None if that is not configured."""
+        served = self.served_listeners
+        return served[0].endpoint if served else None
+
+    def find_advertised(self, name: str) -> Endpoint | None:
+        """Finds where clients of that listener connect, if it is configured. If there is but one listener, it may go by
+        another name there: then it is the first PLAINTEXT one.
+        """
+        listeners = self.client_listeners(BrokerConfig.advertised_listeners)
+        found = [listener for listener in listeners if listener.name == name]
+        if len(self.served_listeners) <= 1:
+            found += [listener for listener in listeners if listener.is_plaintext]
+        return found[0].endpoint if found else None
+
+    def ensure_advertised_are_served(self) -> None:
+        """Raises UsageError if an address is advertised for a listener that there is not; with a single one, any name
+        will do.
+        """
+        known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)}
+        advertised = self.client_listeners(BrokerConfig.advertised_listeners)
+        unknown = [listener for listener in advertised if listener.name not in known]
+        if len(self.served_listeners) > 1 and unknown:
+            raise UsageError(
+                f"advertised.listeners has {unknown[0]}, and the listeners are {', '.join(sorted(known))}",
+                hint="an advertised address has the name of the listener that is reached there",
+            )
 
     @property
-    def advertised_listener(self) -> Endpoint | None:
-        """Gives where clients connect: what the served listener advertises, else the first PLAINTEXT one."""
-        served = self.served_listener
-        listeners = self.client_listeners(BrokerConfig.advertised_listeners)
-        own = [listener for listener in listeners if served is not None and listener.name == served.name]
-        found = next(iter([*own, *(listener for listener in listeners if listener.is_plaintext)]), None)
-        return parse_endpoint(found.address) if found is not None else None
+    def inter_broker_listener(self) -> str:
+        """Gives the name of the listener at which brokers reach each other."""
+        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
 
     def topic_default(self, topic_key: str) -> Value:
         """Gives the default of a topic's key, as the broker's keys have it."""

@@ -172,12 +172,12 @@ class BrokerConfigs(_StoredConfigs):
         running = dict.fromkeys(("node.id", "broker.id"), str(services.node.node_id))
         running |= dict.fromkeys(("log.dirs", "log.dir"), str(services.node.directory))
         if services.node.endpoint is not None:
-            served = config.served_listener
-            listener = f"{served.name if served is not None else 'PLAINTEXT'}://{services.node.endpoint}"
-            if config.listener != services.node.endpoint:
-                running["listeners"] = listener
-            if config.advertised_listener is None:
-                running["advertised.listeners"] = listener
+            bound = services.node.endpoints or {config.main_listener: services.node.endpoint}
+            listeners = ",".join(f"{name}://{endpoint}" for name, endpoint in bound.items())
+            if {one.name: one.endpoint for one in config.served_listeners} != bound:
+                running["listeners"] = listeners
+            if all(config.find_advertised(name) is None for name in bound):
+                running["advertised.listeners"] = listeners
         return running
 
     def elements(self, key: str, operation: str) -> list[str]:

@@ -49,7 +49,9 @@ _TURN_BYTES = 256 * 1024
 
 
 class Connection:
-    """Owned by the loop's task. `on_close` is called when it is over."""
+    """Owned by the loop's task. `on_close` is called when it is over; `listener` is the name of the one that the client
+    came to.
+    """
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class Connection:
         memory: ConnectionMemory,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
+        *,
+        listener: str = "",
     ) -> None:
         self._loop = loop
         self._socket = sock
@@ -71,6 +75,7 @@ class Connection:
         self._memory = memory
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
+        self._listener = listener
         self._local_host: str = sock.getsockname()[0]
         self.client_host, self._peer = _peer(sock)
         self._partial: memoryview | None = None  # its own buffer, with a frame of which more is to come
@@ -167,7 +172,7 @@ class Connection:
             if frame_end > end:
                 self._keep_partial(data, start, end)
                 return
-            answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
+            answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host, self._listener)
             if isinstance(answer, list):
                 self._send_later(answer)
             elif answer is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import UsageError
 
 PLAINTEXT = "PLAINTEXT"
@@ -24,6 +25,15 @@ class Listener:
     protocol: str | None
     address: str
 
+    @classmethod
+    def plaintext_at(cls, endpoint: Endpoint, name: str = PLAINTEXT) -> Listener:
+        return cls(name, PLAINTEXT, str(endpoint))
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Raises UsageError if the address is no HOST:PORT."""
+        return parse_endpoint(self.address)
+
     @property
     def is_plaintext(self) -> bool:
         return self.protocol == PLAINTEXT
@@ -37,18 +47,12 @@ class Listener:
 
 
 def parse_client_listeners(texts: Sequence[str], protocol_map: str, controller_names: Sequence[str]) -> list[Listener]:
-    """Gives the listeners of `texts` that are for clients. Raises UsageError for a map that is none.
+    """Gives the listeners of `texts` that are for clients. Raises UsageError for a map that is none, and for two
+    listeners of one name.
 
     Names and protocols are the same in capitals and in small letters, as for Kafka.
     """
-    protocols = {}
-    for entry in filter(None, map(str.strip, protocol_map.split(","))):
-        name, separator, protocol = entry.rpartition(":")
-        if not separator:
-            raise UsageError(
-                f"listener.security.protocol.map: {entry!r} is no NAME:PROTOCOL", hint="for example EXTERNAL:PLAINTEXT"
-            )
-        protocols[name.strip().upper()] = protocol.strip().upper()
+    protocols = _parse_protocol_map(protocol_map)
     for_controllers = {name.strip().upper() for name in controller_names}
     listeners = []
     for text in texts:
@@ -56,4 +60,47 @@ def parse_client_listeners(texts: Sequence[str], protocol_map: str, controller_n
         name = name.upper()
         if name not in for_controllers:
             listeners.append(Listener(name, protocols.get(name), address))
+    ensure_names_differ(listeners)
     return listeners
+
+
+def _parse_protocol_map(text: str) -> dict[str, str]:
+    protocols = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        name, separator, protocol = entry.rpartition(":")
+        if not separator:
+            raise UsageError(
+                f"listener.security.protocol.map: {entry!r} is no NAME:PROTOCOL", hint="for example EXTERNAL:PLAINTEXT"
+            )
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, str]:
+    """Gives the properties that NAME://HOST:PORT on the command line stand for: a name that the map does not know is
+    PLAINTEXT. Raises UsageError for what is no listener.
+    """
+    protocols = _parse_protocol_map(protocol_map)
+    unknown = []
+    for text in texts:
+        name, separator, address = text.strip().partition("://")
+        if not separator or not name or "," in text:
+            raise UsageError(f"{text!r} is no NAME://HOST:PORT", hint="for example INTERNAL://127.0.0.1:9093")
+        parse_endpoint(address)
+        if name.upper() not in protocols:
+            unknown.append(f"{name.upper()}:{PLAINTEXT}")
+    properties = {"listeners": ",".join(texts)}
+    if unknown:
+        properties["listener.security.protocol.map"] = ",".join(filter(None, [protocol_map, *unknown]))
+    return properties
+
+
+def ensure_names_differ(listeners: Sequence[Listener]) -> None:
+    """Raises UsageError if two of them have one name."""
+    names = [listener.name for listener in listeners]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"each listener needs a name of its own, and {twice} is there twice: {','.join(map(str, listeners))}",
+            hint="for example INTERNAL://127.0.0.1:9092,EXTERNAL://127.0.0.1:9093",
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from core.broker.group_log import GroupLog
 from core.broker.housekeeping import Housekeeping
 from core.broker.late_checks import LateChecks
 from core.broker.late_loads import LateLoads
+from core.broker.listener import Listener
 from core.broker.log_opening import LogOpening
 from core.broker.log_services import LogServices
 from core.broker.membership import Membership
@@ -368,16 +369,18 @@ class Node:
         )
 
     def _registered_endpoints(self, config: BrokerConfig) -> Sequence[BrokerEndpoint]:
-        endpoint = config.advertised_listener or config.listener or Endpoint("localhost", 0)
-        return [BrokerEndpoint("PLAINTEXT", endpoint.host or "localhost", endpoint.port, _PLAINTEXT)]
+        listeners = config.served_listeners or [Listener.plaintext_at(Endpoint("localhost", 0))]
+        endpoints = [(one.name, config.find_advertised(one.name) or one.endpoint) for one in listeners]
+        return [BrokerEndpoint(name, one.host or "localhost", one.port, _PLAINTEXT) for name, one in endpoints]
 
     # --- on the network
 
-    def begin_serving(self, endpoint: Endpoint) -> None:
-        """The broker listens there now. Other processes that want the directory are told so, and what a start leaves
-        for later is begun.
+    def begin_serving(self, endpoint: Endpoint, endpoints: Mapping[str, Endpoint] | None = None) -> None:
+        """The broker listens there now; `endpoints`, by the names of listeners, if there are names. Other processes
+        that want the directory are told so, and what a start leaves for later is begun.
         """
         self.services.node.endpoint = endpoint
+        self.services.node.endpoints = endpoints or {}
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
         self._recovered_flush.begin(self.services.log_manager.logs.values())

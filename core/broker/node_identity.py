@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from core.common.endpoint import Endpoint
@@ -19,7 +20,9 @@ class NodeIdentity:
         self.node_id = node_id
         self.is_read_only = is_read_only
         self.endpoint: Endpoint | None = None
-        """Where the broker listens, once it does."""
+        """Where the broker listens first, once it does."""
+        self.endpoints: Mapping[str, Endpoint] = {}
+        """Where it listens, by the names of listeners, once it does."""
 
     def ensure_writable(self) -> None:
         """Raises KafkaError(POLICY_VIOLATION) if the broker only reads."""
@@ -29,14 +32,14 @@ class NodeIdentity:
                 f"this broker was started with --read-only: {self.directory} is not written to",
             )
 
-    def advertised_endpoint(self, advertised: Endpoint | None, local_host: str) -> Endpoint:
-        """Gives what a client connects to: `advertised`, which is configured, else where the broker listens; for a
-        listener on all addresses, `local_host`, the one that the client reached.
+    def advertised_endpoint(self, advertised: Endpoint | None, local_host: str, listener: str = "") -> Endpoint:
+        """Gives what a client of that listener connects to: `advertised`, which is configured, else where the broker
+        listens; for a listener on all addresses, `local_host`, the one that the client reached.
         """
+        bound = self.endpoints.get(listener, self.endpoint)
         if advertised is not None and not advertised.is_wildcard:
-            port = advertised.port or (self.endpoint.port if self.endpoint else 0)
-            return Endpoint(advertised.host, port)
-        endpoint = self.endpoint or Endpoint("localhost", 0)
+            return Endpoint(advertised.host, advertised.port or (bound.port if bound else 0))
+        endpoint = bound or Endpoint("localhost", 0)
         if not endpoint.is_wildcard:
             return endpoint
         return Endpoint(local_host or "localhost", endpoint.port)

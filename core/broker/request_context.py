@@ -8,14 +8,15 @@ from core.coordinator.group_environment import ClientInfo
 
 
 class RequestContext(NamedTuple):
-    """What is known of a request; `local_host` is the address of ours that the client reached, `client_host` its own;
-    empty if there is no socket.
+    """What is known of a request; `local_host` is the address of ours that the client reached, `client_host` its own,
+    `listener` the name of the listener that it came to; empty if there is no socket.
     """
 
     api_version: int
     client_id: str | None
     local_host: str = ""
     client_host: str = ""
+    listener: str = ""
 
     @property
     def client(self) -> ClientInfo:

@@ -150,7 +150,7 @@ class RequestDispatcher:
         self._produce_memory = ProduceMemory(services)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
-    def handle(self, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
+    def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
         """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
         unless it is larger than `LARGE_BYTES` and the answer is at work: then when that answer is there.
 
@@ -166,7 +166,7 @@ class RequestDispatcher:
             answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
                 if is_logging:
-                    context = RequestContext(version, known.client_id, local_host, client_host)
+                    context = RequestContext(version, known.client_id, local_host, client_host, listener)
                     return self._log_remembered(known, frame, context, started_s, answer)
                 if self.metrics is None:
                     return answer
@@ -174,11 +174,14 @@ class RequestDispatcher:
                     return answer.map(partial(known.count_in, self.metrics, started_s))
                 return known.count_in(self.metrics, started_s, answer)
         is_observed = is_logging or self.metrics is not None
-        return self._handle_decoded(frame, local_host, client_host, may_be_usual=may_be_usual, is_observed=is_observed)
+        return self._handle_decoded(
+            frame, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
+        )
 
     def _handle_decoded(
-        self, frame: memoryview, local_host: str, client_host: str, *, may_be_usual: bool, is_observed: bool
+        self, frame: memoryview, came_by: tuple[str, str, str], *, may_be_usual: bool, is_observed: bool
     ) -> Answer:
+        """`came_by`: the last fields of `RequestContext`."""
         key, version, correlation_id = read_request_start(frame)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
@@ -188,7 +191,7 @@ class RequestDispatcher:
             raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
         handler, endpoint = route
         header, request = endpoint.decode_request(frame)
-        context = RequestContext(version, header.client_id, local_host, client_host)
+        context = RequestContext(version, header.client_id, *came_by)
         encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
         if may_be_usual:
             self._produce_memory.learn(frame, header, request, endpoint)

@@ -6,17 +6,18 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from core.broker.bound_listener import BoundListener, bind_all
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection
 from core.broker.connection_memory import ConnectionMemory
+from core.broker.listener import Listener
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.node import Node
 from core.broker.receive_buffers import ReceiveBuffers
 from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
-from core.common.errors import AccessError
 from core.common.java_numbers import LONG_MAX
 
 _log = logging.getLogger("plog.server")
@@ -34,14 +35,20 @@ def _most_bytes(config: BrokerConfig) -> int:
 
 
 class SocketServer:
-    """Owned by one task. `endpoint` says where it listens once `start` has returned; port 0 takes a free one."""
+    """Owned by one task. `endpoint` says where it listens first, and `endpoints`, by the names of listeners, where it
+    does at all, once `start` has returned; port 0 takes a free one.
+    """
 
-    def __init__(self, node: Node, runtime: LoopRuntime, listen: Endpoint) -> None:
-        """`runtime` is the one that `node` was opened with; it ends with the server."""
+    def __init__(self, node: Node, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
+        """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
+        with; it ends with the server.
+        """
         self._node = node
         self._runtime = runtime
-        self._listen = listen
-        self._listener: socket.socket | None = None
+        if isinstance(listen, Endpoint):
+            listen = [Listener.plaintext_at(listen, node.services.config.main_listener)]
+        self._listeners = listen
+        self._bound: list[BoundListener] = []
         self._connections: set[Connection] = set()
         self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
@@ -55,76 +62,38 @@ class SocketServer:
         self.on_housekeeping: Callable[[], None] | None = None
         """Called every second."""
         self._stopped = asyncio.Event()
-        self.endpoint = listen
+        self.endpoint = listen[0].endpoint
+        self.endpoints: dict[str, Endpoint] = {}
 
     @property
     def open_connections(self) -> int:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listens; raises AccessError if the address can't be had."""
-        loop = asyncio.get_running_loop()
-        self._listener = self._bind()
-        port = self._listener.getsockname()[1]
-        self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
-        self._node.begin_serving(self.endpoint)
-        loop.add_reader(self._listener.fileno(), self._accept)
-        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+        """Listens; raises AccessError if an address can't be had."""
+        self._bound = bind_all(self._listeners, self._node.services.config)
+        self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
+        self.endpoint = self._bound[0].endpoint
+        self._node.begin_serving(self.endpoint, self.endpoints)
+        self._accept_again()
+        asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
-    def _bind(self) -> socket.socket:
-        host, port = self._listen.host, self._listen.port
-        try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            raise AccessError(
-                f"could not listen on {self._listen}: {(error.strerror or str(error)).lower()}", where=str(self._listen)
-            ) from error
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            config = self._node.services.config
-            for option, setting in (
-                (socket.SO_SNDBUF, BrokerConfig.socket_send_buffer_bytes),
-                (socket.SO_RCVBUF, BrokerConfig.socket_receive_buffer_bytes),
-            ):
-                if setting.is_given(config) and setting.of(config) > 0:
-                    listener.setsockopt(socket.SOL_SOCKET, option, setting.of(config))
-            listener.bind(address)
-            listener.listen(self._node.services.config.socket_listen_backlog_size)
-        except OSError as error:
-            listener.close()
-            hint = (
-                f"another server listens there; another port: --listen {self._listen.host}:{self._listen.port + 1}"
-                if error.errno == errno.EADDRINUSE
-                else None
-            )
-            raise AccessError(
-                f"could not listen on {self._listen}: {(error.strerror or str(error)).lower()}",
-                where=str(self._listen),
-                hint=hint,
-            ) from error
-        listener.setblocking(False)
-        return listener
-
-    def _accept(self) -> None:
-        assert self._listener is not None
+    def _accept(self, bound: BoundListener) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(self._node.services.config.socket_listen_backlog_size):
             if self._has_all_it_may():
-                loop.remove_reader(self._listener.fileno())
+                self._accept_none()
                 self._is_full = True  # who comes now waits in the backlog
                 return
             try:
-                sock, (host, *_) = self._listener.accept()
+                sock, (host, *_) = bound.socket.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_ROOM:
                     continue
                 self._warn("could not accept a connection: %s; it is tried again", (error.strerror or "").lower())
-                loop.remove_reader(self._listener.fileno())
+                self._accept_none()
                 loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
                 return
             if not self._may_connect(host):
@@ -143,6 +112,7 @@ class SocketServer:
                     memory=self._memory,
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
+                    listener=bound.name,
                 )
             except OSError:  # the client is gone already
                 sock.close()
@@ -178,8 +148,12 @@ class SocketServer:
         self._accept_again()
 
     def _accept_again(self) -> None:
-        if self._listener is not None:
-            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        for bound in self._bound:
+            asyncio.get_running_loop().add_reader(bound.socket.fileno(), self._accept, bound)
+
+    def _accept_none(self) -> None:
+        for bound in self._bound:
+            asyncio.get_running_loop().remove_reader(bound.socket.fileno())
 
     def _housekeep(self) -> None:
         if self._stopped.is_set():
@@ -228,11 +202,12 @@ class SocketServer:
 
     def close(self) -> None:
         """Closes all that the server has opened, and ends its runtime; the broker stays open. May be called again."""
-        if self._listener is not None:
+        if self._bound:
             self._node.retire()
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+            self._accept_none()
+            for bound in self._bound:
+                bound.socket.close()
+            self._bound = []
         for connection in list(self._connections):
             connection.close()
         self._node.services.late_loads.stop()

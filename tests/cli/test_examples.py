@@ -119,6 +119,8 @@ def test_what_a_page_shows_works(name: str, prepared: Path, server: str, tmp_pat
             .replace("/mnt/dead-broker/kafka-logs", "sample-data/partition")
             .replace("127.0.0.1:9099", "127.0.0.1:0")
             .replace("--listen 127.0.0.1:9092", "--listen 127.0.0.1:0")
+            .replace("://0.0.0.0:29092", "://127.0.0.1:0")
+            .replace("://0.0.0.0:9092", "://127.0.0.1:0")
             .replace("--listen 127.0.0.1:2181", "--listen 127.0.0.1:0")
             .replace("127.0.0.1:9092", server)
             .removesuffix(" &")

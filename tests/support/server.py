@@ -67,7 +67,7 @@ class Server:
         ready.unlink(missing_ok=True)
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         arguments = ["--data-dir", str(self.data_dir), "--ready-file", str(ready)]
-        if "--listen" not in self._arguments:
+        if not {"--listen", "--listener"} & set(self._arguments):
             arguments += ["--listen", "127.0.0.1:0"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

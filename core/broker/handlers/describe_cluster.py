@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.broker.handlers.metadata import CLUSTER_OPERATIONS
+from core.broker.known_brokers import own_endpoint
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -22,7 +23,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
     if request.endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
-    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+    endpoint = own_endpoint(services, context)
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
         controller_id=services.node.node_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.broker.known_brokers import own_endpoint
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -26,7 +27,7 @@ def handle(services: Services, request: DescribeQuorumRequest, context: RequestC
         )
         for topic in request.topics
     ]
-    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+    endpoint = own_endpoint(services, context)
     return DescribeQuorumResponse(
         error_message="",
         topics=topics,

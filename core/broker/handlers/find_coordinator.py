@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from core.broker.group_log import GROUPS_TOPIC
+from core.broker.known_brokers import own_endpoint
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -70,7 +71,7 @@ def _find(services: Services, key_type: int, context: RequestContext) -> Steps[F
     except (KafkaError, OSError) as error:
         _log.error("%s could not be made: %s", topic, error)
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
-    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+    endpoint = own_endpoint(services, context)
     return FindCoordinatorResponse(node_id=services.node.node_id, host=endpoint.host, port=endpoint.port)
 
 

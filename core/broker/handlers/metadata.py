@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+from core.broker.known_brokers import own_endpoint
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -65,7 +66,7 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
             topics.append(topic)
         if not next(described) % _MOST_AT_ONCE:
             yield
-    endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+    endpoint = own_endpoint(services, context)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)

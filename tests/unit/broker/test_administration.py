@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from core.broker.known_brokers import own_endpoint
+from core.broker.request_context import RequestContext
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -120,7 +122,7 @@ def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str
     """Never an address that a client can't connect to."""
     broker = open_broker(tmp_path, **settings)
     broker.begin_serving(Endpoint(listen, 9092))
-    endpoint = broker.services.node.advertised_endpoint(broker.services.config.advertised_listener, reached)
+    endpoint = own_endpoint(broker.services, RequestContext(0, None, reached))
     assert f"{endpoint.host}:{endpoint.port}" == expected
     broker.close()
 

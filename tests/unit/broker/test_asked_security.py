@@ -20,7 +20,7 @@ def test_kafkas_stock_file_asks_for_none() -> None:
     config = BrokerConfig.parse(parse_properties(STOCK))
     assert find_asked_security(config) == {}
     assert config.listener == Endpoint("", 9092)
-    assert config.advertised_listener == Endpoint("localhost", 9092)
+    assert config.find_advertised(config.main_listener) == Endpoint("localhost", 9092)
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_the_address_that_clients_are_told_is_of_the_listener_that_is_served() -
             "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         }
     )
-    assert config.advertised_listener == Endpoint("inside", 1)
+    assert config.find_advertised(config.main_listener) == Endpoint("inside", 1)

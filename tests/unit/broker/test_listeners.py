@@ -1,0 +1,197 @@
+"""A broker with several listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.listener import Listener, listener_properties
+from core.broker.loop_runtime import LoopRuntime
+from core.broker.socket_server import SocketServer
+from core.common.config_def import ConfigResourceType
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError, UsageError
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.schema.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from tests.support.broker import SteeredNode, ask, open_broker
+
+NAMED = {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SECURE:SSL"}
+
+
+def serving(
+    broker: SteeredNode, listeners: Sequence[Listener], talk: Callable[[SocketServer], Awaitable[None]]
+) -> None:
+    """Runs `talk` beside a server of the broker, and closes both."""
+
+    async def run() -> None:
+        runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+        server = SocketServer(broker, runtime, listeners)
+        try:
+            await server.start()
+            await asyncio.wait_for(talk(server), 20)
+        finally:
+            server.close()
+            broker.close()
+
+    asyncio.run(run())
+
+
+def two(address: str = "127.0.0.1:0") -> list[Listener]:
+    return [Listener("INSIDE", "PLAINTEXT", address), Listener("OUTSIDE", "PLAINTEXT", address)]
+
+
+async def told_brokers(endpoint: Endpoint) -> list[tuple[int, str, int]]:
+    """Who a client hears of that connects there."""
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    writer.write(encode_request(METADATA, 12, 1, "test", MetadataRequest(topics=[])))
+    answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    writer.close()
+    _, response = decode_response(METADATA, 12, memoryview(answer))
+    return [(broker.node_id, broker.host, broker.port) for broker in response.brokers]
+
+
+def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data")
+
+    async def talk(server: SocketServer) -> None:
+        inside, outside = server.endpoints["INSIDE"], server.endpoints["OUTSIDE"]
+        assert inside.port != outside.port
+        assert server.endpoint == inside
+        assert await told_brokers(inside) == [(1, "127.0.0.1", inside.port)]
+        assert await told_brokers(outside) == [(1, "127.0.0.1", outside.port)]
+
+    serving(broker, two(), talk)
+
+
+def test_each_listener_tells_what_is_advertised_for_it(tmp_path: Path) -> None:
+    """One without an advertised address tells where it is."""
+    broker = open_broker(
+        tmp_path / "data",
+        listeners="INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        advertised_listeners="OUTSIDE://example.com:1234",
+        listener_security_protocol_map=NAMED["listener.security.protocol.map"],
+    )
+
+    async def talk(server: SocketServer) -> None:
+        inside, outside = server.endpoints["INSIDE"], server.endpoints["OUTSIDE"]
+        assert await told_brokers(outside) == [(1, "example.com", 1234)]
+        assert await told_brokers(inside) == [(1, "127.0.0.1", inside.port)]
+
+    serving(broker, two(), talk)
+
+
+def test_connections_of_all_listeners_count_together(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", max_connections="1")
+
+    async def talk(server: SocketServer) -> None:
+        first = await asyncio.open_connection("127.0.0.1", server.endpoints["INSIDE"].port)
+        while not server.open_connections:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(told_brokers(server.endpoints["OUTSIDE"]))
+        while not server._is_full:
+            await asyncio.sleep(0)
+        assert server.open_connections == 1
+        assert not second.done()
+        first[1].close()
+        assert len(await second) == 1
+
+    serving(broker, two(), talk)
+
+
+def test_a_server_that_stops_listens_nowhere(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data")
+
+    async def talk(server: SocketServer) -> None:
+        server.close()
+        for endpoint in server.endpoints.values():
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((endpoint.host, endpoint.port))
+
+    serving(broker, two(), talk)
+
+
+def test_an_address_that_is_taken_leaves_the_others_free(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data")
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as free:
+        taken, first = other.getsockname()[1], free.getsockname()[1]
+        free.close()
+        listeners = [Listener("INSIDE", "PLAINTEXT", f"127.0.0.1:{first}"), *two(f"127.0.0.1:{taken}")[1:]]
+        with pytest.raises(AccessError, match=f"could not listen on 127.0.0.1:{taken}") as caught:
+            serving(broker, listeners, lambda _: asyncio.sleep(0))
+        assert caught.value.hint is not None
+        assert f"--listener OUTSIDE://127.0.0.1:{taken + 1}" in caught.value.hint
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", first))
+
+
+def test_configs_tell_where_it_listens(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data")
+    inside, outside = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
+    broker.begin_serving(inside, {"INSIDE": inside, "OUTSIDE": outside})
+    wanted = DescribeConfigsResource(ConfigResourceType.BROKER, "1", ["listeners", "advertised.listeners"])
+    (result,) = ask(broker, DESCRIBE_CONFIGS, DescribeConfigsRequest([wanted])).results
+    expected = "INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
+    assert {one.name: one.value for one in result.configs} == dict.fromkeys(wanted.configuration_keys or (), expected)
+    broker.close()
+
+
+def parse(**settings: str) -> BrokerConfig:
+    return BrokerConfig.parse(NAMED | {name.replace("_", "."): text for name, text in settings.items()})
+
+
+def test_those_that_are_served_are_plaintext() -> None:
+    config = parse(listeners="SECURE://:1,OUTSIDE://:2,inside://:3")
+    assert [str(one) for one in config.served_listeners] == ["OUTSIDE://:2", "INSIDE://:3"]
+    assert config.main_listener == "OUTSIDE"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "PLAINTEXT"),
+        ({"inter_broker_listener_name": "inside"}, "INSIDE"),
+        ({"security_inter_broker_protocol": "SASL_PLAINTEXT"}, "SASL_PLAINTEXT"),
+    ],
+)
+def test_where_brokers_reach_each_other(settings: dict[str, str], name: str) -> None:
+    assert parse(**settings).inter_broker_listener == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"listeners": "INSIDE://:1,inside://:2"}, "each listener needs a name of its own, and INSIDE is there twice"),
+        (
+            {"listeners": "INSIDE://:1,OUTSIDE://:2", "advertised_listeners": "OTHER://h:3"},
+            "advertised.listeners has OTHER://h:3, and the listeners are INSIDE, OUTSIDE",
+        ),
+    ],
+)
+def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(**settings).ensure_advertised_are_served()
+
+
+def test_listeners_of_the_command_line_are_plaintext_unless_their_names_are_known() -> None:
+    texts = ["inside://127.0.0.1:1", "OTHER://:2"]
+    assert listener_properties(texts, "INSIDE:SSL") == {
+        "listeners": "inside://127.0.0.1:1,OTHER://:2",
+        "listener.security.protocol.map": "INSIDE:SSL,OTHER:PLAINTEXT",
+    }
+    assert listener_properties(["INSIDE://:1"], "INSIDE:SSL") == {"listeners": "INSIDE://:1"}
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1:9092", "://h:1", "A://h:x", "A://h:1,B://h:2", "A://h:99999"])
+def test_what_is_no_listener(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no (NAME://)?HOST:PORT"):
+        listener_properties([text], "")
