@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from core.broker.loop_runtime import LoopRuntime
     from core.broker.node import Node
     from core.broker.socket_server import SocketServer
+    from core.broker.zookeeper_entry import ZooKeeperEntry
     from core.cluster.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
+    from core.common.errors import PlogError
 
 _SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter before it is handed over; Python's own 5 ms are longer than a request, or
@@ -77,6 +79,21 @@ def serve(
             "--ephemeral", help="For tests: the data is deleted at the end, and groups do not wait for more members."
         ),
     ] = False,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT,..[/CHROOT]",
+            help="Join the cluster of Kafka brokers that this ZooKeeper keeps, at that path in it.",
+        ),
+    ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option("--node-id", metavar="N", min=0, help="This broker's id, if the directory has none yet."),
+    ] = None,
+    rack: Annotated[
+        str | None, typer.Option("--rack", metavar="NAME", help="The rack, or the zone, that this broker is in.")
+    ] = None,
     read_only: Annotated[
         bool,
         typer.Option("--read-only", help="Change nothing in the data directory; clients can only read."),
@@ -125,9 +142,10 @@ def serve(
     _raise_open_files_limit()
     _interrupt_nobody()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    given = {"node.id": None if node_id is None else str(node_id), "broker.rack": rack}
     broker_config = _broker_config(
         config,
-        settings or [],
+        [*(settings or []), *(f"{name}={value}" for name, value in given.items() if value is not None)],
         listener or [],
         advertise or [],
         is_ephemeral=ephemeral,
@@ -142,6 +160,8 @@ def serve(
     metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
     if ephemeral and read_only:
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
+    if zookeeper and read_only:
+        raise UsageError("--read-only adds nothing, and a member of a cluster has to: use one of them")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
@@ -153,6 +173,7 @@ def serve(
             ready_file=ready_file,
             lock_timeout=lock_timeout,
             is_read_only=read_only,
+            zookeeper=zookeeper,
         )
 
 
@@ -290,6 +311,7 @@ def _serve(
     ready_file: Path | None,
     lock_timeout: float,
     is_read_only: bool,
+    zookeeper: str | None,
 ) -> None:
     from core.broker.asked_security import ensure_open_to_everybody
     from core.broker.event_loop import new_runner
@@ -302,8 +324,13 @@ def _serve(
             for listener in listeners:
                 ensure_open_to_everybody(image, listener.endpoint)
 
-    with new_runner() as runner:
+    with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
+        entry = None
+        if zookeeper is not None:
+            entry = _entry(zookeeper, config, runtime)
+            stack.callback(lambda: runner.run(entry.close()))
+            runner.run(entry.open(directory))
         with without_collector():
             node = Node(
                 directory,
@@ -313,18 +340,29 @@ def _serve(
                 is_read_only=is_read_only,
                 loads_late=True,
                 check_metadata=check,
+                entry=entry,
             )
         unheeded = node.services.image.security.summary()
         if unheeded:
             say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
         try:
-            runner.run(_run(node, runtime, listeners, metrics, ready_file))
+            runner.run(_run(node, runtime, listeners, metrics, ready_file, entry))
         finally:
+            stack.close()
             runner.close()
             _answer_signals(node)
             node.close(threads=_CLOSING_THREADS)
             if ready_file is not None:
                 ready_file.unlink(missing_ok=True)
+
+
+def _entry(zookeeper: str, config: BrokerConfig, runtime: LoopRuntime) -> ZooKeeperEntry:
+    from core.broker.zookeeper_entry import ZooKeeperEntry
+    from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+
+    servers, chroot = parse_zookeeper_connect(zookeeper)
+    how = ZooKeeperConfig(servers, chroot, config.zookeeper_session_timeout_ms)
+    return ZooKeeperEntry(how, runtime.clock)
 
 
 def _answer_signals(node: Node) -> None:
@@ -348,7 +386,12 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 async def _run(
-    node: Node, runtime: LoopRuntime, listeners: list[Listener], metrics: Endpoint | None, ready_file: Path | None
+    node: Node,
+    runtime: LoopRuntime,
+    listeners: list[Listener],
+    metrics: Endpoint | None,
+    ready_file: Path | None,
+    entry: ZooKeeperEntry | None,
 ) -> None:
     from core.broker.lasting_objects import LastingObjects
     from core.broker.socket_server import SocketServer
@@ -371,7 +414,42 @@ async def _run(
 
             metrics_server = stack.enter_context(contextlib.closing(MetricsServer(node, server, metrics)))
             how += f" metrics {metrics_server.endpoint}"
-        await _run_until_stopped(server, node, ready_file, how)
+        if entry is None:
+            await _run_until_stopped(server, node, ready_file, how)
+        else:
+            await _run_as_member(server, node, entry, ready_file, how)
+
+
+async def _run_as_member(
+    server: SocketServer, node: Node, entry: ZooKeeperEntry, ready_file: Path | None, how: str
+) -> None:
+    """Joins the cluster, and leaves it again. Raises what ends its place there: AccessError if the node id is somebody
+    else's.
+    """
+    membership = node.services.membership
+    assert membership is not None
+    failures: list[PlogError] = []
+
+    def fail(error: PlogError) -> None:
+        failures.append(error)
+        server.stop()
+        server.stop()
+
+    try:
+        await entry.register(
+            node.services.node.node_id,
+            node.reached_at(),
+            node.services.config.broker_rack,
+            on_registered=membership.on_registered,
+            on_failed=fail,
+        )
+        server.before_close = membership.hand_over
+        await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
+    finally:
+        await membership.close()
+        await entry.close()
+    if failures:
+        raise failures[0]
 
 
 async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:

@@ -126,9 +126,6 @@ class BrokerSettings:
     controller_listener_names = Setting[list[str] | None](
         _T.LIST, None, "Listeners that are not for clients; they are not opened."
     )
-    inter_broker_listener_name = Setting[str | None](
-        _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
-    )
     auto_create_topics_enable = Setting(
         _T.BOOLEAN, True, "Whether a topic is made when a client asks for its metadata."
     )
@@ -279,6 +276,9 @@ class BrokerSettings:
     )
     replica_high_watermark_checkpoint_interval_ms = Setting(
         _T.LONG, 5000, "How often high watermarks are written down, ms."
+    )
+    zookeeper_session_timeout_ms = Setting(
+        _T.INT, 18000, "How long ZooKeeper keeps this broker in its cluster without hearing from it, ms.", at_least(1)
     )
     replica_lag_time_max_ms = Setting(
         _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)

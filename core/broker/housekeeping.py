@@ -41,6 +41,8 @@ class Housekeeping:
             self._expire_of_coordinators()
         if self._is_due("retention", config.log_retention_check_interval_ms):
             self.apply_retention()
+        if services.membership is not None and self._is_due("followers", services.membership.look_every_ms):
+            services.replicas.look_at_followers()
         services.replicas.flush_to_close_files()
         self._scrubber.step()
         if config.log_cleaner_enable and self._is_due("cleaner", config.log_cleaner_backoff_ms):

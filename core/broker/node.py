@@ -390,6 +390,12 @@ class Node:
         self.services.group_log.load_all()
         self.services.transaction_log.load_all()
 
+    def reached_at(self) -> dict[str, Endpoint]:
+        """Gives where each listener is reached from outside, by its name, once the broker listens."""
+        config, node = self.services.config, self.services.node
+        hosts = {name: node.advertised_endpoint(config.find_advertised(name), "", name) for name in node.endpoints}
+        return {name: Endpoint(one.host or "localhost", one.port) for name, one in hosts.items()}
+
     def retire(self) -> None:
         """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
         with contextlib.suppress(OSError):  # of a full disk; they can't connect then

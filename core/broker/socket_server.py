@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from core.broker.bound_listener import BoundListener, bind_all
 from core.broker.broker_config import BrokerConfig
@@ -61,7 +61,10 @@ class SocketServer:
         """Since it started."""
         self.on_housekeeping: Callable[[], None] | None = None
         """Called every second."""
+        self.before_close: Callable[[], Awaitable[None]] | None = None
+        """Is waited for by `run` when it is to stop, while clients are served still."""
         self._stopped = asyncio.Event()
+        self._hurry = asyncio.Event()
         self.endpoint = listen[0].endpoint
         self.endpoints: dict[str, Endpoint] = {}
 
@@ -156,7 +159,7 @@ class SocketServer:
             asyncio.get_running_loop().remove_reader(bound.socket.fileno())
 
     def _housekeep(self) -> None:
-        if self._stopped.is_set():
+        if not self._bound:
             return
         loop = asyncio.get_running_loop()
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
@@ -189,14 +192,19 @@ class SocketServer:
         self._idle_since = idle_since
 
     def stop(self) -> None:
-        """Asks `run` to return; from the loop's task."""
-        self._runtime.stop_taking()
+        """Asks `run` to return; from the loop's task. Who asks again does not want it to wait for anything."""
+        if self._stopped.is_set() or self.before_close is None:
+            self._hurry.set()
+            self._runtime.stop_taking()
         self._stopped.set()
 
     async def run(self) -> None:
         """Serves until `stop` is called; then calls `close`."""
         try:
             await self._stopped.wait()
+            if self.before_close is not None:
+                await _first_of(self.before_close(), self._hurry.wait())
+            self._runtime.stop_taking()
         finally:
             self.close()
 
@@ -213,3 +221,12 @@ class SocketServer:
         self._node.services.late_loads.stop()
         self._node.cleaning.cleaner.close()
         self._runtime.stop(waits_for_loading=not self._node.is_read_only)
+
+
+async def _first_of(*works: Awaitable[object]) -> None:
+    """Returns when one of them is done, and ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

@@ -14,6 +14,7 @@ from pathlib import Path
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
+from core.common.endpoint import Endpoint
 from core.common.errors import MalformedMessageError, PlogError
 from core.common.pending import Pending
 from core.common.topic_partition import random_uuid, uuid_text
@@ -122,16 +123,18 @@ class ZooKeeperEntry:
     async def register(
         self,
         node_id: int,
-        endpoints: Sequence[BrokerEndpoint],
+        endpoints: Mapping[str, Endpoint],
         rack: str | None,
         *,
         on_registered: Callable[[int], None],
         on_failed: Callable[[PlogError], None],
     ) -> None:
-        """Registers the broker, and again after each expiry of the session: `on_registered` is called with each broker
-        epoch. Raises AccessError if the node id is another broker's.
+        """Registers the broker, with where its listeners are reached, by their names, and again after each expiry of
+        the session: `on_registered` is called with each broker epoch. Raises AccessError if the node id is another
+        broker's.
         """
-        broker = BrokerNode(endpoints=tuple(endpoints), timestamp_ms=self._clock.now_ms(), rack=rack)
+        reached = tuple(BrokerEndpoint(name, one.host, one.port) for name, one in endpoints.items())
+        broker = BrokerNode(endpoints=reached, timestamp_ms=self._clock.now_ms(), rack=rack)
         self._registration = Registration(
             self._session, node_id, broker, clock=self._clock, on_registered=on_registered, on_failed=on_failed
         )
