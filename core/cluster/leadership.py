@@ -69,6 +69,9 @@ class Leadership:
 
     # --- followers fetch, and fall behind
 
+    def has_replica(self, node_id: int) -> bool:
+        return node_id in self._remotes
+
     def note_fetch(
         self,
         replica: int,

@@ -252,6 +252,17 @@ class Partition:
 
     # --- followers
 
+    def ensure_replica(self, replica: int, *, knows_epoch: bool) -> None:
+        """Raises KafkaError unless that broker is another replica of this partition, which is led here. It may be one
+        soon, if it has heard of a later change than this broker: UNKNOWN_LEADER_EPOCH if it `knows_epoch`, the present
+        one, NOT_LEADER_OR_FOLLOWER if it does not say. It asks again either way.
+        """
+        if self._leadership is None or not self._leadership.has_replica(replica):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica} is not known as a replica of {self.log.partition} in epoch {self.leader_epoch}",
+            )
+
     def note_fetch(
         self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int, now_ms: int
     ) -> IsrProposal | None:

@@ -13,29 +13,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from core.broker.fetch_count import FetchCount
+from core.broker.fetch_reader import FetchReader
 from core.broker.fetch_session import FetchSession
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.cluster.divergence import find_divergence
-from core.cluster.partition import READ_COMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import (
     FETCH,
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from core.records.compression import CompressionType
 
 _FIRST_VERSION_WITH_IDS = 13  # KIP-516
-_FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
 
 
 def handle(
@@ -47,7 +43,7 @@ def handle(
         return FetchResponse(error_code=error.code)
     if session is not None:
         request.topics = session.topics()
-    fetch = DelayedFetch(services, request, context.api_version, session)
+    fetch = DelayedFetch(services, request, context, session)
     response = fetch.read()
     if request.max_wait_ms <= 0 or fetch.is_enough(response):
         return fetch.answer(response)
@@ -60,11 +56,14 @@ class DelayedFetch(Pending[FetchResponse]):
     is wrong, or after `max_wait_ms`.
     """
 
-    def __init__(self, services: Services, request: FetchRequest, version: int, session: FetchSession | None) -> None:
+    def __init__(
+        self, services: Services, request: FetchRequest, context: RequestContext, session: FetchSession | None
+    ) -> None:
         """Takes a `request` with all that is wanted, also by the session."""
         self._services = services
         self._request = request
-        self._version = version
+        self._version = context.api_version
+        self._reader = FetchReader(services, request, self._version)
         self._session = session
         self._session_epoch = session.epoch if session is not None else 0
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
@@ -75,6 +74,7 @@ class DelayedFetch(Pending[FetchResponse]):
 
     def wait(self, response: FetchResponse) -> None:
         """Waits; `response` is what there is, which is not enough."""
+        self._reader.notes_progress = False
         number = 0
         for topic in self._request.topics:
             name = self._name_of(topic.topic_id, topic.topic) or ""
@@ -99,7 +99,7 @@ class DelayedFetch(Pending[FetchResponse]):
         """
         found: dict[int, PartitionData] = {}
         for number, wanted in self._watched[partition]:
-            data = self._read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
+            data = self._reader.read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
             found[number] = data
             if self._cannot_wait(partition.topic, data):
                 self._complete(self.read(found))
@@ -121,13 +121,11 @@ class DelayedFetch(Pending[FetchResponse]):
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """Makes the client's answer of what was read."""
-        partitions = self._services.replicas.partitions
         for topic in response.responses:
             name = self._name_of(topic.topic_id, topic.topic)
             for data in topic.partitions:
-                partition = None if name is None else partitions.get(TopicPartition(name, data.partition_index))
-                if data.records and partition is not None:
-                    partition.bytes_out += len(data.records)
+                if data.records:
+                    self._count_sent(name, data)
         session = self._session
         if session is not None:
             response.session_id = session.session_id
@@ -136,6 +134,12 @@ class DelayedFetch(Pending[FetchResponse]):
             else:  # the client went on elsewhere
                 response.error_code, response.responses = ErrorCode.INVALID_FETCH_SESSION_EPOCH, []
         return response
+
+    def _count_sent(self, name: str | None, data: PartitionData) -> None:
+        """Counts what consumers get; what goes to replicas is no use of the topic."""
+        partition = self._services.replicas.partitions.get(TopicPartition(name or "", data.partition_index))
+        if partition is not None and not self._reader.is_for_replica:
+            partition.bytes_out += len(data.records or b"")
 
     def is_enough(self, response: FetchResponse) -> bool:
         """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""
@@ -168,7 +172,7 @@ class DelayedFetch(Pending[FetchResponse]):
             for wanted in topic.partitions:
                 data = found.get(number)
                 if data is None or not (is_first or len(data.records or b"") <= min(left, wanted.partition_max_bytes)):
-                    data = self._read(name, wanted, left, min_one_batch=is_first)
+                    data = self._reader.read(name, wanted, left, min_one_batch=is_first)
                 size = len(data.records or b"")
                 left -= size
                 is_first = is_first and size == 0
@@ -183,66 +187,6 @@ class DelayedFetch(Pending[FetchResponse]):
         if topic_id not in self._names:
             self._names[topic_id] = self._services.image.find_name(topic_id)
         return self._names[topic_id]
-
-    def _read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
-        try:
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = self._services.replicas.find(topic, wanted.partition)
-            return self._read_partition(partition, wanted, left, min_one_batch=min_one_batch)
-        except KafkaError as error:
-            return PartitionData(wanted.partition, error.code, -1, records=b"")
-
-    def _read_partition(
-        self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool
-    ) -> PartitionData:
-        partition.ensure_leader_epoch(wanted.current_leader_epoch)
-        log = partition.log
-        if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        diverging = find_divergence(
-            log.leader_epochs,
-            log_start=log.log_start_offset,
-            log_end=log.log_end_offset,
-            last_fetched_epoch=wanted.last_fetched_epoch,
-            fetch_offset=wanted.fetch_offset,
-        )
-        if diverging is None:
-            log.ensure_in_range(wanted.fetch_offset)
-        isolation = self._request.isolation_level
-        data = PartitionData(
-            wanted.partition,
-            ErrorCode.NONE,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            aborted_transactions=[] if isolation == READ_COMMITTED else None,
-            preferred_read_replica=-1,
-            records=b"",
-        )
-        if diverging is not None:
-            data.diverging_epoch = diverging
-            return data
-        room = min(wanted.partition_max_bytes, left)
-        if room <= 0 and not min_one_batch:
-            return data
-        result = self._services.replicas.read(
-            partition,
-            lambda log: log.read(
-                wanted.fetch_offset,
-                room,
-                partition.end_offset(isolation),
-                min_one_batch=min_one_batch,
-                with_aborted=isolation == READ_COMMITTED,
-            ),
-        )
-        if result.region is not None:
-            data.records = result.region.piece
-            if result.aborted:
-                data.aborted_transactions = [
-                    AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
-                ]
-        return data
 
 
 SERVES = ServedApi(FETCH, handle, Needs.NOTHING)

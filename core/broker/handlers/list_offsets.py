@@ -1,4 +1,8 @@
-"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests)."""
+"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests).
+
+Consumers are told of what is committed alone. Other replicas, and who asks as a consumer for debugging, are told of all
+that is in the log; the latter also where this broker follows, to see how far it is.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ EARLIEST_PENDING_UPLOAD = -6
 # KIP-734, KIP-405, KIP-1005, KIP-1023
 _FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5  # KIP-207
-_UNKNOWN = -1
+_CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
@@ -51,8 +56,8 @@ def _answer(services: Services, request: ListOffsetsRequest, context: RequestCon
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if not _is_known(wanted.timestamp, request.isolation_level, context.api_version):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = services.replicas.find(topic.name, wanted.partition_index)
-                found = yield from _look_up(services.replicas, partition, wanted, request.isolation_level)
+                partition = services.replicas.find_replica(topic.name, wanted.partition_index)
+                found = yield from _look_up(services.replicas, partition, wanted, request)
                 partitions.append(found)
             except KafkaError as error:
                 code = _code_for_client(error.code, context.api_version)
@@ -74,15 +79,19 @@ def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _look_up(
-    replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, isolation_level: int
+    replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest
 ) -> Steps[ListOffsetsPartitionResponse]:
     partition.ensure_leader_epoch(wanted.current_leader_epoch)
+    if request.replica_id != _DEBUGGING_CONSUMER:
+        partition.ensure_leading()
+    is_for_consumer = request.replica_id == _CONSUMER
     log = partition.log
-    end_offset = partition.end_offset(isolation_level)
+    end_offset = partition.end_offset(request.isolation_level, is_for_replica=not is_for_consumer)
     response = ListOffsetsPartitionResponse(wanted.partition_index)
     match wanted.timestamp:
         case -1:
-            partition.ensure_end_is_known()
+            if is_for_consumer:
+                partition.ensure_end_is_known()
             response.offset = end_offset
             response.leader_epoch = log.leader_epochs.latest_epoch
         case -2 | -4:
@@ -96,7 +105,7 @@ def _look_up(
             found = yield from replicas.read_in_steps(partition, steps)
             if found is not None and found.offset < end_offset:
                 response.timestamp, response.offset, response.leader_epoch = found
-            elif found is not None:
+            elif found is not None and is_for_consumer:
                 partition.ensure_end_is_known()
             yield
     return response

@@ -338,7 +338,7 @@ def test_a_setting_that_changes_is_obeyed_at_once(broker: SteeredNode) -> None:
 def end_offset(broker: SteeredNode) -> int:
     """As a consumer is told it."""
     wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
-    return ask(broker, LIST_OFFSETS, ListOffsetsRequest(topics=wanted)).topics[0].partitions[0].offset
+    return ask(broker, LIST_OFFSETS, ListOffsetsRequest(-1, topics=wanted)).topics[0].partitions[0].offset
 
 
 @pytest.mark.parametrize("interval", [{}, {"flush_messages": "2"}, {"flush_ms": "500"}])

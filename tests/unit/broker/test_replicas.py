@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from core.cluster.directory_controller import DirectoryController
-from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition import Partition, Role
+from core.cluster.in_sync_replicas import IsrAnswer
+from core.cluster.partition import Role
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -28,7 +28,6 @@ from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     SteeredNode,
-    Timers,
     add_topic,
     ask,
     decode,
@@ -41,49 +40,8 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import LAG_MS, KnownPeers
-
-OTHER = 8
-THIRD = 9
-
-
-class Replicated:
-    """A topic "t" that this broker leads, with a replica in sync at another one, and a controller that others are."""
-
-    def __init__(self, broker: SteeredNode, **configs: str) -> None:
-        self.broker = broker
-        self.node_id = broker.services.node.node_id
-        self.replicas = broker.services.replicas
-        self.proposals: list[IsrProposal] = []
-        self.replicas.on_proposal = lambda _, proposal: self.proposals.append(proposal)
-        self.topic_id = add_topic(broker, **configs)
-        self.decide([self.node_id, OTHER], isr=[self.node_id, OTHER], leader=self.node_id)
-
-    def decide(self, replicas: list[int] | None = None, isr: list[int] | None = None, leader: int = -2) -> None:
-        record = PartitionChangeRecord(0, self.topic_id, isr=isr, leader=leader, replicas=replicas)
-        cast(DirectoryController, self.broker.services.controller)._submit([record])
-
-    @property
-    def partition(self) -> Partition:
-        return self.replicas.partitions[TopicPartition("t", 0)]
-
-    def fetched(self, offset: int, replica: int = OTHER) -> None:
-        """A replica fetched."""
-        epoch = 100 + replica
-        self.replicas.note_fetch(self.partition, replica, offset, log_start_offset=0, broker_epoch=epoch)
-
-
-@pytest.fixture
-def peers(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> KnownPeers:
-    known = KnownPeers(OTHER, THIRD)
-    monkeypatch.setattr(broker.services.replicas, "_peers", known)
-    broker.runtime.use(schedule=Timers())
-    return known
-
-
-@pytest.fixture
-def led(broker: SteeredNode, peers: KnownPeers) -> Replicated:
-    return Replicated(broker)
 
 
 class Produced:
@@ -108,7 +66,7 @@ class Produced:
         return [answer.error_code for answer in self.answers]
 
 
-def test_acks_of_all_are_answered_when_all_in_sync_have_it(led: Replicated) -> None:
+def test_acks_of_all_are_answered_when_all_in_sync_have_it(led: ReplicatedTopic) -> None:
     first, second = Produced(led.broker), Produced(led.broker)
     assert Produced(led.broker, acks=1).codes == [0]
     led.fetched(1)
@@ -117,7 +75,7 @@ def test_acks_of_all_are_answered_when_all_in_sync_have_it(led: Replicated) -> N
     assert second.codes == [0]
 
 
-def test_a_consumer_that_waits_gets_records_when_all_in_sync_have_them(led: Replicated) -> None:
+def test_a_consumer_that_waits_gets_records_when_all_in_sync_have_them(led: ReplicatedTopic) -> None:
     pending = send(led.broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
     assert isinstance(pending, Pending)
     found: list[PartitionData] = []
@@ -128,7 +86,7 @@ def test_a_consumer_that_waits_gets_records_when_all_in_sync_have_them(led: Repl
     assert [values_of(data) for data in found] == [[b"a"]]
 
 
-def test_what_waits_is_refused_when_another_leads_and_its_leader_is_named(led: Replicated) -> None:  # rule 17
+def test_what_waits_is_refused_when_another_leads_and_its_leader_is_named(led: ReplicatedTopic) -> None:  # rule 17
     long_way = Produced(led.broker)
     produce_values_without_waiting(led)
     short_way = Produced(led.broker)
@@ -139,13 +97,13 @@ def test_what_waits_is_refused_when_another_leads_and_its_leader_is_named(led: R
         assert (leader.leader_id, leader.leader_epoch) == (OTHER, led.partition.leader_epoch)
 
 
-def produce_values_without_waiting(led: Replicated) -> None:
+def produce_values_without_waiting(led: ReplicatedTopic) -> None:
     """So that the next request is known by its bytes."""
     for _ in range(3):
         Produced(led.broker)
 
 
-def test_a_producer_is_told_who_leads(led: Replicated) -> None:
+def test_a_producer_is_told_who_leads(led: ReplicatedTopic) -> None:
     Produced(led.broker)
     led.decide(leader=OTHER)
     for acks in (-1, 1):
@@ -155,9 +113,10 @@ def test_a_producer_is_told_who_leads(led: Replicated) -> None:
     assert led.partition.log.log_end_offset == 1
 
 
-def test_who_asks_one_that_follows_is_sent_away(led: Replicated) -> None:
+def test_who_asks_one_that_follows_is_sent_away(led: ReplicatedTopic) -> None:
     led.decide(leader=OTHER)
-    assert fetch(led.broker, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    before_kip_392 = ask(led.broker, FETCH, fetch_request(0), 10).responses[0].partitions[0]
+    assert before_kip_392.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])])
     answer = ask(led.broker, OFFSET_FOR_LEADER_EPOCH, request).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -169,30 +128,32 @@ def test_who_asks_one_that_follows_is_sent_away(led: Replicated) -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
 )
-def test_the_end_is_not_told_before_it_is_known(led: Replicated, version: int, code: ErrorCode) -> None:
+def test_the_end_is_not_told_before_it_is_known(led: ReplicatedTopic, version: int, code: ErrorCode) -> None:
     for timestamp in (NOW, -1):
         Produced(led.broker)
         led.decide(leader=led.node_id)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
+        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
         answer = ask(led.broker, LIST_OFFSETS, request, version).topics[0].partitions[0]
         assert answer.error_code == code
         led.fetched(led.partition.log.log_end_offset)
         assert ask(led.broker, LIST_OFFSETS, request, version).topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
-def test_a_consumer_that_waits_is_sent_away_at_once(led: Replicated) -> None:
-    pending = send(led.broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
+def test_a_consumer_that_waits_is_sent_away_at_once(led: ReplicatedTopic) -> None:
+    request = fetch_request(0, max_wait_ms=500)
+    request.topics[0].partitions[0].current_leader_epoch = led.partition.leader_epoch
+    pending = send(led.broker, FETCH, request, PRODUCE_BY_NAME)
     assert isinstance(pending, Pending)
     codes: list[int] = []
     pending.on_value = lambda pieces: codes.append(
         decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
     )
     led.decide(leader=OTHER)
-    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
 def test_too_few_in_sync_are_said_before_and_after(broker: SteeredNode, peers: KnownPeers) -> None:  # rule 8
-    led = Replicated(broker, min_insync_replicas="2")
+    led = ReplicatedTopic(broker, min_insync_replicas="2")
     waited = Produced(led.broker)
     led.decide(isr=[led.node_id])
     assert Produced(led.broker).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -204,7 +165,7 @@ def test_too_few_in_sync_are_said_before_and_after(broker: SteeredNode, peers: K
 def test_one_partition_that_lost_its_replicas_while_another_was_waited_for_is_refused(
     broker: SteeredNode, peers: KnownPeers
 ) -> None:  # rule 8
-    led = Replicated(broker, min_insync_replicas="2")
+    led = ReplicatedTopic(broker, min_insync_replicas="2")
     add_topic(broker, "u", flush_messages="1000000")
     request = produce_request(make_batch(b"a"))
     request.topic_data.append(produce_request(make_batch(b"b"), "u").topic_data[0])
@@ -224,7 +185,9 @@ def test_one_partition_that_lost_its_replicas_while_another_was_waited_for_is_re
     assert codes == [[ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]]
 
 
-def test_a_follower_that_caught_up_is_proposed_and_one_that_is_late_too(led: Replicated, clock: ManualClock) -> None:
+def test_a_follower_that_caught_up_is_proposed_and_one_that_is_late_too(
+    led: ReplicatedTopic, clock: ManualClock
+) -> None:
     led.decide([led.node_id, OTHER, THIRD])
     led.fetched(0, THIRD)
     assert [proposal.isr for proposal in led.proposals] == [(led.node_id, OTHER, THIRD)]
@@ -246,7 +209,7 @@ def test_a_follower_that_caught_up_is_proposed_and_one_that_is_late_too(led: Rep
     assert waited.codes == [0]
 
 
-def test_a_proposal_that_got_no_answer_is_made_again(led: Replicated) -> None:
+def test_a_proposal_that_got_no_answer_is_made_again(led: ReplicatedTopic) -> None:
     led.decide([led.node_id, OTHER, THIRD])
     led.fetched(0, THIRD)
     (proposal,) = led.proposals
@@ -256,7 +219,7 @@ def test_a_proposal_that_got_no_answer_is_made_again(led: Replicated) -> None:
     assert led.proposals == [proposal, proposal]
 
 
-def test_one_that_is_no_replica_any_more_lets_go_and_keeps_its_log(led: Replicated) -> None:
+def test_one_that_is_no_replica_any_more_lets_go_and_keeps_its_log(led: ReplicatedTopic) -> None:
     waited = Produced(led.broker)
     log = led.partition.log
     led.decide([OTHER], isr=[OTHER], leader=OTHER)
@@ -266,7 +229,7 @@ def test_one_that_is_no_replica_any_more_lets_go_and_keeps_its_log(led: Replicat
     assert log.directory.exists()
 
 
-def test_one_that_becomes_a_replica_starts_and_follows(led: Replicated) -> None:
+def test_one_that_becomes_a_replica_starts_and_follows(led: ReplicatedTopic) -> None:
     led.decide([OTHER], isr=[OTHER], leader=OTHER)
     assert not led.replicas.holds(TopicPartition("t", 0))
     led.decide([OTHER, led.node_id])
@@ -276,7 +239,7 @@ def test_one_that_becomes_a_replica_starts_and_follows(led: Replicated) -> None:
 
 
 def test_a_broker_without_others_leads_what_it_has_alone(broker: SteeredNode) -> None:
-    led = Replicated(broker)
+    led = ReplicatedTopic(broker)
     produce_values(broker, b"a")
     assert values_of(fetch(broker, 0)) == [b"a"]
     assert led.partition.role is Role.ALONE

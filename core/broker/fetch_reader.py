@@ -1,0 +1,113 @@
+"""What a fetch gets of one partition. Who fetches decides how far it reads, and whether this broker must lead:
+
+    a consumer       what is committed, as its isolation level says, from version 11 on also where this broker follows
+    another replica  all that the leader has, whatever is committed; the leader notes how far the replica is by it
+
+The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one,
+where the logs part ways, and last whether the offset is in the log.
+"""
+
+from __future__ import annotations
+
+from core.broker.services import Services
+from core.cluster.divergence import find_divergence
+from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.fetch import AbortedTransaction, FetchPartition, FetchRequest, PartitionData
+from core.records.compression import CompressionType
+
+_FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
+_FIRST_VERSION_THAT_FOLLOWERS_ANSWER = 11  # KIP-392
+_CONSUMER = -1
+
+
+class FetchReader:
+    """Reads for one request; owned by its fetch."""
+
+    def __init__(self, services: Services, request: FetchRequest, version: int) -> None:
+        self._services = services
+        self._version = version
+        self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
+        self._broker_epoch = request.replica_state.replica_epoch
+        self.is_for_replica = self._replica_id >= 0
+        """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
+        self._isolation_level = READ_UNCOMMITTED if self.is_for_replica else request.isolation_level
+        self._needs_leader = self.is_for_replica or version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
+        self.notes_progress = self.is_for_replica
+        """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
+        again, as the records that it is answered with later say nothing of what the replica has."""
+
+    def read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer."""
+        try:
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = self._services.replicas.find_replica(topic, wanted.partition)
+            return self._read(partition, wanted, left, min_one_batch=min_one_batch)
+        except KafkaError as error:
+            return PartitionData(wanted.partition, error.code, -1, records=b"")
+
+    def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        partition.ensure_leader_epoch(wanted.current_leader_epoch)
+        if self._needs_leader:
+            partition.ensure_leading()
+        if self.is_for_replica:
+            partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
+        log = partition.log
+        if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        diverging = find_divergence(
+            log.leader_epochs,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            fetch_offset=wanted.fetch_offset,
+        )
+        if diverging is None:
+            log.ensure_in_range(wanted.fetch_offset)
+            if self.notes_progress:
+                self._note(partition, wanted)
+        isolation_level = self._isolation_level
+        data = PartitionData(
+            wanted.partition,
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions=[] if isolation_level == READ_COMMITTED else None,
+            preferred_read_replica=-1,
+            records=b"",
+        )
+        if diverging is not None:
+            data.diverging_epoch = diverging
+            return data
+        room = min(wanted.partition_max_bytes, left)
+        if room <= 0 and not min_one_batch:
+            return data
+        result = self._services.replicas.read(
+            partition,
+            lambda log: log.read(
+                wanted.fetch_offset,
+                room,
+                partition.end_offset(isolation_level, is_for_replica=self.is_for_replica),
+                min_one_batch=min_one_batch,
+                with_aborted=isolation_level == READ_COMMITTED,
+            ),
+        )
+        if result.region is not None:
+            data.records = result.region.piece
+            if result.aborted:
+                data.aborted_transactions = [
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
+                ]
+        return data
+
+    def _note(self, partition: Partition, wanted: FetchPartition) -> None:
+        self._services.replicas.note_fetch(
+            partition,
+            self._replica_id,
+            wanted.fetch_offset,
+            log_start_offset=wanted.log_start_offset,
+            broker_epoch=self._broker_epoch,
+        )
