@@ -183,7 +183,7 @@ def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
     if listen is None and config.served_listeners:
-        config.ensure_advertised_are_served()
+        config.ensure_listeners_fit()
         return [replace(one, address=str(one.endpoint)) for one in config.served_listeners]
     address = parse_endpoint(listen) if listen else Endpoint("127.0.0.1", DEFAULT_PORT)
     return [Listener.plaintext_at(address, config.main_listener)]

@@ -142,23 +142,26 @@ class BrokerConfig(BrokerSettings):
             found += [listener for listener in listeners if listener.is_plaintext]
         return found[0].endpoint if found else None
 
-    def ensure_advertised_are_served(self) -> None:
-        """Raises UsageError if an address is advertised for a listener that there is not; with a single one, any name
-        will do.
+    def ensure_listeners_fit(self) -> None:
+        """Raises UsageError if an address is advertised for a listener that there is not, or other brokers are to come
+        to one; with a single listener, any name will do.
         """
         known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)}
         advertised = self.client_listeners(BrokerConfig.advertised_listeners)
         unknown = [listener for listener in advertised if listener.name not in known]
-        if len(self.served_listeners) > 1 and unknown:
+        if len(self.served_listeners) <= 1:
+            return
+        if unknown:
             raise UsageError(
                 f"advertised.listeners has {unknown[0]}, and the listeners are {', '.join(sorted(known))}",
                 hint="an advertised address has the name of the listener that is reached there",
             )
-
-    @property
-    def inter_broker_listener(self) -> str:
-        """Gives the name of the listener at which brokers reach each other."""
-        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
+        between_brokers = self.inter_broker_listener_name
+        if between_brokers is not None and between_brokers.strip().upper() not in known:
+            raise UsageError(
+                f"inter.broker.listener.name is {between_brokers}, and the listeners are {', '.join(sorted(known))}",
+                hint="name one of them, or leave it out",
+            )
 
     def topic_default(self, topic_key: str) -> Value:
         """Gives the default of a topic's key, as the broker's keys have it."""

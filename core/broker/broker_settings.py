@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar, overload
 
-from core.broker.listener import DEFAULT_PROTOCOL_MAP, PLAINTEXT
+from core.broker.listener import DEFAULT_PROTOCOL_MAP
 from core.common.config_def import (
     ConfigDef,
     ConfigKey,
@@ -114,14 +114,6 @@ class BrokerSettings:
     advertised_listeners = Setting[list[str] | None](_T.LIST, None, "The addresses that clients connect to.")
     listener_security_protocol_map = Setting(
         _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
-    )
-    inter_broker_listener_name = Setting[str | None](
-        _T.STRING, None, "The listener at which the brokers of a cluster reach each other."
-    )
-    security_inter_broker_protocol = Setting(
-        _T.STRING,
-        PLAINTEXT,
-        "Where inter.broker.listener.name is not set: the listener of this name is for the other brokers.",
     )
     controller_listener_names = Setting[list[str] | None](
         _T.LIST, None, "Listeners that are not for clients; they are not opened."

@@ -156,18 +156,6 @@ def test_those_that_are_served_are_plaintext() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({}, "PLAINTEXT"),
-        ({"inter_broker_listener_name": "inside"}, "INSIDE"),
-        ({"security_inter_broker_protocol": "SASL_PLAINTEXT"}, "SASL_PLAINTEXT"),
-    ],
-)
-def test_where_brokers_reach_each_other(settings: dict[str, str], name: str) -> None:
-    assert parse(**settings).inter_broker_listener == name
-
-
-@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"listeners": "INSIDE://:1,inside://:2"}, "each listener needs a name of its own, and INSIDE is there twice"),
@@ -175,11 +163,15 @@ def test_where_brokers_reach_each_other(settings: dict[str, str], name: str) -> 
             {"listeners": "INSIDE://:1,OUTSIDE://:2", "advertised_listeners": "OTHER://h:3"},
             "advertised.listeners has OTHER://h:3, and the listeners are INSIDE, OUTSIDE",
         ),
+        (
+            {"listeners": "INSIDE://:1,OUTSIDE://:2", "inter_broker_listener_name": "Other"},
+            "inter.broker.listener.name is Other, and the listeners are INSIDE, OUTSIDE",
+        ),
     ],
 )
 def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse(**settings).ensure_advertised_are_served()
+        parse(**settings).ensure_listeners_fit()
 
 
 def test_listeners_of_the_command_line_are_plaintext_unless_their_names_are_known() -> None:
