@@ -115,6 +115,9 @@ class BrokerSettings:
     listener_security_protocol_map = Setting(
         _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
     )
+    inter_broker_listener_name = Setting[str | None](
+        _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
+    )
     controller_listener_names = Setting[list[str] | None](
         _T.LIST, None, "Listeners that are not for clients; they are not opened."
     )

@@ -59,10 +59,11 @@ def find_current_leader(services: Services, topic: str, number: int) -> CurrentL
 def _find_node(services: Services, node_id: int, context: RequestContext) -> tuple[str, int, str | None] | None:
     """Finds host, port and rack by which the client of this request reaches that broker; None if it is not there."""
     if node_id == services.node.node_id:
-        endpoint = services.node.advertised_endpoint(services.config.advertised_listener, context.local_host)
+        advertised = services.config.find_advertised(context.listener)
+        endpoint = services.node.advertised_endpoint(advertised, context.local_host, context.listener)
         return endpoint.host, endpoint.port, services.config.broker_rack
     broker = services.image.brokers.get(node_id)
-    if broker is None or broker.fenced or not broker.end_points:
+    if broker is None or broker.fenced:
         return None
-    endpoint_record = broker.end_points[0]
-    return endpoint_record.host, endpoint_record.port, broker.rack
+    found = next((one for one in broker.end_points if one.name == context.listener), None)
+    return None if found is None else (found.host, found.port, broker.rack)
