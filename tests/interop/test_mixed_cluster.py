@@ -1,0 +1,172 @@
+"""plog as a broker among Apache Kafka's 3.9 brokers, whose controller decides: follower, leader, cut, killed, paused.
+
+The tests share one cluster and run in this order; each leaves it well. What replicas hold is compared byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from core.common.topic_partition import TopicPartition
+from tests.support.mixed_cluster import MixedCluster
+from tests.support.oracle import requires_kafka39
+from tests.support.server import call_plog
+from tests.support.waiting import wait_until
+
+pytestmark = requires_kafka39
+
+ALL = (1, 2, 5)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    with MixedCluster(tmp_path_factory.mktemp("mixed")) as started:
+        yield started
+
+
+def produce(cluster: MixedCluster, topic: str, first: int, count: int, *options: str) -> None:
+    """Numbers, acknowledged by all in sync."""
+    lines = b"".join(b"%d\n" % number for number in range(first, first + count))
+    done = call_plog("produce", topic, "--bootstrap-server", cluster.address, "--acks", "all", *options, stdin=lines)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def consumed(cluster: MixedCluster, topic: str) -> list[int]:
+    done = call_plog("consume", topic, "--from", "beginning", "--bootstrap-server", cluster.address)
+    assert done.returncode == 0, done.stderr.decode()
+    return [int(line) for line in done.stdout.split()]
+
+
+def test_a_follower_in_kafkas_isr(cluster: MixedCluster) -> None:
+    """Acknowledged by two, of which plog is one."""
+    name = TopicPartition("followed", 0)
+    cluster.make_topic("followed", (1, 5), min_insync_replicas="2")
+    produce(cluster, "followed", 0, 1000)
+    cluster.plog.kill()
+    cluster.wait_for(name, leader=1, isr=[1])
+    cluster.plog.start()
+    cluster.wait_for(name, isr=[1, 5])
+    produce(cluster, "followed", 1000, 1000)
+    assert consumed(cluster, "followed") == list(range(2000))
+    cluster.wait_until_equal(name, (1, 5))
+
+
+def test_a_leader_with_kafkas_followers(cluster: MixedCluster) -> None:
+    name = TopicPartition("led", 0)
+    cluster.make_topic("led", (5, 1, 2), min_insync_replicas="2")
+    produce(cluster, "led", 0, 1000)
+    cluster.plog.kill()
+    cluster.wait_for(name, isr=[1, 2])
+    produce(cluster, "led", 1000, 1000)
+    cluster.plog.start()
+    cluster.wait_for(name, isr=ALL)
+    cluster.elect(name)
+    cluster.wait_for(name, leader=5)
+    produce(cluster, "led", 2000, 1000)
+    assert consumed(cluster, "led") == list(range(3000))
+    cluster.wait_until_equal(name, ALL)
+
+
+def test_a_clean_stop_hands_over(cluster: MixedCluster) -> None:
+    name = TopicPartition("led", 0)
+    cluster.wait_for(name, leader=5, isr=ALL)
+    cluster.plog.stop()
+    cluster.wait_for(name, isr=[1, 2])
+    assert "has not taken over" not in cluster.plog.log.read_text()
+    cluster.plog.start()
+    cluster.wait_for(name, isr=ALL)
+    cluster.elect(name)
+
+
+def test_kafka_cuts_where_plog_says(cluster: MixedCluster) -> None:
+    """plog is elected although it lacks records: Kafka's follower gives them up."""
+    name = TopicPartition("cut-kafka", 0)
+    cluster.make_topic("cut-kafka", (1, 5), unclean_leader_election_enable="true")
+    produce(cluster, "cut-kafka", 0, 20)
+    cluster.wait_until_equal(name, (1, 5))
+    cluster.plog.kill()
+    cluster.wait_for(name, isr=[1])
+    produce(cluster, "cut-kafka", 100, 30)
+    cluster.kafka.brokers[1].kill()
+    cluster.plog.start()
+    cluster.wait_for(name, leader=5)
+    produce(cluster, "cut-kafka", 20, 30)
+    cluster.kafka.brokers[1].start()
+    cluster.wait_for(name, isr=[1, 5])
+    cluster.wait_until_equal(name, (1, 5))
+    assert consumed(cluster, "cut-kafka") == list(range(50))
+
+
+def test_plog_cuts_where_kafka_says(cluster: MixedCluster) -> None:
+    name = TopicPartition("cut-plog", 0)
+    cluster.make_topic("cut-plog", (5, 2), unclean_leader_election_enable="true")
+    produce(cluster, "cut-plog", 0, 20)
+    cluster.wait_until_equal(name, (2, 5))
+    cluster.kafka.brokers[2].kill()
+    cluster.wait_for(name, isr=[5])
+    produce(cluster, "cut-plog", 100, 30)
+    cluster.plog.kill()
+    cluster.kafka.brokers[2].start()
+    cluster.wait_for(name, leader=2)
+    produce(cluster, "cut-plog", 20, 30)
+    cluster.plog.start()
+    cluster.wait_for(name, isr=[2, 5])
+    cluster.wait_until_equal(name, (2, 5))
+    assert consumed(cluster, "cut-plog") == list(range(50))
+
+
+def test_a_session_that_expires(cluster: MixedCluster) -> None:
+    """The process is paused until ZooKeeper gives it up; it comes back as another life of the broker."""
+    name = TopicPartition("led", 0)
+    cluster.wait_for(name, isr=ALL)
+    cluster.elect(name)
+    cluster.wait_for(name, leader=5)
+    before = cluster.plog.find_epoch()
+    cluster.plog.pause()
+    cluster.wait_for(name, isr=[1, 2])
+    produce(cluster, "led", 3000, 1000)
+    cluster.plog.resume()
+    wait_until(lambda: cluster.plog.find_epoch() not in (None, before), "it is registered again")
+    cluster.wait_for(name, isr=ALL)
+    cluster.wait_until_equal(name, ALL)
+    assert consumed(cluster, "led") == list(range(4000))
+
+
+def test_a_topic_is_deleted_and_made_again_while_it_is_away(cluster: MixedCluster) -> None:
+    name = TopicPartition("again", 0)
+    cluster.make_topic("again", (1, 5))
+    produce(cluster, "again", 0, 10)
+    before = cluster.topic_ids("again")
+    cluster.plog.kill()
+    cluster.wait_for(name, isr=[1])
+    cluster.delete_topic("again")
+    cluster.plog.start()
+    wait_until(lambda: cluster.state(name) is None, "the topic is gone")
+    wait_until(lambda: not (cluster.plog.data_dir / "again-0").exists(), "plog's replica is gone")
+    cluster.make_topic("again", (5, 1))
+    assert cluster.topic_ids("again") != before
+    produce(cluster, "again", 50, 10)
+    assert consumed(cluster, "again") == list(range(50, 60))
+    cluster.wait_until_equal(name, (1, 5))
+
+
+def test_settings_of_topics_are_obeyed(cluster: MixedCluster) -> None:
+    """Those that a topic is made with, and those that are changed: nobody tells of the first."""
+    cluster.make_topic("small", (5, 1), segment_bytes="2000")
+    for batch in range(20):
+        produce(cluster, "small", batch * 50, 50)
+    assert len(list((cluster.plog.data_dir / "small-0").glob("*.log"))) > 1
+    cluster.wait_until_equal(TopicPartition("small", 0), (1, 5))
+
+
+def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:
+    done = call_plog("cluster", "status", "--bootstrap-server", cluster.plog.address)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    described = call_plog("cluster", "describe", "led-0", "--bootstrap-server", cluster.plog.address)
+    assert described.returncode == 0, described.stderr.decode()
+    replicas = [str(broker.data_dir) for broker in cluster.brokers.values()]
+    for other in replicas[1:]:
+        diff = call_plog("diff", replicas[0], other, "--topic", "led")
+        assert diff.returncode == 0, diff.stdout.decode() + diff.stderr.decode()

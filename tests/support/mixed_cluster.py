@@ -1,0 +1,213 @@
+"""A cluster of Apache Kafka 3.9 and plog: Kafka's brokers and ZooKeeper of `kafka39`, and plog's members beside them.
+
+Tests that need it carry `requires_kafka39` (`tests/support/oracle.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from core.common.topic_partition import TopicPartition as Name
+from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from tests.support.kafka39 import CHROOT, Kafka39Broker, Kafka39Cluster, find_creation
+from tests.support.kafka_server import free_ports
+from tests.support.server import PLOG, Server
+from tests.support.waiting import wait_until
+
+SESSION_MS = 6000
+"""How long ZooKeeper keeps a broker that is silent."""
+
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+_SETTINGS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "replica.lag.time.max.ms": "10000",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "1",
+    "default.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "log.retention.ms": "-1",
+}
+
+
+class PlogMember:
+    """A plog broker in a cluster, with two listeners as Kafka's have; it keeps directory and ports over its lives."""
+
+    def __init__(
+        self, data_dir: Path, node_id: int, zookeeper: str, settings: Mapping[str, str] = _NO_SETTINGS
+    ) -> None:
+        self.node_id = node_id
+        self.data_dir = data_dir
+        self._zookeeper = zookeeper
+        client, internal = free_ports(2)
+        self.address = f"127.0.0.1:{client}"
+        self.internal_address = f"127.0.0.1:{internal}"
+        all_settings = {"inter.broker.listener.name": "INTERNAL", **_SETTINGS, **settings}
+        arguments = ["--zookeeper", zookeeper + CHROOT, "--node-id", str(node_id)]
+        arguments += ["--listener", f"CLIENT://{self.address}", "--listener", f"INTERNAL://{self.internal_address}"]
+        for name, value in all_settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        self.server = Server(data_dir, *arguments, command=(PLOG, "serve"))
+
+    @property
+    def log(self) -> Path:
+        return self.server.log
+
+    def start(self) -> None:
+        """Returns when it is registered, and clients may connect."""
+        self.server.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    def kill(self) -> None:
+        """Ends it as a crash does, paused or not."""
+        if self.server.process is not None and self.server.process.poll() is None:
+            self.server.kill()
+
+    def pause(self) -> None:
+        """Stops the process where it stands: its connections stay open, and nothing is answered."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self.server.process is not None
+        self.server.process.send_signal(number)
+
+    def find_epoch(self) -> int | None:
+        """The broker's epoch; None while it is not registered."""
+        return find_creation(self._zookeeper, f"{CHROOT}/brokers/ids/{self.node_id}")
+
+
+Broker = Kafka39Broker | PlogMember
+
+
+class MixedCluster:
+    """Kafka's brokers 1 and 2, and plog's 5; started by `with`, killed at its end."""
+
+    def __init__(self, folder: Path, kafkas: int = 2, plogs: Sequence[int] = (5,)) -> None:
+        self.kafka = Kafka39Cluster(folder, kafkas, _SETTINGS)
+        self.plogs = {
+            node_id: PlogMember(folder / f"plog-{node_id}", node_id, self.kafka.zookeeper.address) for node_id in plogs
+        }
+        self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
+        self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+    @property
+    def plog(self) -> PlogMember:
+        """The first of plog's."""
+        return next(iter(self.plogs.values()))
+
+    @property
+    def address(self) -> str:
+        """All brokers' addresses for clients."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def start(self) -> None:
+        self.kafka.start()
+        for member in self.plogs.values():
+            member.start()
+        wait_until(self._all_know_all, "all brokers know all brokers")
+
+    def _all_know_all(self) -> bool:
+        return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
+
+    def known_to(self, broker: Broker) -> set[int]:
+        """The brokers that it tells clients of."""
+        return set(AdminClient({"bootstrap.servers": broker.address, "log_level": 0}).list_topics(timeout=5).brokers)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        for member in self.plogs.values():
+            member.kill()
+        self.kafka.kill()
+
+    # --- topics
+
+    def make_topic(self, name: str, *replicas: Sequence[int], **settings: str) -> None:
+        """`replicas` of each partition, the preferred leader first; `settings` by Kafka's names, with _ for a dot.
+        Returns when all replicas are in sync.
+        """
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        topic = NewTopic(name, len(replicas), replica_assignment=[list(one) for one in replicas], config=config)
+        self._admin.create_topics([topic])[name].result(60)
+        for number, one in enumerate(replicas):
+            self.wait_for(Name(name, number), leader=one[0], isr=one)
+
+    def wait_for(
+        self, name: Name, *, leader: int | None = None, isr: Sequence[int] | None = None, lacks: int | None = None
+    ) -> None:
+        """Until the controller says so: who leads, who is in sync, who is not."""
+
+        def is_so() -> bool:
+            state = self.state(name)
+            return (
+                state is not None
+                and (leader is None or state[0] == leader)
+                and (isr is None or state[1] == set(isr))
+                and (lacks is None or lacks not in state[1])
+            )
+
+        wait_until(is_so, f"{name}: leader {leader}, in sync {isr}, without {lacks}; it is {self.state(name)}")
+
+    def state(self, name: Name) -> tuple[int, set[int]] | None:
+        """Who leads it and who is in sync, as one of Kafka's brokers says; None if it does not know it."""
+        running = next(broker for broker in self.kafka.brokers.values() if broker.is_running)
+        admin = AdminClient({"bootstrap.servers": running.address, "log_level": 0})
+        topic = admin.list_topics(timeout=10).topics.get(name.topic)
+        partition = None if topic is None else topic.partitions.get(name.partition)
+        return None if partition is None else (partition.leader, set(partition.isrs))
+
+    def delete_topic(self, name: str) -> None:
+        self._admin.delete_topics([name])[name].result(60)
+
+    def elect(self, name: Name, *, unclean: bool = False) -> None:
+        """Has the controller elect the preferred leader, or with `unclean` anybody that lives."""
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        outcome = self._admin.elect_leaders(kind, [TopicPartition(*name)]).result(60)
+        for error in outcome.values():
+            assert error is None, error
+
+    def topic_ids(self, *names: str) -> dict[str, str]:
+        described = self._admin.describe_topics(TopicCollection(list(names)))
+        return {name: str(one.result(60).topic_id) for name, one in described.items()}
+
+    # --- what is on the disks
+
+    def wait_until_equal(self, name: Name, nodes: Sequence[int]) -> None:
+        """Until the logs of these brokers are equal to the byte."""
+        wait_until(
+            lambda: len({self.digest(name, node) for node in nodes}) == 1,
+            f"{name}: replicas differ: { ({node: self.digest(name, node) for node in nodes}) }",
+        )
+
+    def digest(self, name: Name, node_id: int) -> str:
+        """Of all segments, with their names."""
+        folder = self.brokers[node_id].data_dir / partition_directory_name(name)
+        digest = hashlib.sha256()
+        for path in sorted(folder.glob(f"*{LOG_SUFFIX}")):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
