@@ -42,6 +42,14 @@ _INT_MIN = -(1 << 31)
 _FEW_RECORDS = 2000
 """So many are read sooner one by one than by columns, whose libraries may have to be loaded first."""
 
+_OF_COMMITS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""What clients of coordinators get for reasons why records of theirs were not committed: they know only their own
+(kafka.coordinator.group.GroupMetadataManager.createPutCacheCallback).
+"""
+
 _log = logging.getLogger("plog.coordinator")
 
 
@@ -193,14 +201,25 @@ class CoordinatorLog(ABC):
         return TopicPartition(self._topic, number)
 
     def partition(self, key: str) -> Partition:
-        """Gives where the key's records are kept. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if that can't be."""
+        """Gives where the key's records are kept. Raises KafkaError if that can't be: COORDINATOR_NOT_AVAILABLE, and in
+        a cluster NOT_COORDINATOR.
+        """
         number = self.find_number(key)
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             return self._services.replicas.find(self._topic, number)
         except KafkaError as error:  # clients ask for the coordinator again, and try again
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+            raise KafkaError(self._why_no_coordinator, error.message) from error
+
+    @property
+    def _why_no_coordinator(self) -> ErrorCode:
+        """Gives what is wrong with a partition that is not led here."""
+        is_member = self._services.topics.is_member
+        return ErrorCode.NOT_COORDINATOR if is_member else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _is_led_here(self, number: int) -> bool:
+        return self._services.replicas.leads(TopicPartition(self._topic, number))
 
     # --- writing
 
@@ -221,7 +240,7 @@ class CoordinatorLog(ABC):
         except KafkaError as error:
             refuse(error.code)
             return []
-        return find_uncommitted(partition, refuse)
+        return find_uncommitted(partition, lambda code: refuse(_OF_COMMITS.get(code, code)))
 
     def when_committed(self, key: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
         """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
@@ -256,7 +275,7 @@ class CoordinatorLog(ABC):
 
     def _resign(self, number: int) -> None:
         """Lets go of the partition, unless it is served again by now."""
-        if not self._services.replicas.leads(TopicPartition(self._topic, number)):
+        if not self._is_led_here(number):
             self._let_go(number)
 
     def _let_go(self, number: int) -> None:
@@ -270,16 +289,23 @@ class CoordinatorLog(ABC):
             self._forget(number)
 
     def load_all(self) -> ErrorCode | None:
-        """Begins to read what is not read yet; if not everything is known, says why."""
-        for number in self.numbers:
+        """Begins to read what is not read yet; if not everything is known, says why. What other brokers of a cluster
+        lead is theirs.
+        """
+        is_member = self._services.topics.is_member
+        own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
+        for number in own:
             self._load(number)
-        return next((code for number in self.numbers if (code := self._why_not_loaded(number)) is not None), None)
+        return next((code for number in own if (code := self._why_not_loaded(number)) is not None), None)
 
     def ensure_loaded(self, key: str, /) -> None:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read,
-        COORDINATOR_NOT_AVAILABLE if it can't be. Nothing is to be read if there is no topic yet.
+        COORDINATOR_NOT_AVAILABLE if it can't be, NOT_COORDINATOR in a cluster if it is not led here. Nothing is to be
+        read if there is no topic yet, which in a cluster is nobody's then.
         """
         number = self.find_number(key)
+        if number is None and self._services.topics.is_member:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if number is not None and number not in self._loaded:
             self._load(number)
             code = self._why_not_loaded(number)
@@ -299,8 +325,7 @@ class CoordinatorLog(ABC):
         """Gives an error of loading, which clients try again, or None."""
         if number in self._loaded:
             return None
-        is_served = self._services.replicas.leads(TopicPartition(self._topic, number))
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._is_led_here(number) else self._why_no_coordinator
 
     def _load(self, number: int) -> None:
         if number in self._loaded or number in self._readings:
@@ -308,8 +333,8 @@ class CoordinatorLog(ABC):
         name = TopicPartition(self._topic, number)
         self._services.late_loads.when_loaded(name, self, partial(self._load, number))
         partition = self._services.replicas.partitions.get(name)
-        if partition is None:
-            return  # it will be loaded, or is offline: what is in it must not be taken for nothing
+        if partition is None or not partition.is_leading:
+            return  # it will be loaded, is offline, or another's: what is in it must not be taken for nothing
         log = partition.log
         if log.log_end_offset == log.log_start_offset:
             self._loaded.add(number)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from core.broker.known_brokers import KnownBrokers
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.metadata_image import NO_LEADER
@@ -32,15 +33,16 @@ class CurrentLeaders(Generic[T]):
         self._context = context
         self._node_endpoint = node_endpoint
         self._gathered: set[int] = set()
+        self._known: KnownBrokers | None = None  # made for the first that is named: most answers name none
 
     def find(self, topic: str, number: int) -> CurrentLeader:
         """Finds who leads it, and adds where that broker is reached."""
         leader = find_current_leader(self._services, topic, number)
         if leader.node_id not in self._gathered:
             self._gathered.add(leader.node_id)
-            fields = _find_node(self._services, leader.node_id, self._context)
-            if fields is not None:
-                self.node_endpoints.append(self._node_endpoint(leader.node_id, *fields))
+            self._known = self._known or KnownBrokers(self._services, self._context)
+            if (broker := self._known.reachable.get(leader.node_id)) is not None:
+                self.node_endpoints.append(self._node_endpoint(*broker))
         return leader
 
 
@@ -54,16 +56,3 @@ def find_current_leader(services: Services, topic: str, number: int) -> CurrentL
     if registration is None:
         return CurrentLeader(NO_LEADER, -1)
     return CurrentLeader(registration.leader, registration.leader_epoch)
-
-
-def _find_node(services: Services, node_id: int, context: RequestContext) -> tuple[str, int, str | None] | None:
-    """Finds host, port and rack by which the client of this request reaches that broker; None if it is not there."""
-    if node_id == services.node.node_id:
-        advertised = services.config.find_advertised(context.listener)
-        endpoint = services.node.advertised_endpoint(advertised, context.local_host, context.listener)
-        return endpoint.host, endpoint.port, services.config.broker_rack
-    broker = services.image.brokers.get(node_id)
-    if broker is None or broker.fenced:
-        return None
-    found = next((one for one in broker.end_points if one.name == context.listener), None)
-    return None if found is None else (found.host, found.port, broker.rack)

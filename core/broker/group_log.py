@@ -28,6 +28,7 @@ GROUPS_TOPIC = "__consumer_offsets"
 _CODES_FOR_CLIENTS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
 }
 """What a client gets for errors of the log."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from core.broker.producer_ids import ProducerIds
 from core.broker.readers_doubts import ReadersDoubts
 from core.broker.recovered_flush import RecoveredFlush
 from core.broker.replica_manager import ReplicaManager
-from core.broker.request_dispatcher import SERVED_APIS, RequestDispatcher
+from core.broker.request_dispatcher import RequestDispatcher, served_apis
 from core.broker.runtime import ImmediateRuntime, Runtime
 from core.broker.scrubber import Scrubber
 from core.broker.services import Services
@@ -299,7 +300,7 @@ class Node:
             transaction_log=TransactionLog(logs, producer_ids, group_log, others),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
-            served_apis=SERVED_APIS,
+            served_apis=served_apis(is_member=membership is not None),
             membership=membership,
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)
@@ -391,10 +392,12 @@ class Node:
         self.services.transaction_log.load_all()
 
     def reached_at(self) -> dict[str, Endpoint]:
-        """Gives where each listener is reached from outside, by its name, once the broker listens."""
+        """Gives where each listener is reached from outside, by its name, once the broker listens. One that listens on
+        all addresses, and has none that is advertised, is reached by the name of this host.
+        """
         config, node = self.services.config, self.services.node
-        hosts = {name: node.advertised_endpoint(config.find_advertised(name), "", name) for name in node.endpoints}
-        return {name: Endpoint(one.host or "localhost", one.port) for name, one in hosts.items()}
+        host = socket.getfqdn() if any(one.is_wildcard for one in node.endpoints.values()) else ""
+        return {name: node.advertised_endpoint(config.find_advertised(name), host, name) for name in node.endpoints}
 
     def retire(self) -> None:
         """The broker listens no more: commands wait until it has left the directory, and don't ask it."""

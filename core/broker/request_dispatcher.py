@@ -135,6 +135,14 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
 }
 
 SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if not served.is_between_brokers]
+"""Those that clients of a lone broker may use."""
+
+
+def served_apis(*, is_member: bool) -> list[AnyApi]:
+    """Gives what ApiVersions advertises; `is_member`: of a cluster."""
+    if not is_member:
+        return SERVED_APIS
+    return [api for api in SERVED_APIS if _SERVED[api.key].is_known(is_member=True)]
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -252,7 +260,7 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        if served is None or (served.is_between_brokers and self._services.membership is None):
+        if served is None or not served.is_known(is_member=self._services.membership is not None):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
         if version not in api.versions:

@@ -33,3 +33,9 @@ class ServedApi(Generic[Req, Res]):
     needs: Needs
     is_between_brokers: bool = False
     """Whether only brokers of a cluster send it, to each other; a lone broker does not know it then."""
+    is_of_a_quorum: bool = False
+    """Whether it is about the quorum that keeps the metadata; where ZooKeeper keeps them, nobody knows it."""
+
+    def is_known(self, *, is_member: bool) -> bool:
+        """Says whether the broker knows it; `is_member`: of a cluster."""
+        return not self.is_of_a_quorum if is_member else not self.is_between_brokers

@@ -38,6 +38,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 _CODES_FOR_CLIENTS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
 }
 """Errors of the log that trying again does not mend; for the others a client learns that it may."""
 

@@ -1,9 +1,9 @@
-"""DescribeCluster: this broker is the whole cluster."""
+"""DescribeCluster: who the brokers and the controller are."""
 
 from __future__ import annotations
 
 from core.broker.handlers.metadata import CLUSTER_OPERATIONS
-from core.broker.known_brokers import own_endpoint
+from core.broker.known_brokers import KnownBrokers, controller_id
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -23,13 +23,10 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
     if request.endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
-    endpoint = own_endpoint(services, context)
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
-        controller_id=services.node.node_id,
-        brokers=[
-            DescribeClusterBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)
-        ],
+        controller_id=controller_id(services),
+        brokers=[DescribeClusterBroker(*broker) for broker in KnownBrokers(services, context).reachable.values()],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from core.broker.handlers.metadata import TOPIC_OPERATIONS
+from core.broker.known_brokers import KnownBrokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
@@ -31,6 +32,7 @@ def handle(
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused(asked)
+    known = KnownBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics = []
     for name in (name for name in names if name >= first.topic_name):
@@ -44,7 +46,7 @@ def handle(
             numbers = [number for number in numbers if number >= first.partition_index]
         if numbers and not left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
-        topics.append(_describe(services, topic, numbers[:left]))
+        topics.append(_describe(known, topic, numbers[:left]))
         if len(numbers) > left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
@@ -57,22 +59,22 @@ def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _describe(services: Services, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(known: KnownBrokers, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
         registration = topic.partitions[number]
-        is_served = services.replicas.leads(TopicPartition(topic.name, number))
+        code, leader, offline = known.look_at(TopicPartition(topic.name, number), registration)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=code,
                 partition_index=number,
-                leader_id=registration.leader if is_served else NO_LEADER,
+                leader_id=leader,
                 leader_epoch=registration.leader_epoch,
                 replica_nodes=list(registration.replicas),
                 isr_nodes=list(registration.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[] if is_served else list(registration.replicas),
+                offline_replicas=offline,
             )
         )
     return DescribeTopicPartitionsResponseTopic(

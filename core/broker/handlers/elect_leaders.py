@@ -1,4 +1,6 @@
-"""ElectLeaders: with one broker every partition that can be led is led, by the replica that is preferred."""
+"""ElectLeaders: with one broker every partition that can be led is led, by the replica that is preferred. In a cluster
+the controller elects, and it is another broker.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,8 @@ def handle(services: Services, request: ElectLeadersRequest, context: RequestCon
             results.append(ReplicaElectionResult(topic.topic, told))
     is_known = request.election_type in (_PREFERRED, _UNCLEAN)
     code = ErrorCode.NONE if is_known or not results else ErrorCode.INVALID_REQUEST
+    if is_of_all and services.membership is not None:
+        return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
@@ -40,6 +44,8 @@ def _elect(services: Services, partition: TopicPartition, request: ElectLeadersR
     topic = services.image.topics.get(partition.topic)
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}"
+    elif services.membership is not None:
+        code, message = ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.text
     elif topic is None or partition.partition not in topic.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}"
     elif services.replicas.leads(partition):

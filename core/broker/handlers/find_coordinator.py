@@ -1,4 +1,5 @@
-"""FindCoordinator: this broker coordinates every group and every transactional id.
+"""FindCoordinator: a lone broker coordinates every group and every transactional id; in a cluster whoever leads the
+partition that keeps it does.
 
 The first that is looked for makes the topic in which they are kept; its answer, and those of others who look for one
 meanwhile, come when that is done.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from core.broker.group_log import GROUPS_TOPIC
-from core.broker.known_brokers import own_endpoint
+from core.broker.known_brokers import KnownBroker, KnownBrokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -18,6 +19,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.find_coordinator import (
     FIND_COORDINATOR,
     Coordinator,
@@ -45,18 +47,33 @@ def _answer(
 ) -> Steps[FindCoordinatorResponse]:
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
-    found = yield from _find(services, request.key_type, context)
+    failure = yield from _find_failure(services, request.key_type, context)
+    known = KnownBrokers(services, context)
+    found = {key: failure or _find(services, known, key, request.key_type) for key in keys}
     if is_batched:
         return FindCoordinatorResponse(
             coordinators=[
-                Coordinator(key, found.node_id, found.host, found.port, found.error_code, found.error_message)
-                for key in keys
+                Coordinator(key, one.node_id, one.host, one.port, one.error_code, one.error_message)
+                for key, one in ((key, found[key]) for key in keys)
             ]
         )
-    return found
+    return found[request.key]
 
 
-def _find(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse]:
+def _find(services: Services, known: KnownBrokers, key: str, key_type: int) -> FindCoordinatorResponse:
+    log, topic = (
+        (services.group_log, GROUPS_TOPIC) if key_type == _GROUP else (services.transaction_log, TRANSACTIONS_TOPIC)
+    )
+    leader: KnownBroker | None = known.own
+    if known.is_cluster:
+        leader = known.find_leader(TopicPartition(topic, log.number_of(key)))
+    if leader is None:
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that keeps it has no leader")
+    return FindCoordinatorResponse(node_id=leader.node_id, host=leader.host, port=leader.port)
+
+
+def _find_failure(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse | None]:
+    """Makes the topic if there is none; gives the answer to all keys if they have no coordinator, whatever they are."""
     if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     if key_type not in (_GROUP, _TRANSACTIONAL_ID):
@@ -69,10 +86,11 @@ def _find(services: Services, key_type: int, context: RequestContext) -> Steps[F
             services.node.ensure_writable()
             yield from services.transaction_log.ensure_topic_in_steps()
     except (KafkaError, OSError) as error:
+        if services.membership is not None:  # the controller has not made it yet
+            return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         _log.error("%s could not be made: %s", topic, error)
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
-    endpoint = own_endpoint(services, context)
-    return FindCoordinatorResponse(node_id=services.node.node_id, host=endpoint.host, port=endpoint.port)
+    return None
 
 
 def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:

@@ -1,10 +1,13 @@
-"""ListPartitionReassignments: those that the metadata have; this broker begins none."""
+"""ListPartitionReassignments: those that the metadata have; this broker begins none. In a cluster only the controller
+knows them.
+"""
 
 from __future__ import annotations
 
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.common.error_code import ErrorCode
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
@@ -18,6 +21,9 @@ from core.protocol.schema.list_partition_reassignments import (
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
+    if services.membership is not None:
+        code = ErrorCode.NOT_CONTROLLER
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
     asked = request.topics
     if asked is None:
         asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in services.image.topics.values()]

@@ -1,16 +1,16 @@
-"""Metadata: this broker's address, and topics with their partitions; makes a topic, if so configured."""
+"""Metadata: the brokers' addresses, and topics with their partitions; makes a topic, if so configured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from core.broker.known_brokers import own_endpoint
+from core.broker.known_brokers import KnownBrokers, controller_id
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -31,6 +31,8 @@ _MOST_AT_ONCE = 50
 
 _FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # before, an empty list means all topics
 _FIRST_VERSION_WITH_CREATION = 4  # the request says whether topics may be created
+_FIRST_VERSION_WITHOUT_FILTER = 1  # before, brokers that can't be reached are no replicas
+_FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
@@ -53,12 +55,13 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
         found = (_find(services, wanted, request, version) for wanted in once.values())
+    known = KnownBrokers(services, context)
     topics = []
     described = count(1)
     for topic in found:
         if isinstance(topic, TopicImage):
             topics.append(_describe(topic, request))
-            for partition in _partitions(services, topic):
+            for partition in _partitions(known, topic, version):
                 topics[-1].partitions.append(partition)
                 if not next(described) % _MOST_AT_ONCE:
                     yield
@@ -66,13 +69,10 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
             topics.append(topic)
         if not next(described) % _MOST_AT_ONCE:
             yield
-    endpoint = own_endpoint(services, context)
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)
-        ],
+        brokers=[MetadataResponseBroker(*broker) for broker in known.reachable.values()],
         cluster_id=services.node.cluster_id,
-        controller_id=services.node.node_id,
+        controller_id=controller_id(services),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
@@ -127,18 +127,33 @@ def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTo
     )
 
 
-def _partitions(services: Services, topic: TopicImage) -> Iterator[MetadataResponsePartition]:
+def _partitions(known: KnownBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
     for number, partition in sorted(topic.partitions.items()):
-        is_served = services.replicas.leads(TopicPartition(topic.name, number))
-        yield MetadataResponsePartition(
-            error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+        code, leader, offline = known.look_at(TopicPartition(topic.name, number), partition)
+        if code is ErrorCode.LISTENER_NOT_FOUND and version < _FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        described = MetadataResponsePartition(
+            error_code=code,
             partition_index=number,
-            leader_id=partition.leader if is_served else NO_LEADER,
+            leader_id=leader,
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            offline_replicas=[] if is_served else list(partition.replicas),
+            offline_replicas=offline,
         )
+        if version < _FIRST_VERSION_WITHOUT_FILTER and known.is_cluster:
+            _leave_out_unreachable(known, described)
+        yield described
+
+
+def _leave_out_unreachable(known: KnownBrokers, described: MetadataResponsePartition) -> None:
+    """Names only replicas that are among the answer's brokers: clients of that time do not know of others."""
+    replicas, isr = described.replica_nodes, described.isr_nodes
+    described.replica_nodes = [node_id for node_id in replicas if node_id in known.reachable]
+    described.isr_nodes = [node_id for node_id in isr if node_id in known.reachable]
+    is_lacking = (described.replica_nodes, described.isr_nodes) != (replicas, isr)
+    if described.error_code == ErrorCode.NONE and is_lacking:
+        described.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 SERVES = ServedApi(METADATA, handle, Needs.NOTHING)

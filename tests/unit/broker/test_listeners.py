@@ -187,3 +187,24 @@ def test_listeners_of_the_command_line_are_plaintext_unless_their_names_are_know
 def test_what_is_no_listener(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no (NAME://)?HOST:PORT"):
         listener_properties([text], "")
+
+
+def test_others_are_told_the_name_of_the_host_of_a_listener_on_all_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never `localhost`, where another broker would find itself."""
+    monkeypatch.setattr(socket, "getfqdn", lambda: "this.host")
+    broker = open_broker(
+        tmp_path / "data",
+        listeners="INSIDE://127.0.0.1:1,OUTSIDE://:2,THIRD://:3",
+        advertised_listeners="OUTSIDE://example.com:0,INSIDE://127.0.0.1:7",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,THIRD:PLAINTEXT",
+    )
+    inside, outside, third = Endpoint("127.0.0.1", 1), Endpoint("0.0.0.0", 2), Endpoint("::", 3)
+    broker.begin_serving(inside, {"INSIDE": inside, "OUTSIDE": outside, "THIRD": third})
+    assert {name: str(endpoint) for name, endpoint in broker.reached_at().items()} == {
+        "INSIDE": "127.0.0.1:7",
+        "OUTSIDE": "example.com:2",
+        "THIRD": "this.host:3",
+    }
+    broker.close()

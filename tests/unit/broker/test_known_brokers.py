@@ -1,0 +1,269 @@
+"""What clients of a cluster's member learn of brokers, leaders and coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.coordinator_log import partition_of
+from core.cluster.controller import NewTopic
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
+from core.protocol.frame import encode_request
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
+from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
+from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequest,
+)
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponsePartition
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.support.broker import SteeredNode, ask, decode
+
+US, CONTROLLER, OTHER, DEAD = 5, 1, 2, 9
+TOPIC_ID, GROUPS_ID = bytes(range(16)), bytes(range(1, 17))
+
+
+class Entry:
+    """Stands in for ZooKeeper, of which nothing is asked."""
+
+    cluster_id = "a-cluster-of-the-tests"
+
+    def attach(self, _controller: object) -> None: ...
+
+    def read_configs(self, _topics: object) -> None: ...
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """Has the loop in which the member follows what is led elsewhere."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def member(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SteeredNode]:
+    """Broker 5; brokers 1, the controller, and 2 live, and 2 has no listener OUTSIDE."""
+    config = BrokerConfig.parse(
+        {
+            "broker.id": str(US),
+            "broker.rack": "here",
+            "listeners": "INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2",
+            "advertised.listeners": "INSIDE://us:1,OUTSIDE://us:2",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        }
+    )
+    node = SteeredNode(tmp_path / "member", config, entry=Entry())
+    node.services.node.endpoints = {"INSIDE": Endpoint("127.0.0.1", 1), "OUTSIDE": Endpoint("127.0.0.1", 2)}
+    yield node
+    assert node.services.membership is not None
+    runner.run(node.services.membership.close())
+    node.close()
+
+
+def tell(node: SteeredNode, leaders: list[int], topic: str = "t", topic_id: bytes = TOPIC_ID) -> None:
+    """As UpdateMetadata of the controller; each partition is on brokers 5, 2 and 9."""
+    replicas = [US, OTHER, DEAD]
+    states = [
+        UpdateMetadataPartitionState(topic, number, 1, leader, 4, [US, OTHER], 4, replicas, offline_replicas=[DEAD])
+        for number, leader in enumerate(leaders)
+    ]
+    brokers = [
+        _live(US, "here", INSIDE=("us", 1), OUTSIDE=("us", 2)),
+        _live(CONTROLLER, None, INSIDE=("one", 11), OUTSIDE=("one", 12)),
+        _live(OTHER, "there", INSIDE=("two", 21)),
+    ]
+    request = UpdateMetadataRequest(
+        CONTROLLER,
+        controller_epoch=1,
+        topic_states=[UpdateMetadataTopicState(topic, topic_id, states)],
+        live_brokers=brokers,
+    )
+    assert ask(node, UPDATE_METADATA, request).error_code == 0
+
+
+def _live(node_id: int, rack: str | None, **listeners: tuple[str, int]) -> UpdateMetadataBroker:
+    endpoints = [UpdateMetadataEndpoint(port, host, name, 0) for name, (host, port) in listeners.items()]
+    return UpdateMetadataBroker(node_id, endpoints=endpoints, rack=rack)
+
+
+def lead(node: SteeredNode, leaders: list[int], topic: str, topic_id: bytes, epoch: int = 4) -> None:
+    """As LeaderAndIsr of the controller."""
+    states = [
+        LeaderAndIsrPartitionState(topic, number, 1, leader, epoch, [US, OTHER], epoch, [US, OTHER])
+        for number, leader in enumerate(leaders)
+    ]
+    request = LeaderAndIsrRequest(
+        CONTROLLER, False, 1, -1, topic_states=[LeaderAndIsrTopicState(topic, topic_id, states)]
+    )
+    assert ask(node, LEADER_AND_ISR, request).error_code == 0
+
+
+def at(node: SteeredNode, listener: str, api: Any, request: Any, version: int | None = None) -> Any:
+    """The answer to a client of that listener."""
+    version = api.versions.last if version is None else version
+    frame = memoryview(bytearray(encode_request(api, version, 77, "test", request)))[4:]
+    return decode(api, node.dispatcher.handle(frame, "127.0.0.1", "127.0.0.1", listener), version)
+
+
+def metadata(node: SteeredNode, listener: str = "INSIDE", version: int = 12) -> MetadataResponse:
+    return at(node, listener, METADATA, MetadataRequest(topics=None if version else []), version)
+
+
+def partitions(response: MetadataResponse) -> list[MetadataResponsePartition]:
+    return response.topics[0].partitions
+
+
+def test_brokers_are_told_with_the_addresses_of_the_clients_listener(member: SteeredNode) -> None:
+    tell(member, [US])
+    inside, outside = metadata(member), metadata(member, "OUTSIDE")
+    assert [(b.node_id, b.host, b.port, b.rack) for b in inside.brokers] == [
+        (CONTROLLER, "one", 11, None),
+        (OTHER, "two", 21, "there"),
+        (US, "us", 1, "here"),
+    ]
+    assert [(b.node_id, b.host, b.port) for b in outside.brokers] == [(CONTROLLER, "one", 12), (US, "us", 2)]
+    assert inside.controller_id == outside.controller_id == CONTROLLER
+
+
+def test_leaders_are_told_wherever_they_are(member: SteeredNode) -> None:
+    tell(member, [US, OTHER, DEAD, -1])
+    found = partitions(metadata(member))
+    away = (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert [(p.error_code, p.leader_id) for p in found] == [(0, US), (0, OTHER), away, away]
+    assert {(p.leader_epoch, *p.replica_nodes, *p.isr_nodes) for p in found} == {(4, US, OTHER, DEAD, US, OTHER)}
+    assert [p.offline_replicas for p in found] == [[DEAD]] * 4
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)],
+)
+def test_a_leader_without_the_listener_is_none(member: SteeredNode, version: int, code: ErrorCode) -> None:
+    tell(member, [OTHER])
+    (found,) = partitions(metadata(member, "OUTSIDE", version))
+    assert (found.error_code, found.leader_id) == (code, -1)
+
+
+def test_the_oldest_clients_hear_of_no_replica_that_they_do_not_know(member: SteeredNode) -> None:
+    tell(member, [US])
+    (found,) = partitions(metadata(member, "OUTSIDE", 0))
+    assert (found.error_code, found.replica_nodes, found.isr_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [US], [US])
+    (found,) = partitions(metadata(member, "OUTSIDE", 1))
+    assert (found.error_code, found.replica_nodes) == (0, [US, OTHER, DEAD])
+
+
+def test_a_cluster_that_was_not_told_of_yet_is_this_broker(member: SteeredNode) -> None:
+    response = metadata(member)
+    assert [b.node_id for b in response.brokers] == [US]
+    assert (response.controller_id, response.topics) == (-1, [])
+
+
+def test_describing_the_cluster_and_topics(member: SteeredNode) -> None:
+    tell(member, [OTHER, DEAD])
+    cluster = at(member, "INSIDE", DESCRIBE_CLUSTER, DescribeClusterRequest())
+    assert ([b.broker_id for b in cluster.brokers], cluster.controller_id) == ([CONTROLLER, OTHER, US], CONTROLLER)
+    (topic,) = at(member, "INSIDE", DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest()).topics
+    assert [(p.error_code, p.leader_id, p.offline_replicas) for p in topic.partitions] == [
+        (0, OTHER, [DEAD]),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1, [DEAD]),
+    ]
+
+
+def test_what_only_the_controller_knows(member: SteeredNode) -> None:
+    tell(member, [US])
+    some = ask(member, ELECT_LEADERS, ElectLeadersRequest(0, [TopicPartitions("t", [0])]))
+    assert some.replica_election_results[0].partition_result[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert ask(member, ELECT_LEADERS, ElectLeadersRequest(0, None)).error_code == ErrorCode.NOT_CONTROLLER
+    reassigned = ask(member, LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(1000, None))
+    assert reassigned.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_there_is_no_quorum_where_zookeeper_keeps_the_metadata(member: SteeredNode, broker: SteeredNode) -> None:
+    for node, is_known in ((member, False), (broker, True)):
+        served = ask(node, API_VERSIONS, ApiVersionsRequest("test", "1"), 3).api_keys
+        assert (DESCRIBE_QUORUM.key in {api.api_key for api in served}) is is_known
+    with pytest.raises(MalformedMessageError, match="unknown API 55"):
+        ask(member, DESCRIBE_QUORUM, DescribeQuorumRequest([]))
+
+
+# --- coordinators
+
+
+KEYS = [next(key for key in map(str, range(1000)) if partition_of(key, 4) == number) for number in range(4)]
+"""Groups of which each is kept in its own partition."""
+
+
+def coordinators(node: SteeredNode, listener: str = "INSIDE") -> list[Coordinator]:
+    return at(node, listener, FIND_COORDINATOR, FindCoordinatorRequest(key_type=0, coordinator_keys=KEYS)).coordinators
+
+
+def test_the_coordinator_is_who_leads_the_partition_of_the_key(member: SteeredNode) -> None:
+    tell(member, [US, OTHER, DEAD, -1], "__consumer_offsets", GROUPS_ID)
+    none = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    assert [(c.error_code, c.node_id, c.host, c.port) for c in coordinators(member)] == [
+        (0, US, "us", 1),
+        (0, OTHER, "two", 21),
+        none,
+        none,
+    ]
+    assert [c.node_id for c in coordinators(member, "OUTSIDE")] == [US, -1, -1, -1]
+    old = at(member, "INSIDE", FIND_COORDINATOR, FindCoordinatorRequest(KEYS[1], 0), 3)
+    assert (old.node_id, old.host, old.port) == (OTHER, "two", 21)
+
+
+def test_the_controller_is_asked_for_the_topic_that_keeps_groups(member: SteeredNode) -> None:
+    wanted: list[NewTopic] = []
+    member.services.topics.ask_for = wanted.append
+    assert {c.error_code for c in coordinators(member)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert [topic.name for topic in wanted] == ["__consumer_offsets"]
+
+
+def heartbeat(node: SteeredNode, group: str) -> ErrorCode:
+    return ErrorCode.of(ask(node, HEARTBEAT, HeartbeatRequest(group, 1, "nobody")).error_code)
+
+
+def test_groups_that_are_kept_elsewhere_are_no_groups_here(member: SteeredNode, runner: asyncio.Runner) -> None:
+    assert heartbeat(member, KEYS[0]) is ErrorCode.NOT_COORDINATOR  # the topic is not known yet
+
+    async def scenario() -> None:
+        leaders = [US, OTHER, -1]
+        tell(member, [*leaders, OTHER], "__consumer_offsets", GROUPS_ID)
+        lead(member, leaders, "__consumer_offsets", GROUPS_ID)
+        found = [heartbeat(member, key) for key in KEYS]
+        assert found == [ErrorCode.UNKNOWN_MEMBER_ID, *[ErrorCode.NOT_COORDINATOR] * 3]
+        described = ask(member, DESCRIBE_GROUPS, DescribeGroupsRequest(KEYS)).groups
+        assert [group.error_code for group in described][1:] == [ErrorCode.NOT_COORDINATOR] * 3
+        assert ask(member, LIST_GROUPS, ListGroupsRequest()).error_code == 0
+        lead(member, [OTHER], "__consumer_offsets", GROUPS_ID, epoch=5)
+        assert heartbeat(member, KEYS[0]) is ErrorCode.NOT_COORDINATOR
+        lead(member, [OTHER, US], "__consumer_offsets", GROUPS_ID, epoch=6)
+        assert heartbeat(member, KEYS[1]) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    runner.run(scenario())
