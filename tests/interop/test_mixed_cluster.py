@@ -143,8 +143,8 @@ def test_a_topic_is_deleted_and_made_again_while_it_is_away(cluster: MixedCluste
     cluster.wait_for(name, isr=[1])
     cluster.delete_topic("again")
     cluster.plog.start()
-    wait_until(lambda: cluster.state(name) is None, "the topic is gone")
-    wait_until(lambda: not (cluster.plog.data_dir / "again-0").exists(), "plog's replica is gone")
+    wait_until(lambda: cluster.is_deleted("again"), "the topic is gone")
+    assert not (cluster.plog.data_dir / "again-0").exists()
     cluster.make_topic("again", (5, 1))
     assert cluster.topic_ids("again") != before
     produce(cluster, "again", 50, 10)

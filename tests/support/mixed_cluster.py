@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from core.common.topic_partition import TopicPartition as Name
@@ -24,6 +24,8 @@ from tests.support.waiting import wait_until
 
 SESSION_MS = 6000
 """How long ZooKeeper keeps a broker that is silent."""
+
+_ELECTION_NOT_NEEDED = 84
 
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _SETTINGS = {
@@ -104,7 +106,6 @@ class MixedCluster:
             node_id: PlogMember(folder / f"plog-{node_id}", node_id, self.kafka.zookeeper.address) for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
-        self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
     @property
     def plog(self) -> PlogMember:
@@ -153,7 +154,7 @@ class MixedCluster:
         """
         config = {key.replace("_", "."): value for key, value in settings.items()}
         topic = NewTopic(name, len(replicas), replica_assignment=[list(one) for one in replicas], config=config)
-        self._admin.create_topics([topic])[name].result(60)
+        self._ask(lambda admin: admin.create_topics([topic])[name].result(60))
         for number, one in enumerate(replicas):
             self.wait_for(Name(name, number), leader=one[0], isr=one)
 
@@ -182,17 +183,43 @@ class MixedCluster:
         return None if partition is None else (partition.leader, set(partition.isrs))
 
     def delete_topic(self, name: str) -> None:
-        self._admin.delete_topics([name])[name].result(60)
+        self._ask(lambda admin: admin.delete_topics([name])[name].result(60))
+
+    def is_deleted(self, name: str) -> bool:
+        """Whether the topic is gone, and another one of that name may be made."""
+        return find_creation(self.kafka.zookeeper.address, f"{CHROOT}/admin/delete_topics/{name}") is None
 
     def elect(self, name: Name, *, unclean: bool = False) -> None:
         """Has the controller elect the preferred leader, or with `unclean` anybody that lives."""
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-        outcome = self._admin.elect_leaders(kind, [TopicPartition(*name)]).result(60)
-        for error in outcome.values():
-            assert error is None, error
+
+        partitions = [TopicPartition(*name)]
+
+        def elect(admin: AdminClient) -> None:
+            (error,) = admin.elect_leaders(kind, partitions).result(60).values()
+            if error is not None and error.code() != _ELECTION_NOT_NEEDED:
+                raise KafkaException(error)
+
+        self._ask(elect)
+
+    def _ask(self, work: Callable[[AdminClient], object]) -> None:
+        """Does it with the controller; again if it is another one than the brokers knew."""
+
+        def is_done() -> bool:
+            admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+            try:
+                work(admin)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.NOT_CONTROLLER:
+                    return False
+                raise
+            return True
+
+        wait_until(is_done, "the brokers know the controller")
 
     def topic_ids(self, *names: str) -> dict[str, str]:
-        described = self._admin.describe_topics(TopicCollection(list(names)))
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        described = admin.describe_topics(TopicCollection(list(names)))
         return {name: str(one.result(60).topic_id) for name, one in described.items()}
 
     # --- what is on the disks
