@@ -273,7 +273,7 @@ class BrokerSettings:
         _T.LONG, 5000, "How often high watermarks are written down, ms."
     )
     zookeeper_session_timeout_ms = Setting(
-        _T.INT, 18000, "How long ZooKeeper keeps this broker in its cluster without hearing from it, ms.", at_least(1)
+        _T.INT, 18000, "How long a broker that ZooKeeper does not hear from stays in its cluster, ms.", at_least(1)
     )
     replica_lag_time_max_ms = Setting(
         _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)

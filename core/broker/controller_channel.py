@@ -79,6 +79,8 @@ class ControllerChannel:
         self._connecting = asyncio.Lock()
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()
+        self._changes = 0
+        """How often a controller was left for the next one while its answers were waited for."""
         self._is_closed = False
         self._failures: dict[str, str] = {}
         """By the name of what is asked, why it was not answered, as it was logged last."""
@@ -101,11 +103,14 @@ class ControllerChannel:
         """
         backoff_ms = self._backoff_ms
         while (request := make_request()) is not None:
+            changes = self._changes
             try:
                 answer = await self.try_once(api, version, request, find_error)
             except (ConnectionFailedError, KafkaError) as error:
                 if self._is_closed:
                     raise self._closed() from None
+                if self._changes != changes:  # nobody has failed
+                    continue
                 self._note_failure(api, error)
             else:
                 self._note_success(api)
@@ -143,6 +148,7 @@ class ControllerChannel:
         earlier one asks the present one, at once.
         """
         if self._connected is not None and self._find_controller() != self._connected[:2]:
+            self._changes += 1
             self._disconnect()
         self._changed.set()
         self._changed.clear()

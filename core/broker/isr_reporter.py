@@ -129,7 +129,7 @@ class IsrReporter:
         """Logs a refusal once, however often it is repeated."""
         if answer.error is ErrorCode.NONE:
             self._refusals.pop(name, None)
-            _log.info("%s: in sync are %s", name, _listed(answer.isr))
+            _log.info("%s: the replicas in sync are %s now", name, _listed(answer.isr))
         elif self._refusals.get(name) != (refusal := (proposal.isr, answer.error)):
             self._refusals[name] = refusal
             reason = answer.error.text

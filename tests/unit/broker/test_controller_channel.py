@@ -115,11 +115,11 @@ def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is() -> None:
     run(scenario())
 
 
-def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once() -> None:
+def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with ScriptedController(silence, 1) as hanging, ScriptedController(block, 2) as later:
             present = [hanging]
-            channel = channel_to(lambda: present[0].find())
+            channel = channel_to(lambda: present[0].find(), backoff_ms=HOUR_MS)
             asking = begin(channel)
             await hanging.was_asked(1)
             channel.look_again()  # it is still the same
@@ -128,6 +128,7 @@ def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once() -> No
             assert await asking == 5
             assert (len(hanging.asked), hanging.connections) == (1, 1)
             channel.close()
+        assert caplog.messages == []
 
     run(scenario())
 

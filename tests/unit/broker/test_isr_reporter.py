@@ -146,7 +146,7 @@ def test_a_proposal_is_asked_for_with_its_epochs_and_the_answer_taken_up(
 
     with caplog.at_level(logging.INFO, "plog.broker"):
         run(scenario())
-    assert caplog.messages[-1] == f"t-0: in sync are {cluster.node_id},{OTHER}"
+    assert caplog.messages[-1] == f"t-0: the replicas in sync are {cluster.node_id},{OTHER} now"
 
 
 def test_what_is_proposed_while_a_request_is_in_flight_goes_into_the_next_one(cluster: Cluster) -> None:
@@ -230,7 +230,7 @@ def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pyt
     both = f"{cluster.node_id},{OTHER}"
     assert [message for message in caplog.messages if message.startswith("t-0")] == [
         f"t-0: the controller refuses to have {both} in sync: {ErrorCode.INELIGIBLE_REPLICA.text}",
-        f"t-0: in sync are {both}",
+        f"t-0: the replicas in sync are {both} now",
     ]
 
 
