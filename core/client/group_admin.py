@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,8 +31,18 @@ from core.protocol.schema.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 
+STABLE_SECONDS = 10.0
+"""How long to wait for the end of a transaction, which its coordinator is writing down."""
+
+_FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
 _LAST_VERSION_BY_NAME = 9  # KIP-848
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
@@ -174,26 +184,22 @@ class GroupAdmin:
         )
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
-        """Gives all that the group committed; nothing if there is no such group."""
+        """Gives all that the group committed; nothing if there is no such group. What a transaction committed may not
+        be there yet when its producer has the answer: `stable_offsets` waits for it.
+        """
+        return self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, None))
 
-        def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
-            version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
-            has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
-            groups = [OffsetFetchRequestGroup(group_id, topics=None)]
-            request = OffsetFetchRequest(groups=groups) if has_several else OffsetFetchRequest(group_id, None)
-            answer = connection.call(OFFSET_FETCH, request, at_most=version)
-            group = answer.groups[0] if has_several else answer
-            ensure_success(group.error_code, group_id)
-            return {
-                TopicPartition(topic.name, p.partition_index): GroupOffset(
-                    p.committed_offset, p.committed_leader_epoch, p.metadata or ""
-                )
-                for topic in group.topics
-                for p in topic.partitions
-                if p.committed_offset >= 0
-            }
-
-        return self.at_coordinator(group_id, fetch)
+    def stable_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, seconds: float = STABLE_SECONDS
+    ) -> dict[TopicPartition, GroupOffset]:
+        """Gives what the group committed of these partitions, when no transaction is about to move it any more. Whoever
+        goes on from there does nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) if one still is after so long.
+        """
+        return patiently(
+            lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),
+            frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT}),
+            seconds=seconds,
+        )
 
     def commit(
         self,
@@ -259,6 +265,46 @@ class GroupAdmin:
     def _find_coordinator(self, group_id: str) -> ClientConnection:
         self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
         return self._client.connection_to(self._coordinator_id)
+
+
+def _fetch_offsets(
+    connection: ClientConnection, group_id: str, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, GroupOffset]:
+    """Gives what the group committed: all of it as it is, or of these partitions what is stable (KIP-447)."""
+    version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
+    has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
+    is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
+    numbers: dict[str, list[int]] = {}
+    for partition in partitions or ():
+        numbers.setdefault(partition.topic, []).append(partition.partition)
+    if has_several:
+        several = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
+        group = OffsetFetchRequestGroup(group_id, topics=None if partitions is None else several)
+        request = OffsetFetchRequest(groups=[group], require_stable=is_stable)
+    else:
+        topics = [OffsetFetchRequestTopic(name, found) for name, found in numbers.items()]
+        request = OffsetFetchRequest(group_id, None if partitions is None else topics, require_stable=is_stable)
+    answer = connection.call(OFFSET_FETCH, request, at_most=version)
+    fetched = answer.groups[0] if has_several else answer
+    ensure_success(fetched.error_code, group_id)
+    offsets = {}
+    for topic in fetched.topics:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            if p.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise _unstable(group_id, partition)
+            ensure_success(p.error_code, f"group {group_id}: {partition}")
+            if p.committed_offset >= 0:
+                offsets[partition] = GroupOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+    return offsets
+
+
+def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        f"a transaction that moves group {group_id} on {partition} has not ended",
+        hint="plog transaction find-hanging --topic __consumer_offsets tells whether anybody will end it",
+    )
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from core.client.consumer import Consumer
-from core.client.group_admin import GroupAdmin
+from core.client.group_admin import GroupAdmin, GroupOffset
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.membership import FENCED, OUTSIDE_EPOCH, Membership
 from core.client.patience import Patience
@@ -58,11 +58,12 @@ class GroupConsumer:
     ) -> None:
         """`commits_first`: at most once, instead of at least once."""
         self._admin = GroupAdmin(client)
+        self._patience = patience or Patience()
         self._consumer = Consumer(
             client,
             isolation_level=isolation_level,
             with_control=with_control,
-            patience=patience,
+            patience=self._patience,
             watermarks=watermarks,
         )
         self._commits_first = commits_first
@@ -126,11 +127,23 @@ class GroupConsumer:
             for partition in owned - assigned:
                 del self._positions[partition]
         added = sorted(assigned - owned)
-        if added:
-            committed = self._admin.offsets(self._group_id)
+        committed = self._find_committed(added) if added else None
+        if committed is not None:
             new = [partition for partition in added if partition not in committed]
-            self._positions |= {tp: committed[tp].offset for tp in added if tp in committed}
+            self._positions |= {tp: found.offset for tp, found in committed.items()}
             self._positions |= self._reset(new) if new else {}
+
+    def _find_committed(self, added: Sequence[TopicPartition]) -> Mapping[TopicPartition, GroupOffset] | None:
+        """Gives what the group committed of them; None while a transaction is about to move that: they are asked for
+        again in the next round.
+        """
+        try:
+            return self._admin.stable_offsets(self._group_id, added, seconds=0)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            self._patience.note(f"{error.message}; reading waits for that: {error.hint}")
+            return None
 
     def _is_committed_first(self) -> bool:
         try:

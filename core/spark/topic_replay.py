@@ -242,7 +242,7 @@ def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[s
     with contextlib.closing(TransactionalProducer(reach, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
         place = TopicPartition(topic, 0)
         with contextlib.closing(reach()) as client:  # what it left open is ended now, and what it committed counts
-            found = GroupAdmin(client).offsets(lane.name)[place]
+            found = GroupAdmin(client).stable_offsets(lane.name, [place])[place]
         lane = replace(lane, done_offset=found.offset)
         partitions = producer.partitions(topic)
         cutter = RecordCutter(topic, lambda _: partitions)

@@ -168,7 +168,8 @@ class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
             for task in tasks:
                 assert task.identity is not None
                 group, place = task.identity.transactional_id, TopicPartition(task.topic, 0)
-                done = [found for found in admin.offsets(group).values() if found.offset > batchId]
+                committed = admin.stable_offsets(group, {place, *admin.offsets(group)})  # of other topics, too
+                done = [found for found in committed.values() if found.offset > batchId]
                 if done and done[0].offset > batchId + 1:
                     raise PlogError(
                         f"batch {batchId} is written after batch {done[0].offset - 1} of the same stream: "

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from core.client.kafka_client import KafkaClient
+from core.client.transactional_producer import TransactionalProducer
+from core.common.endpoint import parse_bootstrap
+from core.common.topic_partition import TopicPartition
 from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, run_plog
 from tests.support.waiting import wait_until
 
@@ -68,22 +74,26 @@ class Member:
 
     def __init__(self, server: Server, out: Path, *options: str, topics: Sequence[str] = ("t",)) -> None:
         self.out = out
+        self._errors = out.with_name(f"{out.name}.errors")
         command = [*QUICK_PLOG, "consume", *topics, "--group", "g", "--bootstrap-server", server.address, *options]
-        with out.open("wb") as stdout:
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
+        with out.open("wb") as stdout, self._errors.open("wb") as stderr:
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
 
     def lines(self) -> list[bytes]:
         return self.out.read_bytes().splitlines()
 
+    def told(self) -> bytes:
+        return self._errors.read_bytes()
+
     def stop(self, *, may_talk: bool = False) -> int:
         self._process.send_signal(signal.SIGINT)
-        _, errors = self._process.communicate(timeout=30)
-        assert errors == b"" or may_talk, errors
+        self._process.wait(timeout=30)
+        assert self.told() == b"" or may_talk, self.told()
         return self._process.returncode
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
 
 def members_of(server: Server) -> list[str]:
@@ -129,6 +139,19 @@ def test_a_member_outlives_its_broker(server: Server, tmp_path: Path, protocol: 
     wait_until(lambda: len(set(member.lines())) == len(LINES) + 8, "the new lines")
     assert member.stop(may_talk=True) == 130
     assert lag(["--bootstrap-server", server.address]) == 0
+
+
+def test_a_member_begins_after_what_a_transaction_commits(server: Server, tmp_path: Path) -> None:
+    """Of whoever read as the group before, and has not ended its transaction yet."""
+    connect = partial(KafkaClient, parse_bootstrap(server.address))
+    with contextlib.closing(TransactionalProducer(connect, "copier")) as producer:
+        producer.send_offsets("g", {TopicPartition("t", number): 48 for number in range(4)})
+        member = Member(server, tmp_path / "out")
+        wait_until(lambda: b"has not ended; reading waits for that" in member.told())
+        producer.commit()
+    wait_until(lambda: len(member.lines()) >= 8)
+    assert member.stop(may_talk=True) == 130
+    assert sorted(member.lines()) == sorted(LINES[-8:])
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])

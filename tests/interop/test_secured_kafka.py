@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.certificates import make_ca
-from tests.support.counted_plog import renewals
+from tests.support.counted_plog import HOLDS, renewals
 from tests.support.oracle import java_command, requires_kafka
 from tests.support.secured_commands import lines
 from tests.support.secured_kafka import PASSWORD, SecuredKafka, other_client
@@ -239,6 +240,8 @@ def test_sessions_end_while_records_go_in_and_out(is_killed: bool, kafka: Secure
         workers = [*readers, copier, producer]
         sent = _feed(producer, 0, seconds, workers)
         if is_killed:
+            copier.process.send_signal(signal.SIGUSR1)
+            sent = _feed(producer, sent, 0, until=lambda: HOLDS in copier.told)
             kafka.server.kill()
             kafka.server.start()
             sent = _feed(producer, sent, seconds / 2)
@@ -257,13 +260,19 @@ def test_sessions_end_while_records_go_in_and_out(is_killed: bool, kafka: Secure
         assert "Traceback" not in worker.told
 
 
-def _feed(producer: _Worker, start: int, seconds: float, workers: Sequence[_Worker] = ()) -> int:
+def _feed(
+    producer: _Worker,
+    start: int,
+    seconds: float,
+    workers: Sequence[_Worker] = (),
+    until: Callable[[], bool] = lambda: True,
+) -> int:
     """Lines while so much time goes by, as sessions need it, and until these have renewed theirs twice; the number of
     the next one.
     """
     assert producer.process.stdin is not None
     begun = time.monotonic()
-    while time.monotonic() < begun + seconds or any(worker.most_renewals() < 2 for worker in workers):
+    while time.monotonic() < begun + seconds or any(worker.most_renewals() < 2 for worker in workers) or not until():
         told = "\n".join(f"{one.name}: {one.most_renewals()} renewals; {one.told[-300:]}" for one in workers)
         assert time.monotonic() < begun + 60 + seconds, told
         lines = b"".join(b"%d\n" % number for number in range(start, start + 10))

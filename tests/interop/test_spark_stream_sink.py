@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack, closing
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.producer import RecordsToSend
+from core.client.transactional_producer import TransactionalProducer
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition as Partition
+from core.records.byte_strings import ByteStrings
+from core.spark.topic_writer import PreparedTask, TopicStreamWriter, WriterOptions
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import Server, run_plog
 
@@ -127,3 +140,25 @@ def test_a_checkpoint_set_back_is_refused(
     with pytest.raises(PySparkException, match="set back"):
         run(spark, broker, source, target, checkpointLocation=str(checkpoint))
     assert values(broker, target) == list(range(COUNT))
+
+
+def test_a_batch_is_not_committed_while_a_transaction_is_about_to_tell_that_it_was(
+    broker: Server, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which its task's transaction would have told before, if its coordinator had written its end down everywhere."""
+    monkeypatch.setattr(GroupAdmin, "stable_offsets", partialmethod(GroupAdmin.stable_offsets, seconds=0))
+    options = WriterOptions.parse({"kafka.bootstrap.servers": broker.address, "topic": target})
+    writer = TopicStreamWriter(options, StructType([StructField("value", BinaryType())]))
+    connect = partial(KafkaClient, parse_bootstrap(broker.address))
+    with ExitStack() as stack:
+        before = stack.enter_context(closing(TransactionalProducer(connect, f"{target}-before")))
+        again = stack.enter_context(closing(TransactionalProducer(connect, target)))
+        before.send_offsets(target, {Partition(target, 0): 1}, "1 tasks")
+        value = ByteStrings.of_list([b"1"])
+        again.send(target, RecordsToSend(0, np.array([NOW]), None, value, None, np.arange(1)))
+        message = PreparedTask(0, again.prepare(), target)
+        with pytest.raises(KafkaError, match=f"a transaction that moves group {target} on {target}-0 has not ended"):
+            writer.commit([message], 0)
+        before.commit()
+        writer.commit([message], 0)
+    assert values(broker, target) == []

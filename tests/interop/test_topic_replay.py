@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from core.client.admin import LATEST, Admin
 from core.client.consumer import READ_COMMITTED, Consumer
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
+from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
@@ -199,6 +201,22 @@ def test_what_is_not_the_same_any_more(kafka: KafkaServer | Server, source: Path
         replay.freeze(replace(plan, topic_ids={"s": "AAAA"}, ranges=later))
     with pytest.raises(KafkaError, match="no topic 'nope'"):
         TopicReplay(kafka.address, "nope").freeze(plan)
+
+
+def test_a_lane_does_not_begin_while_a_transaction_is_about_to_move_it(
+    kafka: KafkaServer | Server, source: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its last task, say, whose end a coordinator has not written down everywhere yet."""
+    monkeypatch.setattr(GroupAdmin, "stable_offsets", partialmethod(GroupAdmin.stable_offsets, seconds=0))
+    lane = TopicReplay(kafka.address, topic).freeze(plan_of(source, topic))[0]
+    with contextlib.closing(TransactionalProducer(partial(connect, kafka), f"{lane.name}-before")) as before:
+        before.send_offsets(lane.name, {TopicPartition(topic, 0): lane.end_offset}, lane.metadata)
+        with pytest.raises(KafkaError, match=f"a transaction that moves group {lane.name} on {topic}-0 has not ended"):
+            write_lane(lane, kafka.address, topic)
+        before.commit()
+    monkeypatch.undo()
+    write_lane(lane, kafka.address, topic)
+    assert in_topic(kafka, topic) == {0: [], 1: []}
 
 
 def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source: Path, topic: str) -> None:

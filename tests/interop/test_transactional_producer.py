@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 
 import numpy as np
 import pytest
 
+from core.client import group_admin
 from core.client.admin import LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.group_admin import GroupAdmin
@@ -118,10 +120,31 @@ def test_offsets_count_with_the_transaction(kafka: KafkaServer | Server, topic: 
             producer.prepare()
             producer.abort()
     producer.close()
-    found = GroupAdmin(client).offsets(group)[position]
+    found = GroupAdmin(client).stable_offsets(group, [position])[position]
     client.close()
     assert (found.offset, found.metadata) == (25, "up to 25")
     assert values(kafka, topic) == [17, 25]
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_offsets_are_stable_when_no_transaction_is_about_to_move_them(
+    kafka: KafkaServer | Server, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_admin, "_LAST_VERSION_BY_NAME", version)
+    with contextlib.closing(connect(kafka)) as client, contextlib.closing(producer_of(kafka, topic)) as producer:
+        admin, group = GroupAdmin(client), f"group-{topic}"
+        position, new, other = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(f"{topic}-other", 0)
+        admin.commit(group, {position: 3})
+        producer.send_offsets(group, {position: 17, new: 5})
+        assert {at: found.offset for at, found in admin.offsets(group).items()} == {position: 3}
+        for partitions in ([position], [new], [other, new]):
+            with pytest.raises(KafkaError, match=f"a transaction that moves group {group} on {topic}-") as caught:
+                admin.stable_offsets(group, partitions, seconds=0)
+            assert caught.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert admin.stable_offsets(group, [other]) == {}
+        producer.commit()
+        found = admin.stable_offsets(group, [position, new, other])  # the markers follow the answer to EndTxn
+        assert {at: of.offset for at, of in found.items()} == {position: 17, new: 5}
 
 
 def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer | Server, topic: str) -> None:

@@ -4,6 +4,9 @@
     python -m tests.support.counted_plog FILE copy CONFIG GROUP SOURCE TARGET    a copier, until it is told to stop
 
 Each renewal of a session is a line of FILE, the number of its connection.
+
+A broker that is killed must not be killed while it ends a transaction: Kafka 4.3.1 forgets to write the markers then
+(KAFKA-20734). So SIGUSR1 makes the copier leave its next transaction open, and say so, until its broker is gone.
 """
 
 from __future__ import annotations
@@ -55,6 +58,10 @@ def renewals(path: Path) -> Counter[str]:
     return Counter(path.read_text().split() if path.exists() else ())
 
 
+HOLDS = "the transaction is left open"
+"""What a copier says after SIGUSR1, when it has sent all of a transaction but its end."""
+
+
 class Copier:
     """Copies partition 0 of a topic into another's, exactly once: with each transaction go the offsets of a group."""
 
@@ -64,6 +71,7 @@ class Copier:
         self._source = TopicPartition(source, 0)
         self._target = target
         self.is_over = threading.Event()
+        self.is_to_hold = threading.Event()
 
     def run(self) -> None:
         while not self.is_over.is_set():
@@ -81,7 +89,7 @@ class Copier:
         with contextlib.ExitStack() as stack:
             producer = stack.enter_context(contextlib.closing(TransactionalProducer(self._connect, self._group)))
             client = stack.enter_context(contextlib.closing(self._connect()))
-            committed = GroupAdmin(client).offsets(self._group).get(self._source)
+            committed = GroupAdmin(client).stable_offsets(self._group, [self._source]).get(self._source)
             positions = {self._source: committed.offset if committed is not None else 0}
             consumer = Consumer(client, max_wait_ms=100)
             while not self.is_over.is_set():
@@ -89,7 +97,18 @@ class Copier:
                     values = [r.value for batch in batches for r in batch.records() if r.offset >= start]
                     producer.send(self._target, _rows([value for value in values if value is not None]))
                     producer.send_offsets(self._group, positions)
+                    if self.is_to_hold.is_set():
+                        producer.prepare()
+                        self._hold(client)
                     producer.commit()
+
+    def _hold(self, client: KafkaClient) -> None:
+        """Returns when the copier is to stop; raises ConnectionFailedError when the broker is gone."""
+        self.is_to_hold.clear()
+        sys.stderr.write(f"{HOLDS}\n")
+        sys.stderr.flush()
+        while not self.is_over.wait(0.05):
+            client.refresh([])
 
 
 def _rows(values: list[bytes]) -> RecordsToSend:
@@ -105,6 +124,7 @@ def main(notes: str, command: str, *arguments: str) -> int:
     config, group, source, target = arguments
     copier = Copier(Path(config), group, source, target)
     signal.signal(signal.SIGTERM, lambda *_: copier.is_over.set())
+    signal.signal(signal.SIGUSR1, lambda *_: copier.is_to_hold.set())
     copier.run()
     return 0
 
