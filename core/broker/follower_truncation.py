@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from core.broker.followed_partition import FollowedPartition
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
-from core.common.errors import AccessError
 from core.common.filesystem import access_error
 from core.log.log_manager import LogManager, Write
 
@@ -59,14 +58,14 @@ class FollowerTruncation:
 
     async def _in_background(self, writes: Iterable[Write]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        refusals: list[OSError] = []
+        failures: list[Exception] = []
 
         def work() -> None:
             try:
                 for write in writes:
                     write()
-            except OSError as error:
-                refusals.append(error)
+            except Exception as error:  # noqa: BLE001 - the door of the other thread: who waits must be told
+                failures.append(error)
 
         def then() -> None:
             if not done.done():  # else it was cancelled
@@ -74,9 +73,7 @@ class FollowerTruncation:
 
         self._runtime.run_in_background(work, then)
         await done
-        for error in refusals:
-            raise _refusal(error, self._log_manager) from error
-
-
-def _refusal(error: OSError, log_manager: LogManager) -> AccessError:
-    return access_error(error, error.filename or log_manager.directory, "write to")
+        for error in failures:
+            if isinstance(error, OSError):
+                raise access_error(error, error.filename or self._log_manager.directory, "write to") from error
+            raise error

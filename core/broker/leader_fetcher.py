@@ -105,6 +105,7 @@ class LeaderFetcher:
         self._loop = asyncio.get_running_loop()
         self._plan = FetchPlan(broker.node_id, limits=_limits(config))
         self._truncation = FollowerTruncation(broker.replicas, broker.log_manager, broker.runtime)
+        self._backoff_ms = config.replica_fetch_backoff_ms
         self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
         self._timeout_s = config.replica_socket_timeout_ms / 1000
         self._followed: dict[TopicPartition, FollowedPartition] = {}
@@ -144,8 +145,10 @@ class LeaderFetcher:
             self._wake.set()
 
     def on_brokers_changed(self) -> None:
-        """Leaves a connection to where the leader is no more, and looks again where it is."""
-        if self._connection is not None and self._endpoint != self._broker.find_endpoint(self.leader):
+        """Leaves a connection if the leader is somewhere else now, and looks again where it is. One that is not known
+        any more may live all the same: it goes on being asked until another one leads.
+        """
+        if self._connection is not None and self._broker.find_endpoint(self.leader) not in (None, self._endpoint):
             self._disconnect()
         self._wake.set()
 
@@ -173,6 +176,7 @@ class LeaderFetcher:
             except Exception:  # noqa: BLE001 - the door of this task: whatever happens, the partitions must be followed
                 _log.exception("following broker %d failed; everything is begun again", self.leader)
                 self._begin_again()
+                await self._wait(self._clock.monotonic_ms() + self._backoff_ms)
 
     def _begin_again(self) -> None:
         self._disconnect()

@@ -271,6 +271,7 @@ class Node:
         )
         scrubber = self._make_scrubber(storage)
         cleaning = Cleaning(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
+        storage.replicas.on_cut = cleaning.cleaner.break_off
         doubts = ReadersDoubts(log_manager, storage.replicas, self.directory)
         late_checks = LateChecks(
             log_manager.logs.values,

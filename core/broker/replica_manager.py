@@ -86,6 +86,8 @@ class ReplicaManager:
         """Called with a partition that somebody asks for, and whose log was not opened yet."""
         self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
         """Called with what the controller is to be asked for, who answers by `on_isr_answer`."""
+        self.on_cut: Callable[[PartitionLog, int], None] | None = None
+        """See `PartitionLog.on_cut`, of all logs that are served from now on."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
         self._on_stopped: list[Callable[[TopicPartition], None]] = []
         self._on_role: list[Callable[[Partition], None]] = []
@@ -186,6 +188,7 @@ class ReplicaManager:
         )
         self.generation += 1
         log.on_roll = self._flusher.flush
+        log.on_cut = self.on_cut
         self._tell_role(partition)
 
     def serve_loaded(self, log: PartitionLog) -> None:

@@ -64,7 +64,7 @@ class Scrubber:
         if self._current is None:
             return
         log, segment, read = self._current
-        if segment.is_removed:
+        if segment.is_removed or log.cuts != read.cuts:
             self._current = None
             return
         end = log.end_of(segment)
@@ -77,6 +77,8 @@ class Scrubber:
 
         def then() -> None:
             self._is_reading = False
+            if log.cuts != read.cuts:  # what was read may have been in the middle of going, or of coming
+                return
             if read.problems and not segment.is_removed:
                 self._report_index(log, segment, read.problems)
             gap, read.gap = read.gap, None
@@ -101,11 +103,12 @@ class Scrubber:
         if found is None:
             return None
         log, segment = found
-        if self._last is not None and self._last[0] is log and self._last[1].next_offset == segment.base_offset:
-            follower = self._last[1].follower
+        last_log, last = self._last or (None, None)
+        if last is not None and last_log is log and (last.next_offset, last.cuts) == (segment.base_offset, log.cuts):
+            follower = last.follower
         else:
             follower = AbortFollower()
-        read = _Read(segment.base_offset, follower)
+        read = _Read(segment.base_offset, follower, log.cuts)
         self._last = log, read
         return log, segment, read
 
@@ -123,7 +126,7 @@ class Scrubber:
         if segment is None or error.position < 0 or where in self._examining:
             return
         self._examining.add(where)
-        end = log.end_of(segment)
+        end, cuts = log.end_of(segment), log.cuts
         found: list[DamagedRange] = []
 
         def work() -> None:
@@ -132,8 +135,9 @@ class Scrubber:
 
         def then() -> None:
             self._examining.discard(where)
-            for gap in found:
-                self._note(log, segment, gap)
+            if log.cuts == cuts:
+                for gap in found:
+                    self._note(log, segment, gap)
 
         self._run_in_background(work, then)
 
@@ -155,9 +159,10 @@ def _reading(segment: LogSegment) -> Iterator[None]:
 class _Read:
     """The reading of one segment, piece by piece: how far it came, and what the last piece met."""
 
-    def __init__(self, base_offset: int, follower: AbortFollower) -> None:
-        """Takes a `follower` that has followed the log up to there."""
+    def __init__(self, base_offset: int, follower: AbortFollower, cuts: int) -> None:
+        """Takes a `follower` that has followed the log up to there, and how often that was cut."""
         self.follower = follower
+        self.cuts = cuts
         self.problems: list[str] = []
         self.position = 0
         self.next_offset = base_offset

@@ -150,7 +150,8 @@ class LogCleaner:
 
     def _on_answer(self, cleaning: _Cleaning) -> None:
         log, answer = cleaning.log, cleaning.answer
-        if self._log_manager.logs.get(log.partition) is not log:  # deleted, or offline
+        is_served = self._log_manager.logs.get(log.partition) is log  # else it is deleted, or offline
+        if cleaning.is_broken_off or not is_served:
             self._end(cleaning, keeps_process=False)
         elif isinstance(answer, SegmentReady):
             self._swap(cleaning, answer)
@@ -235,6 +236,21 @@ class LogCleaner:
         self._tried_ms[log.partition] = self._clock.monotonic_ms()
         _log.error("%s could not be cleaned: %s", log.partition, reason)
 
+    def break_off(self, log: PartitionLog, offset: int) -> None:
+        """Ends what is being done to a log that is cut at that offset: what was made of its records must not come in
+        the place of others, now or at the next start. Raises the disk's OSError.
+        """
+        partition = log.partition
+        cleaning = self._cleanings.get(partition)
+        if cleaning is not None:
+            cleaning.is_broken_off = True
+            cleaning.process.close()
+            drop_swaps(log.directory, self._filesystem)
+        if self._checkpoints.clean_offsets.get(partition, 0) > offset:
+            self._checkpoints.write_cleaned(partition, offset, self._run)
+        if self.uncleanable.pop(partition, None) is not None:
+            _log.info("%s is tried to be cleaned again, as its log is cut at offset %d", partition, offset)
+
     @property
     def uncleanable_bytes(self) -> int:
         logs = self._log_manager.logs
@@ -272,9 +288,12 @@ class LogCleaner:
 
 
 class _Cleaning:
-    """The cleaning of one log. `answer`: the process's last, or what came between."""
+    """The cleaning of one log. `answer`: the process's last, or what came between. `is_broken_off`: nothing of that
+    counts any more.
+    """
 
     def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:
         self.log = log
         self.process = process
         self.answer: SegmentReady | LogCleaned | PlogError = PlogError("")
+        self.is_broken_off = False

@@ -124,6 +124,9 @@ class PartitionLog:
         """What checks the indexes of segments when they are used; None if that was done."""
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Called when a segment took its last append: what lies before the log's end is to be flushed."""
+        self.on_cut: Callable[[PartitionLog, int], None] | None = None
+        """Called when records from that offset on are about to go from its end: whoever works on the files elsewhere is
+        to leave them alone. May raise the disk's OSError."""
         self.judged: JudgedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self.cuts = 0
@@ -516,6 +519,7 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return cut
         with self._changing("a truncation"):
+            self._announce_cut(offset)
             later = [s for s in self.segments if s.base_offset > offset]
             cut = sum(s.size_bytes for s in later)
             self._delete_segments(reversed(later))  # what a failure leaves has no hole
@@ -532,6 +536,7 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops every record; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
         with self._changing("a truncation"):
+            self._announce_cut(min(offset, self.log_start_offset))
             self._delete_segments(list(self.segments))
             segment = self._new_segment(offset)
             segment.note_change()  # the disk may have the old one of that name still
@@ -539,6 +544,10 @@ class PartitionLog:
             self.log_start_offset = offset
             self.leader_epochs.clear()  # those of before lead to offsets that are no part of this log
             self._end_at(offset)
+
+    def _announce_cut(self, offset: int) -> None:
+        if self.on_cut is not None:
+            self.on_cut(self, offset)
 
     def _end_at(self, offset: int) -> None:
         self.cuts += 1

@@ -275,6 +275,20 @@ def test_a_leader_that_listens_elsewhere_now_is_asked_there(following: Run) -> N
     following(talk)
 
 
+def test_a_leader_that_is_not_known_any_more_is_asked_on(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        del at.endpoints[OTHER]
+        at.fetchers.on_brokers_changed()
+        at.leader.write(b"b")
+        await at.catch_up()
+        assert at.leader.connections == 1
+
+    following(talk)
+
+
 def test_a_leader_that_nobody_reaches_is_asked_again(following: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def talk(at: Following) -> None:
         at.leader.write(b"a")
@@ -511,13 +525,14 @@ def test_a_follower_begins_again_if_its_leader_has_only_later_records(
         at.leader.write(b"a")
         at.elect(OTHER)
         await at.catch_up()
-        at.endpoints.clear()
-        at.fetchers.on_brokers_changed()
-        at.leader.write(b"b", b"c", b"d")
-        at.leader.logs[0].increment_log_start_offset(3)
-        assert at.leader.address is not None
-        at.endpoints[OTHER] = at.leader.address
-        at.fetchers.on_brokers_changed()
+
+        async def go_far_ahead(request: FetchRequest) -> Reply:
+            at.leader.write(b"b", b"c", b"d")
+            at.leader.logs[0].increment_log_start_offset(3)
+            return await at.leader.by_logs(request)
+
+        at.leader.script.append(go_far_ahead)
+        await until(lambda: at.leader.logs[0].log_start_offset == 3)
         await at.catch_up()
         assert (at.log().log_start_offset, at.log().high_watermark) == (3, 4)
 

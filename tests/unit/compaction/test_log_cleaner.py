@@ -366,6 +366,40 @@ def test_appends_go_on_while_a_log_is_cleaned(broker: SteeredNode) -> None:
     assert T0 in broker.services.log_manager.checkpoints.clean_offsets
 
 
+@pytest.mark.parametrize("answers", range(9))
+def test_nothing_that_was_cleaned_comes_in_the_place_of_what_came_after_a_cut(
+    broker: SteeredNode, process: InlineProcess, answers: int
+) -> None:
+    """A follower is cut where its leader has other records; the cleaner is anywhere in its work by then."""
+    add_compacted(broker)
+    fill(broker)
+    log = broker.services.replicas.find("t", 0).log
+    background = Background()
+    broker.runtime.use(run_cleaning=background)
+    tick(broker)
+    for _ in range(answers // 2):
+        if background.waiting:
+            background.run()
+    then = None
+    if answers % 2 and background.waiting:
+        work, then = background.waiting.pop(0)
+        work()  # the answer is there, and not taken up
+    log.truncate_to(20)
+    assert broker.services.log_manager.checkpoints.clean_offsets.get(T0, 0) <= 20
+    fill(broker, 60)
+    before = keys_and_values(broker), log.log_end_offset
+    if then is not None:
+        then()
+    broker.runtime.use(run_cleaning=run_now)
+    while background.waiting:
+        background.run()
+    assert (keys_and_values(broker), log.log_end_offset) == before
+    assert not list(log.directory.glob("*.swap"))
+    tick(broker)
+    assert (keys_and_values(broker), log.log_end_offset) == before
+    assert not broker.cleaning.cleaner.is_cleaning(T0)
+
+
 # --- the process
 
 
