@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from core.broker.current_leaders import CurrentLeaders
 from core.broker.fetch_count import FetchCount
 from core.broker.fetch_reader import FetchReader
 from core.broker.fetch_session import FetchSession
@@ -28,10 +29,14 @@ from core.protocol.schema.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 _FIRST_VERSION_WITH_IDS = 13  # KIP-516
+_FIRST_VERSION_WITH_LEADERS = 16  # KIP-951
+_ANSWERED_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(
@@ -62,6 +67,7 @@ class DelayedFetch(Pending[FetchResponse]):
         """Takes a `request` with all that is wanted, also by the session."""
         self._services = services
         self._request = request
+        self._context = context
         self._version = context.api_version
         self._reader = FetchReader(services, request, self._version)
         self._session = session
@@ -121,11 +127,16 @@ class DelayedFetch(Pending[FetchResponse]):
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """Makes the client's answer of what was read."""
+        leaders = None
         for topic in response.responses:
             name = self._name_of(topic.topic_id, topic.topic)
             for data in topic.partitions:
                 if data.records:
                     self._count_sent(name, data)
+                elif data.error_code in _ANSWERED_WITH_LEADER and name and self._version >= _FIRST_VERSION_WITH_LEADERS:
+                    leaders = leaders or CurrentLeaders(self._services, self._context, NodeEndpoint)
+                    data.current_leader = LeaderIdAndEpoch(*leaders.find(name, data.partition_index))
+                    response.node_endpoints = leaders.node_endpoints
         session = self._session
         if session is not None:
             response.session_id = session.session_id

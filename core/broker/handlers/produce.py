@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from core.broker.commit_wait import Uncommitted, error_of_uncommitted, when_committed
+from core.broker.current_leaders import CurrentLeaders, find_current_leader
 from core.broker.kept_records import is_large, keep_records
 from core.broker.produce_memory import RememberedRequest, find_topic_name
 from core.broker.request_context import RequestContext
@@ -28,6 +29,7 @@ from core.protocol.schema.produce import (
     PRODUCE,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -46,6 +48,7 @@ from core.records.record_batch import (
 from core.records.record_walk import is_small
 
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
+_FIRST_VERSION_WITH_LEADERS = 10  # KIP-951
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11  # KIP-890
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 12  # KIP-890
 _CODECS = len(CompressionType)
@@ -106,11 +109,11 @@ def handle_remembered(
     services: Services, known: RememberedRequest, records: memoryview, correlation_id: memoryview
 ) -> list[Piece] | Pending[list[Piece]] | None:
     """Does for one batch, of a request that is known by its bytes, what `handle` does, and gives the encoded answer.
-    None, and nothing was done, for what takes steps or belongs to a transaction.
+    None, and nothing was done, for what takes steps, belongs to a transaction, or is led elsewhere.
     """
     partition = known.partition
     log = partition.log
-    if log.is_written_ahead:
+    if log.is_written_ahead or not partition.is_leading:
         return None
     replicas = services.replicas
     batch = None
@@ -127,9 +130,8 @@ def handle_remembered(
             batch = checked
         result = replicas.append(partition, batch, required_acks=known.acks)
     except KafkaError as error:
-        topic, number = log.partition
         log_start_offset = -1 if batch is None else log.log_start_offset
-        return known.encode(correlation_id, failure(services, topic, number, error, log_start_offset))
+        return known.encode(correlation_id, failure(log.partition.partition, error, log_start_offset))
     replicas.notify((log.partition,))
     answer = known.answer(correlation_id, result)
     end_offset = result.last_offset + 1
@@ -150,7 +152,9 @@ def _refuse_remembered(
 ) -> None:
     topic, number = known.partition.log.partition
     response = _response(number, result)
-    _refuse(services, topic, response, code)
+    _refuse(response, code)
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        response.current_leader = LeaderIdAndEpoch(*find_current_leader(services, topic, number))
     answer[:] = known.encode(correlation_id, response)
 
 
@@ -168,6 +172,7 @@ def _append_in_steps(
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
     responses = []
+    leaders = CurrentLeaders(services, context, NodeEndpoint)
     has_failed = is_kept = False
     try:
         for topic_data in request.topic_data:
@@ -194,12 +199,14 @@ def _append_in_steps(
                     partitions.append(response)
                     end_offset = result.last_offset + 1
                     if terms := partition.must_wait_for(end_offset, request.acks):
-                        refuse = partial(_refuse, services, log.partition.topic, response)
+                        refuse = partial(_refuse_and_name_leader, leaders, log.partition.topic, response, context)
                         waiting.append(Uncommitted(partition, end_offset, terms, refuse))
                     appended.append(partition.log.partition)
                 except KafkaError as error:
                     has_failed = True
-                    partitions.append(failure(services, name, data.index, error, log_start_offset))
+                    refused_one = failure(data.index, error, log_start_offset)
+                    _name_leader(leaders, name, refused_one, context)
+                    partitions.append(refused_one)
             responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
     finally:  # it ends early where the client leaves
         services.replicas.notify(appended)
@@ -207,7 +214,7 @@ def _append_in_steps(
         if has_failed:
             raise UnacknowledgedError
         return None
-    answer: ProduceResponse | None = ProduceResponse(responses)
+    answer: ProduceResponse | None = ProduceResponse(responses, node_endpoints=leaders.node_endpoints)
     return when_committed(services.replicas, waiting, answer, request.timeout_ms)
 
 
@@ -349,9 +356,31 @@ def _ensure_in_transaction(
         raise error
 
 
-def _refuse(services: Services, topic: str, response: PartitionProduceResponse, code: ErrorCode) -> None:
+def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
     response.error_code, response.base_offset = error_of_uncommitted(code), -1
-    _name_leader(services, topic, response)
+
+
+def _refuse_and_name_leader(
+    leaders: CurrentLeaders[NodeEndpoint],
+    topic: str,
+    response: PartitionProduceResponse,
+    context: RequestContext,
+    code: ErrorCode,
+) -> None:
+    _refuse(response, code)
+    _name_leader(leaders, topic, response, context)
+
+
+def _name_leader(
+    leaders: CurrentLeaders[NodeEndpoint],
+    topic: str | None,
+    response: PartitionProduceResponse,
+    context: RequestContext,
+) -> None:
+    """Says in the answer who leads the partition, if that is why it is refused."""
+    is_led_elsewhere = response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if is_led_elsewhere and topic is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
+        response.current_leader = LeaderIdAndEpoch(*leaders.find(topic, response.index))
 
 
 def _find(services: Services, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
@@ -394,25 +423,14 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
     return None
 
 
-def failure(
-    services: Services, topic: str | None, number: int, error: KafkaError, log_start_offset: int
-) -> PartitionProduceResponse:
+def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
     """Answers for a batch that is not kept, and names the records in it that are to blame (KIP-467)."""
     response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
     if error.code not in _WITHOUT_LOG_START:
         response.log_start_offset = log_start_offset
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
-    if topic is not None:
-        _name_leader(services, topic, response)
     return response
-
-
-def _name_leader(services: Services, topic: str, response: PartitionProduceResponse) -> None:
-    """Says in the answer who leads the partition, if that is why it is refused (KIP-951)."""
-    if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        registration = services.image.topics[topic].partitions[response.index]
-        response.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
 
 
 SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)

@@ -12,10 +12,12 @@ from core.protocol.schema.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
+    NodeEndpoint,
     PartitionData,
     ReplicaState,
 )
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     SteeredNode,
@@ -25,6 +27,7 @@ from tests.support.broker import (
     fetch,
     fetch_request,
     produce,
+    produce_request,
     produce_values,
     send,
     values_of,
@@ -289,3 +292,61 @@ def test_replicas_and_debuggers_are_told_the_end_of_the_log(led: ReplicatedTopic
     for replica in (-1, OTHER):
         assert offset_of(led, replica, -1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert offset_of(led, -2, -1) == (0, 2)
+
+
+# --- the leader is named
+
+
+def test_who_is_refused_is_told_who_leads_and_where_that_is(led: ReplicatedTopic) -> None:
+    led.register(OTHER, rack="r")
+    led.decide(leader=OTHER)
+    epoch = led.partition.leader_epoch
+    where = NodeEndpoint(OTHER, f"broker-{OTHER}", 9000 + OTHER, "r")
+    for version in (16, 17, 18):
+        for its, code in ((epoch - 1, ErrorCode.FENCED_LEADER_EPOCH), (epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+            request = led.replica_request(0, current_leader_epoch=its)
+            answer = ask(led.broker, FETCH, request, version)
+            (data,) = answer.responses[0].partitions
+            assert data.error_code == code
+            assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (OTHER, epoch)
+            assert answer.node_endpoints == [where]
+    before_kip_951 = ask(led.broker, FETCH, led.replica_request(0), 15)
+    assert before_kip_951.responses[0].partitions[0].current_leader.leader_id == -1
+
+
+def test_a_leader_that_is_not_there_is_named_without_an_address(led: ReplicatedTopic) -> None:
+    led.decide(leader=OTHER)
+    answer = ask(led.broker, FETCH, led.replica_request(0), BY_ID)
+    assert answer.responses[0].partitions[0].current_leader.leader_id == OTHER
+    assert answer.node_endpoints == []
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_producers_are_told_where_the_leader_is(led: ReplicatedTopic, version: int) -> None:
+    led.register(OTHER)
+    for _ in range(3):  # the last ones are known by their bytes
+        append(led, b"a")
+    waited = send(led.broker, PRODUCE, produce_request(make_batch(b"a")), version)
+    answers: list[object] = []
+    waited.on_value = answers.append
+    led.decide(leader=OTHER)
+    answers.append(send(led.broker, PRODUCE, produce_request(make_batch(b"a")), version))
+    for pieces in answers:
+        answer = decode(PRODUCE, pieces, version)  # type: ignore[arg-type]  # pieces as they go out
+        (response,) = answer.responses[0].partition_responses
+        assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        is_told = version >= 10
+        assert response.current_leader.leader_id == (OTHER if is_told else -1)
+        assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == (
+            [(OTHER, f"broker-{OTHER}", 9000 + OTHER)] if is_told else []
+        )
+
+
+def test_one_partition_of_many_is_answered_once_for_each_of_its_leaders(led: ReplicatedTopic) -> None:
+    led.register(OTHER)
+    led.decide(leader=OTHER)
+    request = led.replica_request(0)
+    request.topics.append(led.replica_request(0).topics[0])
+    answer = ask(led.broker, FETCH, request, BY_ID)
+    assert len(answer.node_endpoints) == 1
+    assert all(topic.partitions[0].current_leader.leader_id == OTHER for topic in answer.responses)
