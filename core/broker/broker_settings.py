@@ -37,6 +37,9 @@ _PYTHON_TYPES: Mapping[ConfigType, type] = {
 
 T = TypeVar("T", bound=Value)
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 class _HasSettings(Protocol):
     @property
@@ -277,6 +280,13 @@ class BrokerSettings:
     )
     replica_lag_time_max_ms = Setting(
         _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)
+    )
+    replica_selector_class = Setting[str | None](
+        _T.STRING,
+        None,
+        "Which replica consumers are told to read from: RackAwareReplicaSelector names one in sync in a consumer's own "
+        "rack (client.rack, broker.rack); otherwise they read from the leader.",
+        one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
     )
     socket_connection_setup_timeout_ms = Setting(
         _T.LONG, 10000, "How long a connection to another broker may take to be made, ms.", at_least(1)

@@ -9,6 +9,8 @@ where the logs part ways, and last whether the offset is in the log.
 
 from __future__ import annotations
 
+from core.broker.preferred_replica import find_preferred_replica, selects_by_rack
+from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.divergence import find_divergence
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -20,23 +22,28 @@ from core.records.compression import CompressionType
 _FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
 _FIRST_VERSION_THAT_FOLLOWERS_ANSWER = 11  # KIP-392
 _CONSUMER = -1
+_NO_REPLICA = -1
 
 
 class FetchReader:
     """Reads for one request; owned by its fetch."""
 
-    def __init__(self, services: Services, request: FetchRequest, version: int) -> None:
+    def __init__(self, services: Services, request: FetchRequest, context: RequestContext) -> None:
         self._services = services
-        self._version = version
+        self._request = request
+        self._context = context
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
-        self._broker_epoch = request.replica_state.replica_epoch
-        self.is_for_replica = self._replica_id >= 0
+        self.is_for_replica = is_for_replica = self._replica_id >= 0
         """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
-        self._isolation_level = READ_UNCOMMITTED if self.is_for_replica else request.isolation_level
-        self._needs_leader = self.is_for_replica or version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
-        self.notes_progress = self.is_for_replica
+        self.notes_progress = is_for_replica
         """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
         again, as the records that it is answered with later say nothing of what the replica has."""
+        self._isolation_level = READ_UNCOMMITTED if is_for_replica else request.isolation_level
+        self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
+        self._goes_by_racks = (is_for_replica or request.rack_id != "") and selects_by_rack(services)
+        """Whether consumers read from replicas of their racks, and this is such a consumer or replica."""
+        self.has_new_high_watermark = False
+        """Whether a replica does not know yet how much is committed."""
 
     def read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer."""
@@ -49,14 +56,8 @@ class FetchReader:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
-        partition.ensure_leader_epoch(wanted.current_leader_epoch)
-        if self._needs_leader:
-            partition.ensure_leading()
-        if self.is_for_replica:
-            partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
+        self._ensure_may_read(partition, wanted)
         log = partition.log
-        if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         diverging = find_divergence(
             log.leader_epochs,
             log_start=log.log_start_offset,
@@ -76,11 +77,13 @@ class FetchReader:
             log.last_stable_offset,
             log.log_start_offset,
             aborted_transactions=[] if isolation_level == READ_COMMITTED else None,
-            preferred_read_replica=-1,
+            preferred_read_replica=_NO_REPLICA,
             records=b"",
         )
         if diverging is not None:
             data.diverging_epoch = diverging
+            return data
+        if self._goes_by_racks and self._is_told_otherwise(partition, wanted, data):
             return data
         room = min(wanted.partition_max_bytes, left)
         if room <= 0 and not min_one_batch:
@@ -103,11 +106,36 @@ class FetchReader:
                 ]
         return data
 
+    def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
+        """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
+        partition.ensure_leader_epoch(wanted.current_leader_epoch)
+        if self._needs_leader:
+            partition.ensure_leading()
+        if self.is_for_replica:
+            partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
+        is_zstd = partition.log.config.target_compression is CompressionType.ZSTD
+        if is_zstd and self._context.api_version < _FIRST_VERSION_WITH_ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
     def _note(self, partition: Partition, wanted: FetchPartition) -> None:
         self._services.replicas.note_fetch(
             partition,
             self._replica_id,
             wanted.fetch_offset,
             log_start_offset=wanted.log_start_offset,
-            broker_epoch=self._broker_epoch,
+            broker_epoch=self._request.replica_state.replica_epoch,
         )
+
+    def _is_told_otherwise(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
+        """Says whether the answer names a replica in the consumer's rack instead of holding records. A replica is told
+        at once that more is committed than it knows: consumers may wait for that there.
+        """
+        if self.is_for_replica:
+            self.has_new_high_watermark |= wanted.high_watermark < data.high_watermark
+            return False
+        listener = self._context.listener or self._services.config.main_listener
+        rack = self._request.rack_id
+        found = find_preferred_replica(self._services, partition, rack, listener, wanted.fetch_offset)
+        if found is not None:
+            data.preferred_read_replica = found
+        return found is not None

@@ -39,7 +39,9 @@ _Key = tuple[str | bytes, int]  # a topic's name, or from version 13 its id; a p
 
 @dataclass(slots=True)
 class _CachedPartition:
-    """What a client wants of a partition, and what it got last; -1 if it must get it again."""
+    """What a client wants of a partition, and what it got last; -1 if it must get it again. `wanted` holds the high
+    watermark that it knows.
+    """
 
     topic: str
     topic_id: bytes
@@ -75,6 +77,7 @@ class FetchSession:
                 if known is None:
                     self._partitions[key] = _CachedPartition(topic.topic, topic.topic_id, wanted)
                 else:
+                    wanted.high_watermark = known.wanted.high_watermark
                     known.wanted = wanted
         for forgotten in request.forgotten_topics_data:
             topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
@@ -107,11 +110,13 @@ class FetchSession:
         was_sent = cached.high_watermark, cached.log_start_offset
         cached.high_watermark = -1 if data.error_code else data.high_watermark
         cached.log_start_offset = data.log_start_offset
+        cached.wanted.high_watermark = cached.high_watermark
         if data.records:
             self._partitions[key] = self._partitions.pop(key)
         return (
             bool(data.records or data.error_code)
             or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
             or was_sent != (data.high_watermark, data.log_start_offset)
         )
 

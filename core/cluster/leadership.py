@@ -152,6 +152,18 @@ class Leadership:
     def _broker_epochs(self) -> dict[int, int]:
         return {remote.node_id: remote.broker_epoch for remote in self._remotes.values()}
 
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Gives the followers that the controller has in sync and that have the records at `offset`; those first that
+        have come furthest, and were caught up last.
+        """
+        held = [
+            remote
+            for remote in self._remotes.values()
+            if remote.node_id in self.in_sync.committed and remote.log_start_offset <= offset <= remote.end_offset
+        ]
+        held.sort(key=lambda remote: (remote.end_offset, remote.last_caught_up_ms, remote.node_id), reverse=True)
+        return [remote.node_id for remote in held]
+
     # --- what is replicated
 
     def _find_who_counts(self, log_end_offset: int, now_ms: int) -> None:

@@ -320,6 +320,10 @@ class Partition:
         if self._replicated_offset != replicated:
             self.notify_waiting()
 
+    def followers_in_sync_with(self, offset: int) -> list[int]:
+        """Gives what `Leadership.in_sync_with` gives; nobody if this broker does not lead others."""
+        return [] if self._leadership is None else self._leadership.in_sync_with(offset)
+
     # --- readers
 
     def end_offset(self, isolation_level: int, *, is_for_replica: bool = False) -> int:

@@ -69,7 +69,7 @@ class DelayedFetch(Pending[FetchResponse]):
         self._request = request
         self._context = context
         self._version = context.api_version
-        self._reader = FetchReader(services, request, self._version)
+        self._reader = FetchReader(services, request, context)
         self._session = session
         self._session_epoch = session.epoch if session is not None else 0
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
@@ -107,7 +107,7 @@ class DelayedFetch(Pending[FetchResponse]):
         for number, wanted in self._watched[partition]:
             data = self._reader.read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
             found[number] = data
-            if self._cannot_wait(partition.topic, data):
+            if self._cannot_wait(partition.topic, data) or self._reader.has_new_high_watermark:
                 self._complete(self.read(found))
                 return
             self._count.update(number, len(data.records or b""))
@@ -161,13 +161,13 @@ class DelayedFetch(Pending[FetchResponse]):
                 if self._cannot_wait(name, data):
                     return True
                 size += len(data.records or b"")
-        return size >= self._min_bytes or not response.responses
+        return size >= self._min_bytes or not response.responses or self._reader.has_new_high_watermark
 
     def _cannot_wait(self, topic: str | None, data: PartitionData) -> bool:
         """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
         if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
             return not self._services.replicas.is_being_read(TopicPartition(topic, data.partition_index))
-        return bool(data.error_code) or data.diverging_epoch.epoch >= 0
+        return bool(data.error_code) or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
 
     def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
         """Reads what there is now, of everything that is wanted. `found` is what was just read of some partitions, by

@@ -1,0 +1,31 @@
+"""Which replica a consumer is to read from: one in its own rack, so that records need not go from rack to rack
+(KIP-392, org.apache.kafka.common.replica.RackAwareReplicaSelector).
+"""
+
+from __future__ import annotations
+
+from core.broker.broker_settings import RACK_AWARE_SELECTOR
+from core.broker.services import Services
+from core.cluster.partition import Partition
+
+
+def selects_by_rack(services: Services) -> bool:
+    """Says whether the broker is to send consumers to replicas of their racks."""
+    return services.config.replica_selector_class == RACK_AWARE_SELECTOR
+
+
+def find_preferred_replica(
+    services: Services, partition: Partition, rack: str, listener: str, offset: int
+) -> int | None:
+    """Finds the follower in sync that has come furthest of those in that rack that have the records at `offset`; None
+    if there is none, or the leader, this broker, is in that rack. Clients of that listener must reach it.
+    """
+    if rack == services.config.broker_rack:
+        return None
+    brokers = services.image.brokers
+    for node_id in partition.followers_in_sync_with(offset):
+        broker = brokers.get(node_id)
+        is_there = broker is not None and broker.rack == rack and not broker.fenced
+        if is_there and any(endpoint.name.upper() == listener for endpoint in broker.end_points):
+            return node_id
+    return None
