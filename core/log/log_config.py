@@ -309,6 +309,10 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 """The broker keys that give a topic key its default, first one set wins, with what turns its unit into ours."""
 
 
+_OLD_LEAST_SEGMENT_BYTES = 14
+"""What Kafka allowed before 4.0 (KIP-1030)."""
+
+
 def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     """Parses them; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict."""
     values = {name: TOPIC_CONFIG[name].parse(text) for name, text in overrides.items()}
@@ -329,11 +333,16 @@ def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]
 
 def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
     """Parses overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
-    would not accept, is left out."""
+    would not accept, is left out. Segments may be smaller than is allowed today: other replicas of the topic are so, and
+    refuse batches that do not fit into theirs.
+    """
     values = {}
     for name, text in overrides.items():
         try:
             values[name] = TOPIC_CONFIG[name].parse(text)
         except KafkaError as error:
-            _log.warning("a topic's setting is left out: %s", error)
+            if name == "segment.bytes" and text.isdecimal() and _OLD_LEAST_SEGMENT_BYTES <= int(text) < 1 << 31:
+                values[name] = int(text)
+            else:
+                _log.warning("a topic's setting is left out: %s", error)
     return values

@@ -166,7 +166,7 @@ def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     described = call_plog("cluster", "describe", "led-0", "--bootstrap-server", cluster.plog.address)
     assert described.returncode == 0, described.stderr.decode()
-    replicas = [str(broker.data_dir) for broker in cluster.brokers.values()]
-    for other in replicas[1:]:
-        diff = call_plog("diff", replicas[0], other, "--topic", "led")
+    first, *others = (str(broker.data_dir / "led-0") for broker in cluster.brokers.values())
+    for other in others:
+        diff = call_plog("diff", first, other)
         assert diff.returncode == 0, diff.stdout.decode() + diff.stderr.decode()
