@@ -142,6 +142,16 @@ class BrokerConfig(BrokerSettings):
             found += [listener for listener in listeners if listener.is_plaintext]
         return found[0].endpoint if found else None
 
+    @property
+    def inter_broker_listener(self) -> str:
+        """Gives the name of the listener at which other brokers reach this one: if `inter.broker.listener.name` does
+        not say so, the one that is called PLAINTEXT, or else the first.
+        """
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.strip().upper()
+        names = [listener.name for listener in self.served_listeners]
+        return PLAINTEXT if PLAINTEXT in names else self.main_listener
+
     def ensure_listeners_fit(self) -> None:
         """Raises UsageError if an address is advertised for a listener that there is not, or other brokers are to come
         to one; with a single listener, any name will do.

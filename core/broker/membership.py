@@ -98,6 +98,8 @@ class Membership:
     def on_registered(self, broker_epoch: int) -> None:
         """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""
         self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
+        self.producer_ids.begin()
+        self.channel.look_again()
 
     @property
     def look_every_ms(self) -> int:

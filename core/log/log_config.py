@@ -333,8 +333,8 @@ def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]
 
 def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
     """Parses overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
-    would not accept, is left out. Segments may be smaller than is allowed today: other replicas of the topic are so, and
-    refuse batches that do not fit into theirs.
+    would not accept, is left out. Segments may be smaller than is allowed today: the other replicas of the topic have
+    such, and refuse batches that do not fit into them.
     """
     values = {}
     for name, text in overrides.items():

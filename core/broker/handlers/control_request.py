@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from core.broker.membership import Membership
+from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
@@ -22,26 +23,40 @@ from core.protocol.schema.update_metadata import UpdateMetadataRequest
 Res = TypeVar("Res")
 
 
+def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
+    """Gives the membership that the request is about. Raises MalformedMessageError for one that came to a listener for
+    clients, and for a version that has no topic ids: a controller that obeys an `inter.broker.protocol.version` older
+    than that of Kafka 3.9 would send other old requests, too.
+    """
+    membership = services.membership
+    inner = services.config.inter_broker_listener
+    if membership is None or context.listener not in ("", inner):
+        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
+    if context.api_version < first_version:
+        raise MalformedMessageError(
+            f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later: "
+            "set inter.broker.protocol.version of Kafka's brokers to 3.9"
+        )
+    return membership
+
+
 def answer_controller(
-    services: Services,
+    membership: Membership,
     request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
     topics: Iterable[str],
-    answer: Callable[[Membership], Res | Pending[Res]],
+    answer: Callable[[], Res | Pending[Res]],
     refuse: Callable[[ErrorCode], Res],
 ) -> Res | Pending[Res]:
     """Gives what `answer` makes if the request passes the fence, before and after the settings of `topics` are known:
     a newer controller may have spoken meanwhile. Else what `refuse` makes of the error.
     """
-    membership = services.membership
-    if membership is None:
-        raise MalformedMessageError("a request of a cluster's controller came to a broker that is in no cluster")
     fence = membership.find_error
 
     def take() -> Res | Pending[Res]:
         error = fence(request.controller_id, request.controller_epoch, request.broker_epoch)
         if error is not None:
             return refuse(error)
-        return answer(membership)
+        return answer()
 
     error = fence(request.controller_id, request.controller_epoch, request.broker_epoch)
     if error is not None:

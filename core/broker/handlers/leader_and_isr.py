@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from core.broker.assigned_replicas import Errors
-from core.broker.handlers.control_request import answer_controller
+from core.broker.handlers.control_request import answer_controller, member_asked
 from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
@@ -21,16 +21,19 @@ from core.protocol.schema.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 
+_FIRST_VERSION_WITH_IDS = 5  # KIP-516
+
 
 def handle(
     services: Services, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse | Pending[LeaderAndIsrResponse]:
+    membership = member_asked(services, context, "LeaderAndIsr", _FIRST_VERSION_WITH_IDS)
     names = [topic.topic_name for topic in request.topic_states]
     return answer_controller(
-        services,
+        membership,
         request,
         names,
-        lambda membership: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
+        lambda: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
         lambda error: LeaderAndIsrResponse(error_code=error),
     )
 

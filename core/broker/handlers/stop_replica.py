@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.handlers.control_request import answer_controller
+from core.broker.handlers.control_request import answer_controller, member_asked
 from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
@@ -17,15 +17,18 @@ from core.protocol.schema.stop_replica import (
     StopReplicaResponse,
 )
 
+_FIRST_VERSION_WITH_STATES = 3  # KIP-570
+
 
 def handle(
     services: Services, request: StopReplicaRequest, context: RequestContext
 ) -> StopReplicaResponse | Pending[StopReplicaResponse]:
+    membership = member_asked(services, context, "StopReplica", _FIRST_VERSION_WITH_STATES)
     return answer_controller(
-        services,
+        membership,
         request,
         [],
-        lambda membership: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
+        lambda: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
         lambda error: StopReplicaResponse(error_code=error),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from core.broker.handlers.control_request import answer_controller
+from core.broker.handlers.control_request import answer_controller, member_asked
 from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
@@ -17,12 +17,15 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataResponse,
 )
 
+_FIRST_VERSION_WITH_IDS = 7  # KIP-516
+
 
 def handle(
     services: Services, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse | Pending[UpdateMetadataResponse]:
+    membership = member_asked(services, context, "UpdateMetadata", _FIRST_VERSION_WITH_IDS)
     names = [topic.topic_name for topic in request.topic_states]
-    return answer_controller(services, request, names, partial(_answer, request=request), UpdateMetadataResponse)
+    return answer_controller(membership, request, names, partial(_answer, membership, request), UpdateMetadataResponse)
 
 
 def _answer(membership: Membership, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
