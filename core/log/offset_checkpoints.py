@@ -82,14 +82,12 @@ class OffsetCheckpoints:
         return self._newest[CLEANER_CHECKPOINT]
 
     def says_safe(self, partition: TopicPartition, offset: int) -> bool:
-        """Says whether the files, or those that are about to be written, or what is written of the log as it is now,
-        take anything from that offset on for flushed or committed. What lies before the log's start is.
+        """Says whether the files, or those that are about to be written, take anything from that offset on for flushed
+        or committed. What lies before the log's start is.
         """
-        log = self._logs[partition]
-        noted = [log.recovery_point, log.high_watermark]
-        for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
-            noted += [known[name].get(partition, 0) for known in (self._written, self._newest)]
-        return max(noted) > max(offset, log.log_start_offset)
+        files = RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
+        noted = [known[name].get(partition, 0) for name in files for known in (self._written, self._newest)]
+        return max(noted) > max(offset, self._logs[partition].log_start_offset)
 
     # --- writing them
 

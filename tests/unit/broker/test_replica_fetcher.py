@@ -457,10 +457,11 @@ async def part(at: Following) -> Background:
 def test_nothing_is_cut_of_a_partition_that_is_led_here_by_then(following: Run) -> None:
     async def talk(at: Following) -> None:
         background = await part(at)
-        at.elect(at.broker.services.node.node_id)
+        at.elect(at.broker.services.node.node_id, 0)
+        at.leader.write(b"c", partition=1)
         while background.waiting:
             background.run()
-        await until(lambda: not at.leaders[THIRD].open_connections)
+        await at.catch_up(1)
         assert at.log().log_end_offset == 2
 
     following(talk)
@@ -703,6 +704,34 @@ def test_records_that_are_not_sound_are_not_appended_and_asked_for_again(
     following(talk)
     (told,) = [one for one in caplog.messages if one.startswith("t-0 does not follow")]
     assert text in told
+
+
+def test_what_comes_before_damage_stays(
+    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next fetch begins after that."""
+    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 10)
+
+    async def talk(at: Following) -> None:
+        async def damaged(request: FetchRequest) -> Reply:
+            batches = at.leader.logs[0].read(0, 10_000, 2).region
+            assert batches is not None
+            return answer_first(request, records=flipped(batches.read()))
+
+        at.leader.script.append(damaged)
+        at.leader.write(b"a", b"b")
+        at.elect(OTHER)
+        await at.catch_up()
+        assert at.leader.fetches[1].topics[0].partitions[0].partition == 1
+        asked = [one.fetch_offset for fetch in at.leader.fetches for one in asked_of(fetch)]
+        assert asked[:2] == [0, 1]
+
+    following(talk)
+    assert caplog.text.count("t-0 does not follow") == 1
+
+
+def asked_of(request: FetchRequest) -> list[FetchPartition]:
+    return [one for topic in request.topics for one in topic.partitions if one.partition == 0]
 
 
 # --- what goes wrong here

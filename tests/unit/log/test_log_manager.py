@@ -402,6 +402,28 @@ def test_a_truncation_is_in_the_checkpoints_before_it_is_in_the_log(
 CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
 
 
+def test_nothing_is_cut_before_what_others_write_meanwhile_is_overruled(manager: LogManager, tmp_path: Path) -> None:
+    log = half_committed(manager)
+    partition = log.partition
+    for write in manager.forget_safety({partition: 2}):
+        write()
+    log.flush()  # as the flusher does, before the log is cut
+    begun: list[Callable[[], None]] = []
+    manager.checkpoints.write_recovery_points(lambda write, _=None: begun.append(write))
+    again = manager.forget_safety({partition: 2})
+    assert again
+    for write in begun + again:
+        write()
+    assert not manager.forget_safety({partition: 2})
+    assert [(tmp_path / file).read_text().splitlines()[-1] for file in CHECKPOINTS] == ["c 0 2"] * 2
+    assert log.log_end_offset == 6
+
+
+def test_nothing_is_written_for_a_cut_of_what_nobody_took_for_safe(manager: LogManager) -> None:
+    log = half_committed(manager)
+    assert not manager.forget_safety({log.partition: 6})
+
+
 def test_a_truncation_within_a_batch_takes_it_whole(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
     manager.checkpoints.write_recovery_points()
