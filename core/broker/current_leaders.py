@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from core.broker.known_brokers import KnownBrokers
+from core.broker.known_brokers import find_broker
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.metadata_image import NO_LEADER
@@ -33,15 +33,14 @@ class CurrentLeaders(Generic[T]):
         self._context = context
         self._node_endpoint = node_endpoint
         self._gathered: set[int] = set()
-        self._known: KnownBrokers | None = None  # made for the first that is named: most answers name none
 
     def find(self, topic: str, number: int) -> CurrentLeader:
         """Finds who leads it, and adds where that broker is reached."""
         leader = find_current_leader(self._services, topic, number)
         if leader.node_id not in self._gathered:
             self._gathered.add(leader.node_id)
-            self._known = self._known or KnownBrokers(self._services, self._context)
-            if (broker := self._known.reachable.get(leader.node_id)) is not None:
+            broker = find_broker(self._services, self._context, leader.node_id)
+            if broker is not None:
                 self.node_endpoints.append(self._node_endpoint(*broker))
         return leader
 

@@ -6,7 +6,7 @@ whatever this broker holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from core.broker.request_context import RequestContext
@@ -40,8 +40,21 @@ class KnownPartition(NamedTuple):
 
 def own_endpoint(services: Services, context: RequestContext) -> Endpoint:
     """Gives where the client reaches this broker."""
-    listener = _listener(services, context)
+    listener = context.listener or services.config.main_listener
     return services.node.advertised_endpoint(services.config.find_advertised(listener), context.local_host, listener)
+
+
+def find_broker(services: Services, context: RequestContext, node_id: int) -> KnownBroker | None:
+    """Finds a broker that lives, this one or another, if the client can reach it."""
+    if node_id == services.node.node_id:
+        endpoint = own_endpoint(services, context)
+        return KnownBroker(node_id, endpoint.host, endpoint.port, services.config.broker_rack)
+    broker = services.image.brokers.get(node_id)
+    if broker is None or broker.fenced:
+        return None
+    listener = context.listener or services.config.main_listener
+    found = next((one for one in broker.end_points if one.name.upper() == listener), None)
+    return None if found is None else KnownBroker(node_id, found.host, found.port, broker.rack)
 
 
 def controller_id(services: Services) -> int:
@@ -54,13 +67,17 @@ class KnownBrokers:
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self._services = services
-        endpoint = own_endpoint(services, context)
-        self.own = own = KnownBroker(services.node.node_id, endpoint.host, endpoint.port, services.config.broker_rack)
-        others = {} if services.membership is None else dict(_others(services, _listener(services, context)))
-        self.reachable: Mapping[int, KnownBroker] = dict(sorted(({**others, own.node_id: own}).items()))
+        self._own_id = services.node.node_id
+        node_ids = {self._own_id, *(services.image.brokers if self.is_cluster else ())}
+        found = {node_id: find_broker(services, context, node_id) for node_id in sorted(node_ids)}
+        self.reachable: Mapping[int, KnownBroker] = {key: broker for key, broker in found.items() if broker is not None}
         """Those that live and have that listener, by their ids and in that order; this one is always there."""
+        registered = services.image.brokers.items()
+        self._lives = {self._own_id, *(node_id for node_id, one in registered if not one.fenced)}
 
-        self._lives = {own.node_id, *(node_id for node_id, one in services.image.brokers.items() if not one.fenced)}
+    @property
+    def own(self) -> KnownBroker:
+        return self.reachable[self._own_id]
 
     @property
     def is_cluster(self) -> bool:
@@ -96,14 +113,3 @@ class KnownBrokers:
         if registration is None:
             return None
         return self.reachable.get(self.look_at(name, registration).leader)
-
-
-def _listener(services: Services, context: RequestContext) -> str:
-    return context.listener or services.config.main_listener
-
-
-def _others(services: Services, listener: str) -> Iterator[tuple[int, KnownBroker]]:
-    for node_id, broker in services.image.brokers.items():
-        for endpoint in broker.end_points:
-            if endpoint.name.upper() == listener and not broker.fenced:
-                yield node_id, KnownBroker(node_id, endpoint.host, endpoint.port, broker.rack)

@@ -33,9 +33,11 @@ class ServedApi(Generic[Req, Res]):
     needs: Needs
     is_between_brokers: bool = False
     """Whether only brokers of a cluster send it, to each other; a lone broker does not know it then."""
-    is_of_a_quorum: bool = False
-    """Whether it is about the quorum that keeps the metadata; where ZooKeeper keeps them, nobody knows it."""
+    needs_quorum: bool = False
+    """Whether Kafka knows it only in clusters whose metadata a quorum keeps. A member of one that ZooKeeper keeps does
+    not know it, either: clients that have it from one broker would be refused by the next.
+    """
 
     def is_known(self, *, is_member: bool) -> bool:
         """Says whether the broker knows it; `is_member`: of a cluster."""
-        return not self.is_of_a_quorum if is_member else not self.is_between_brokers
+        return not self.needs_quorum if is_member else not self.is_between_brokers

@@ -79,4 +79,4 @@ def _assignment(services: Services, partitions: Partitions) -> Assignment:
     )
 
 
-SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, Needs.NOTHING)
+SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, Needs.NOTHING, needs_quorum=True)

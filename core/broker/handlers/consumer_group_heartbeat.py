@@ -18,4 +18,4 @@ def handle(
     return services.groups.consumer_heartbeat(request, context.client, context.api_version)
 
 
-SERVES = ServedApi(CONSUMER_GROUP_HEARTBEAT, handle, Needs.NOTHING)
+SERVES = ServedApi(CONSUMER_GROUP_HEARTBEAT, handle, Needs.NOTHING, needs_quorum=True)

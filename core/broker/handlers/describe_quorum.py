@@ -55,4 +55,4 @@ def _describe(services: Services, topic: str, number: int) -> DescribedPartition
     )
 
 
-SERVES = ServedApi(DESCRIBE_QUORUM, handle, Needs.NOTHING, is_of_a_quorum=True)
+SERVES = ServedApi(DESCRIBE_QUORUM, handle, Needs.NOTHING, needs_quorum=True)

@@ -15,11 +15,14 @@ from core.cluster.controller import NewTopic
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
+from core.protocol.api import Api
 from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
-from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest
+from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
 from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
@@ -205,12 +208,14 @@ def test_what_only_the_controller_knows(member: SteeredNode) -> None:
     assert reassigned.error_code == ErrorCode.NOT_CONTROLLER
 
 
-def test_there_is_no_quorum_where_zookeeper_keeps_the_metadata(member: SteeredNode, broker: SteeredNode) -> None:
+@pytest.mark.parametrize("api", [DESCRIBE_QUORUM, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE])
+def test_what_needs_a_quorum_is_not_known(api: Api[Any, Any], member: SteeredNode, broker: SteeredNode) -> None:
+    """Kafka's brokers in a cluster with ZooKeeper do not know it."""
     for node, is_known in ((member, False), (broker, True)):
         served = ask(node, API_VERSIONS, ApiVersionsRequest("test", "1"), 3).api_keys
-        assert (DESCRIBE_QUORUM.key in {api.api_key for api in served}) is is_known
-    with pytest.raises(MalformedMessageError, match="unknown API 55"):
-        ask(member, DESCRIBE_QUORUM, DescribeQuorumRequest([]))
+        assert (api.key in {known.api_key for known in served}) is is_known
+    with pytest.raises(MalformedMessageError, match=f"unknown API {api.key}"):
+        ask(member, api, api.request())
 
 
 # --- coordinators
