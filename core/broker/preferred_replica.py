@@ -25,7 +25,8 @@ def find_preferred_replica(
     brokers = services.image.brokers
     for node_id in partition.followers_in_sync_with(offset):
         broker = brokers.get(node_id)
-        is_there = broker is not None and broker.rack == rack and not broker.fenced
-        if is_there and any(endpoint.name.upper() == listener for endpoint in broker.end_points):
+        if broker is None or broker.fenced or broker.rack != rack:
+            continue
+        if any(endpoint.name.upper() == listener for endpoint in broker.end_points):
             return node_id
     return None

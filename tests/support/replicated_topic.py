@@ -48,10 +48,10 @@ class ReplicatedTopic:
     def partition(self) -> Partition:
         return self.replicas.partitions[TopicPartition("t", 0)]
 
-    def fetched(self, offset: int, replica: int = OTHER) -> None:
+    def fetched(self, offset: int, replica: int = OTHER, *, log_start_offset: int = 0) -> None:
         """A replica fetched."""
         epoch = 100 + replica
-        self.replicas.note_fetch(self.partition, replica, offset, log_start_offset=0, broker_epoch=epoch)
+        self.replicas.note_fetch(self.partition, replica, offset, log_start_offset=log_start_offset, broker_epoch=epoch)
 
     def replica_request(self, offset: int, replica: int = OTHER, version: int = 17, **fields: int) -> FetchRequest:
         """What a replica asks for, which waits if there is nothing; `fields` are the partition's."""
