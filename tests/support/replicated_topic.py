@@ -37,7 +37,8 @@ class ReplicatedTopic:
         cast(DirectoryController, self.broker.services.controller)._submit([record])
 
     def register(self, node_id: int, rack: str | None = None) -> None:
-        """Another broker is there, and listens."""
+        """Another broker is there, and listens; so this one is a member of a cluster."""
+        object.__setattr__(self.broker.services, "membership", object())
         endpoint = BrokerEndpoint("PLAINTEXT", f"broker-{node_id}", 9000 + node_id, 0)
         record = RegisterBrokerRecord(
             node_id, broker_epoch=100 + node_id, end_points=[endpoint], rack=rack, fenced=False
