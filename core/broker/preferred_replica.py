@@ -25,7 +25,7 @@ def find_preferred_replica(
     brokers = services.image.brokers
     for node_id in partition.followers_in_sync_with(offset):
         broker = brokers.get(node_id)
-        if broker is None or broker.rack != rack or broker.fenced:
+        if broker is None or broker.fenced or broker.rack != rack:
             continue
         if any(endpoint.name.upper() == listener for endpoint in broker.end_points):
             return node_id

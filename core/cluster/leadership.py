@@ -164,6 +164,18 @@ class Leadership:
         held.sort(key=lambda remote: (remote.end_offset, remote.last_caught_up_ms, remote.node_id), reverse=True)
         return [remote.node_id for remote in held]
 
+    def log_start_of(self, node_id: int) -> int:
+        """Gives where that broker's log begins at least, as far as it has said."""
+        remote = self._remotes.get(node_id)
+        return 0 if remote is None else max(remote.log_start_offset, 0)
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Gives the offset below which no replica on a broker that lives has records, as far as they have said. The
+        leader's log begins at `log_start_offset`.
+        """
+        lives = self._peers.find_broker_epoch
+        return min([log_start_offset, *(self.log_start_of(one) for one in self._remotes if lives(one) is not None)])
+
     # --- what is replicated
 
     def _find_who_counts(self, log_end_offset: int, now_ms: int) -> None:

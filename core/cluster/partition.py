@@ -74,8 +74,8 @@ class Partition:
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
-        """Called whenever more of the partition may be committed, when it is led no more, and when it is served no
-        more."""
+        """Called whenever more of the partition may be committed, or deleted by its followers too, when it is led no
+        more, and when it is served no more."""
         self.role = Role.OFFLINE
         self.is_leading = False
         self.leader_epoch = self.partition_epoch = -1
@@ -277,6 +277,7 @@ class Partition:
         leadership = self._leadership
         if leadership is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.log.partition} has no other replica")
+        deletes_more = log_start_offset > leadership.log_start_of(replica)
         proposal = leadership.note_fetch(
             replica,
             offset,
@@ -287,6 +288,8 @@ class Partition:
             now_ms=now_ms,
         )
         self._on_progress()
+        if deletes_more:
+            self.notify_waiting()
         return proposal
 
     def look_at_followers(self, now_ms: int) -> IsrProposal | None:
@@ -297,6 +300,7 @@ class Partition:
             return None
         proposal = self._leadership.look(self.log.log_end_offset, now_ms)
         self._on_progress()
+        self.notify_waiting()  # a broker may be gone for which somebody waits
         return proposal
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int) -> bool:
@@ -319,6 +323,12 @@ class Partition:
         self._move_high_watermark()
         if self._replicated_offset != replicated:
             self.notify_waiting()
+
+    @property
+    def low_watermark(self) -> int:
+        """The offset below which no replica has records any more; see `Leadership.low_watermark`."""
+        log_start = self.log.log_start_offset
+        return log_start if self._leadership is None else self._leadership.low_watermark(log_start)
 
     def followers_in_sync_with(self, offset: int) -> list[int]:
         """Gives what `Leadership.in_sync_with` gives; nobody if this broker does not lead others."""

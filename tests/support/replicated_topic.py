@@ -37,7 +37,8 @@ class ReplicatedTopic:
         cast(DirectoryController, self.broker.services.controller)._submit([record])
 
     def register(self, node_id: int, rack: str | None = None) -> None:
-        """Another broker is there, and listens."""
+        """Another broker is there, and listens; so this one is a member of a cluster."""
+        object.__setattr__(self.broker.services, "membership", object())
         endpoint = BrokerEndpoint("PLAINTEXT", f"broker-{node_id}", 9000 + node_id, 0)
         record = RegisterBrokerRecord(
             node_id, broker_epoch=100 + node_id, end_points=[endpoint], rack=rack, fenced=False
@@ -48,10 +49,10 @@ class ReplicatedTopic:
     def partition(self) -> Partition:
         return self.replicas.partitions[TopicPartition("t", 0)]
 
-    def fetched(self, offset: int, replica: int = OTHER) -> None:
+    def fetched(self, offset: int, replica: int = OTHER, *, log_start_offset: int = 0) -> None:
         """A replica fetched."""
         epoch = 100 + replica
-        self.replicas.note_fetch(self.partition, replica, offset, log_start_offset=0, broker_epoch=epoch)
+        self.replicas.note_fetch(self.partition, replica, offset, log_start_offset=log_start_offset, broker_epoch=epoch)
 
     def replica_request(self, offset: int, replica: int = OTHER, version: int = 17, **fields: int) -> FetchRequest:
         """What a replica asks for, which waits if there is nothing; `fields` are the partition's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.protocol.primitives import Piece
 from core.protocol.schema.delete_records import (
     DELETE_RECORDS,
     DeleteRecordsPartition,
@@ -21,12 +24,17 @@ from tests.support.broker import (
     Timers,
     add_topic,
     ask,
+    decode,
     fetch,
     open_broker,
+    produce,
     produce_values,
+    send,
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
+from tests.support.replication import KnownPeers
 
 DAY_MS = 86_400_000
 
@@ -134,3 +142,79 @@ def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
     broker.housekeeping.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()
+
+
+# --- with followers
+
+
+class Deleting:
+    """A request whose answer may wait: the error code and the low watermark, once they are there."""
+
+    def __init__(self, led: ReplicatedTopic, offset: int, timeout_ms: int = 1000) -> None:
+        self.results: list[tuple[int, int]] = []
+        wanted = [DeleteRecordsTopic("t", [DeleteRecordsPartition(0, offset)])]
+        answer = send(led.broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, timeout_ms), 2)
+        if isinstance(answer, Pending):
+            answer.on_value = self._on_value
+        else:
+            self._on_value(answer)
+
+    def _on_value(self, pieces: Sequence[Piece]) -> None:
+        result = decode(DELETE_RECORDS, pieces, 2).topics[0].partitions[0]
+        self.results.append((result.error_code, result.low_watermark))
+
+
+@pytest.fixture
+def three(led: ReplicatedTopic, clock: ManualClock) -> ReplicatedTopic:
+    """Has three replicas, and four records, of which all have three."""
+    led.decide([led.node_id, OTHER, THIRD])
+    for value in (b"a", b"b", b"c", b"d"):
+        assert produce(led.broker, make_batch(value), acks=1).error_code == 0
+    for replica in (OTHER, THIRD):
+        led.fetched(3, replica)
+    return led
+
+
+def test_records_are_deleted_when_the_followers_have_deleted_them(three: ReplicatedTopic) -> None:
+    deleting, of_all = Deleting(three, 2), Deleting(three, -1)
+    assert fetch(three.broker, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE, "for consumers at once"
+    three.fetched(3, OTHER, log_start_offset=3)
+    three.fetched(3, THIRD, log_start_offset=1)
+    assert (deleting.results, of_all.results) == ([], [])
+    three.fetched(3, THIRD, log_start_offset=2)
+    assert (deleting.results, of_all.results) == ([(0, 2)], [])
+    three.fetched(3, THIRD, log_start_offset=3)
+    assert of_all.results == [(0, 3)]
+    assert Deleting(three, 2).results == [(0, 3)]
+
+
+def test_a_follower_whose_broker_is_gone_is_not_waited_for(three: ReplicatedTopic, peers: KnownPeers) -> None:
+    deleting = Deleting(three, 2)
+    three.fetched(3, OTHER, log_start_offset=2)
+    peers.epochs[THIRD] = None
+    three.replicas.look_at_followers()
+    assert deleting.results == [(0, 2)]
+    assert Deleting(three, 2).results == [(0, 2)]
+
+
+def test_followers_that_take_too_long_are_told_of(three: ReplicatedTopic) -> None:
+    timers = Timers()
+    three.broker.runtime.use(schedule=timers)
+    deleting = Deleting(three, 2, timeout_ms=1234)
+    three.fetched(3, OTHER, log_start_offset=1)
+    assert timers.delays == [1234]
+    timers.fire()
+    assert deleting.results == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
+    assert three.partition.commit_waits == {}
+
+
+def test_who_waits_for_followers_hears_that_another_leads(three: ReplicatedTopic) -> None:
+    deleting = Deleting(three, 2)
+    three.decide(leader=OTHER)
+    assert deleting.results == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+def test_who_waits_for_followers_hears_that_the_topic_is_gone(three: ReplicatedTopic) -> None:
+    deleting = Deleting(three, 2)
+    three.broker.services.topics.delete("t")
+    assert deleting.results == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
