@@ -358,11 +358,9 @@ def _serve(
 
 def _entry(zookeeper: str, config: BrokerConfig, runtime: LoopRuntime) -> ZooKeeperEntry:
     from core.broker.zookeeper_entry import ZooKeeperEntry
-    from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+    from core.broker.zookeeper_settings import zookeeper_config_of
 
-    servers, chroot = parse_zookeeper_connect(zookeeper)
-    how = ZooKeeperConfig(servers, chroot, config.zookeeper_session_timeout_ms)
-    return ZooKeeperEntry(how, runtime.clock)
+    return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock)
 
 
 def _answer_signals(node: Node) -> None:
@@ -443,9 +441,11 @@ async def _run_as_member(
             on_registered=membership.on_registered,
             on_failed=fail,
         )
+        node.services.log_manager.on_offline = lambda: entry.report_disk_failure(node.services.node.node_id)
         server.before_close = membership.hand_over
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:
+        node.services.log_manager.on_offline = None
         await membership.close()
         await entry.close()
     if failures:

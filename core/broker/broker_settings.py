@@ -278,6 +278,24 @@ class BrokerSettings:
     zookeeper_session_timeout_ms = Setting(
         _T.INT, 18000, "How long a broker that ZooKeeper does not hear from stays in its cluster, ms.", at_least(1)
     )
+    zookeeper_set_acl = Setting(
+        _T.BOOLEAN, False, "Whether only who logged in as this broker may change what it makes in ZooKeeper."
+    )
+    zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether ZooKeeper is reached by TLS.")
+    zookeeper_ssl_truststore_location = Setting[str | None](
+        _T.STRING, None, "A PEM file with the certificates that ZooKeeper's must be signed by."
+    )
+    zookeeper_ssl_keystore_location = Setting[str | None](
+        _T.STRING, None, "A PEM file with this broker's certificate and key, if ZooKeeper asks for them."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm = Setting(
+        _T.STRING, "HTTPS", "Whether ZooKeeper's certificate must name its host: HTTPS, or empty."
+    )
+    plog_zookeeper_login = Setting(
+        _T.STRING, "none", "How this broker logs in to ZooKeeper.", one_of("none", "sasl", "digest")
+    )
+    plog_zookeeper_user = Setting[str | None](_T.STRING, None, "The name that it logs in with.")
+    plog_zookeeper_password_file = Setting[str | None](_T.STRING, None, "The file that holds its password.")
     replica_lag_time_max_ms = Setting(
         _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
@@ -22,8 +23,15 @@ from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Refusal, ZooKeeperError
-from core.zookeeper.znodes import DEFAULT_ENTITY, BrokerEndpoint, BrokerNode, ConfigEntity
+from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
+from core.zookeeper.znodes import (
+    DEFAULT_ENTITY,
+    LOG_DIR_EVENT_PREFIX,
+    BrokerEndpoint,
+    BrokerNode,
+    ConfigEntity,
+    encode_log_dir_event,
+)
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
 _log = logging.getLogger("plog.zookeeper")
@@ -47,7 +55,7 @@ class ZooKeeperEntry:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self._controller: MemberController | None = None
         self._registration: Registration | None = None
-        self._readings: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __str__(self) -> str:
         return str(self._config)
@@ -91,9 +99,7 @@ class ZooKeeperEntry:
         if not new:
             return None
         pending = Pending[None]()
-        task = asyncio.get_running_loop().create_task(self._read_configs(new, pending))
-        self._readings.add(task)
-        task.add_done_callback(self._readings.discard)
+        self._begin(self._read_configs(new, pending))
         return pending
 
     async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
@@ -140,9 +146,33 @@ class ZooKeeperEntry:
         )
         await self._registration.register()
 
+    def report_disk_failure(self, node_id: int) -> None:
+        """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached."""
+        self._begin(self._report_disk_failure(node_id))
+
+    async def _report_disk_failure(self, node_id: int) -> None:
+        event = Create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(node_id), is_sequential=True)
+        while True:
+            try:
+                await self._session.commit([event])
+            except ZooKeeperError as error:
+                if error.refusal is Refusal.CLOSED:
+                    return
+                if not error.is_lost:
+                    _log.error("the controller can't be told of a failed disk: %s", error)
+                    return
+            else:
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""
         self._changes.stop()
-        for task in self._readings:
+        for task in self._tasks:
             task.cancel()
         await self._session.close()

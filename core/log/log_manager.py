@@ -87,6 +87,8 @@ class LogManager:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, PlogError] = {}
+        self.on_offline: Callable[[], None] | None = None
+        """Called when another one can't be used until the next start."""
         self.with_wrong_tail: set[TopicPartition] = set()
         """See `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
@@ -324,6 +326,8 @@ class LogManager:
         self._filesystem.name_for_user(error)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
+        if self.on_offline is not None:
+            self.on_offline()
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """Gives the partition's log, and makes it if there is none yet; `OffsetCheckpoints.forget` comes before. Raises

@@ -46,6 +46,8 @@ TOPICS = "/brokers/topics"
 CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -66,7 +68,7 @@ PERSISTENT_PATHS = (
     "/brokers/seqid",
     "/isr_change_notification",
     PRODUCER_ID_BLOCK,
-    "/log_dir_event_notification",
+    LOG_DIR_EVENTS,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_KINDS),
 )
 """Nodes that each broker makes when it starts, with those above them, if they are missing."""
@@ -413,6 +415,11 @@ def decode_config_change(data: bytes, path: str) -> ConfigEntity:
 
 def encode_config_change(entity: ConfigEntity) -> bytes:
     return _encode({"version": 2, "entity_path": entity.entity_path})
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Says that a disk has failed under replicas of that broker: the controller asks it which (event 1)."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock | None:
