@@ -16,8 +16,10 @@ from core.broker.log_services import LogServices
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.metadata_record import MetadataRecord
+from core.cluster.partition_state import LeaderRecoveryState
 from core.cluster.zookeeper_metadata import MIGRATING_DIRECTORY
 from core.common.error_code import ErrorCode
+from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
@@ -61,7 +63,11 @@ class AssignedReplicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name = TopicPartition(topic.topic_name, state.partition_index)
-                error = self._why_refused(name, topic.topic_id, state) or self._why_unusable(name, topic.topic_id)
+                error = (
+                    self._why_refused(name, topic.topic_id, state)
+                    or self._why_unusable(name, topic.topic_id)
+                    or self._why_not_led(name, state)
+                )
                 errors[name] = error or ErrorCode.NONE
                 if error is None:
                     taken[name] = _registration(topic.topic_id, state)
@@ -94,6 +100,25 @@ class AssignedReplicas:
             log_manager.set_offline(name, access_error(error, error.filename or log_manager.directory, "rename"))
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
+
+    def _why_not_led(self, name: TopicPartition, state: LeaderAndIsrPartitionState) -> ErrorCode | None:
+        """Refuses to lead what lacks committed records, if nobody else is in sync who might have them, and unless that
+        is allowed: the others would cut theirs (KAFKA-14139). An unclean election says that it is wanted.
+        """
+        log_manager = self._services.log_manager
+        if state.leader not in (NO_LEADER, self._services.node.node_id):
+            log_manager.lost_ends.pop(name, None)  # it gets them from that leader before it is in sync again
+        lost = log_manager.lost_ends.get(name)
+        is_wanted = state.leader_recovery_state != LeaderRecoveryState.RECOVERED
+        is_last = state.leader == self._services.node.node_id and state.isr == [state.leader]
+        if lost is None or not is_last or is_wanted or self._services.config.plog_leader_after_data_loss_enable:
+            return None
+        error = PlogError(
+            f"it was the last replica in sync, and has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash; "
+            "plog.leader.after.data.loss.enable=true lets it lead without them"
+        )
+        log_manager.set_offline(name, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:
         made: set[str] = set()

@@ -296,6 +296,13 @@ class BrokerSettings:
     )
     plog_zookeeper_user = Setting[str | None](_T.STRING, None, "The name that it logs in with.")
     plog_zookeeper_password_file = Setting[str | None](_T.STRING, None, "The file that holds its password.")
+    plog_leader_after_data_loss_enable = Setting(
+        _T.BOOLEAN,
+        True,
+        "Whether this broker may lead a partition, as the last replica in sync, although its log has lost committed "
+        "records in a crash; if not, the partition is offline.",
+        is_dynamic=True,
+    )
     replica_lag_time_max_ms = Setting(
         _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)
     )

@@ -95,6 +95,8 @@ class LogManager:
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
         self.lost_starts: dict[TopicPartition, tuple[int, int]] = {}
         """Offsets [start, end) before the first segment of logs that are owned, which nobody deleted."""
+        self.lost_ends: dict[TopicPartition, tuple[int, int]] = {}
+        """Offsets [start, end) at the end of logs that are owned, which were committed, and which a crash has taken."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
@@ -237,6 +239,9 @@ class LogManager:
 
     def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: DirectoryEvidence) -> None:
         self.logs[partition] = loaded.log
+        committed = self.checkpoints.high_watermarks.get(partition, 0)
+        if loaded.log.log_end_offset < committed and not self._settings.is_read_only:
+            self.lost_ends[partition] = loaded.log.log_end_offset, committed
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)

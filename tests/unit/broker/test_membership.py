@@ -359,6 +359,37 @@ def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
+@pytest.mark.parametrize("may_lead", [True, False])
+def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lead: bool) -> None:
+    """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
+
+    def first(member: Member) -> None:
+        member.assign(replicas=[US])
+        for value in (b"one", b"two", b"three"):
+            produce_values(member.node, value)
+
+    play(first, tmp_path)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    segment = tmp_path / "t-0" / "00000000000000000000.log"
+    segment.write_bytes(segment.read_bytes()[:-10])
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+
+    def second(member: Member) -> None:
+        if not may_lead:
+            member.membership.controller.take_configs(
+                ConfigResourceType.BROKER, "", {"plog.leader.after.data.loss.enable": "false"}
+            )
+        error = member.assign(replicas=[US], epoch=1)
+        if may_lead:
+            assert error is ErrorCode.NONE
+            assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
+        else:
+            assert error is ErrorCode.KAFKA_STORAGE_ERROR
+            assert member.role() is None
+
+    play(second, tmp_path)
+
+
 def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
     def scenario(member: Member) -> None:
         answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
