@@ -100,8 +100,16 @@ Broker = Kafka39Broker | PlogMember
 class MixedCluster:
     """Kafka's brokers 1 and 2, and plog's 5; started by `with`, killed at its end."""
 
-    def __init__(self, folder: Path, kafkas: int = 2, plogs: Sequence[int] = (5,)) -> None:
-        self.kafka = Kafka39Cluster(folder, kafkas, _SETTINGS)
+    def __init__(
+        self,
+        folder: Path,
+        kafkas: int = 2,
+        plogs: Sequence[int] = (5,),
+        java_options: Sequence[str] | None = None,
+    ) -> None:
+        """`java_options` are Kafka's, instead of those with which it starts soon."""
+        how = {} if java_options is None else {"java_options": java_options}
+        self.kafka = Kafka39Cluster(folder, kafkas, _SETTINGS, **how)
         self.plogs = {
             node_id: PlogMember(folder / f"plog-{node_id}", node_id, self.kafka.zookeeper.address) for node_id in plogs
         }

@@ -1,0 +1,151 @@
+"""plog as follower and leader beside Apache Kafka 3.9, in one cluster: CPU seconds per GB, and the time of acks=all.
+
+    .venv/bin/python -m benchmarks.mixed_cluster [--rounds 5] [--megabytes 500] [--records 20000]
+
+Brokers 1 to 3 are Kafka's, 5 to 7 plog's, all on this machine. Three questions, in turns:
+
+follower   a topic that Kafka's broker 1 leads, followed by Kafka's 2 and by plog's 5 at once, in batches of 16 KB:
+           what each of the two spends for a GB
+leader     a topic without followers, and one with Kafka's broker 2 as follower, led by plog's 5 and by Kafka's 1: what
+           one more follower costs the leader for a GB
+acks=all   2,000 records a second of 1,000 bytes to a topic of three replicas on plog's brokers, and to one on Kafka's:
+           the median and the 99th percentile of how long a record takes to be acknowledged
+
+Kafka runs with its default flags but for the heap (256 MB), and is warm: the first round is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.peers import cpu_seconds
+from tests.support.mixed_cluster import MixedCluster
+from tests.support.server import PLOG
+from tests.support.waiting import wait_until
+
+_RECORD_BYTES = 200
+_BATCH_BYTES = 16 * 1024
+
+
+def pid_of(cluster: MixedCluster, node_id: int) -> int:
+    if node_id in cluster.kafka.brokers:
+        return cluster.kafka.brokers[node_id].pid
+    process = cluster.plogs[node_id].server.process
+    assert process is not None
+    return process.pid
+
+
+def produce(cluster: MixedCluster, topic: str, *options: str) -> dict[str, float]:
+    command = [PLOG, "perf", "produce", topic, *options, "--output", "json"]
+    done = subprocess.run(
+        [*command, "--bootstrap-server", cluster.address], capture_output=True, check=True, timeout=600
+    )
+    rows = json.loads(done.stdout)
+    found: dict[str, float] = rows[-1] if isinstance(rows, list) else rows
+    return found
+
+
+def fill(cluster: MixedCluster, topic: str, replicas: Sequence[int], megabytes: int) -> None:
+    """Returns when all replicas have all of it."""
+    count = megabytes * 1_000_000 // _RECORD_BYTES
+    produce(
+        cluster, topic, "--num-records", str(count), "--record-size", str(_RECORD_BYTES),
+        "--batch-size", str(_BATCH_BYTES), "--acks", "1",
+    )  # fmt: skip
+    folders = [cluster.brokers[one].data_dir / f"{topic}-0" for one in replicas]
+
+    def sizes() -> set[int]:
+        return {sum(path.stat().st_size for path in folder.glob("*.log")) for folder in folders}
+
+    wait_until(lambda: len(sizes()) == 1 and sizes() != {0}, f"{topic} is everywhere", seconds=600)
+
+
+def spent(
+    cluster: MixedCluster, nodes: Sequence[int], topic: str, replicas: Sequence[int], megabytes: int
+) -> list[float]:
+    """CPU seconds per GB of each of the nodes while the topic is filled."""
+    cluster.make_topic(topic, replicas)
+    before = [sum(cpu_seconds(pid_of(cluster, node))) for node in nodes]
+    fill(cluster, topic, replicas, megabytes)
+    after = [sum(cpu_seconds(pid_of(cluster, node))) for node in nodes]
+    cluster.delete_topic(topic)
+    wait_until(lambda: cluster.is_deleted(topic), f"{topic} is deleted", seconds=120)
+    return [(last - first) * 1000 / megabytes for first, last in zip(before, after, strict=True)]
+
+
+def show(what: str, values: Sequence[float], unit: str) -> None:
+    print(f"{what}: {statistics.median(values):.2f} {unit} ({min(values):.2f} to {max(values):.2f})", flush=True)
+
+
+def in_rounds(rounds: int, work: Callable[[int], dict[str, float]], unit: str) -> None:
+    found = [work(number) for number in range(rounds + 1)][1:]
+    for what in found[0]:
+        show(what, [one[what] for one in found], unit)
+
+
+def followers(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str, float]]:
+    def work(number: int) -> dict[str, float]:
+        kafka, plog = spent(cluster, (2, 5), f"followed-{number}", (1, 2, 5), megabytes)
+        return {"follower, Kafka": kafka, "follower, plog": plog, "follower, plog of Kafka": plog / kafka}
+
+    return work
+
+
+def leaders(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str, float]]:
+    def work(number: int) -> dict[str, float]:
+        result = {}
+        for name, leader in (("Kafka", 1), ("plog", 5)):
+            (alone,) = spent(cluster, (leader,), f"alone-{name}-{number}", (leader,), megabytes)
+            (led,) = spent(cluster, (leader,), f"led-{name}-{number}", (leader, 2), megabytes)
+            result[f"leader alone, {name}"] = alone
+            result[f"one more follower, {name}"] = led - alone
+        return result
+
+    return work
+
+
+def acknowledgements(cluster: MixedCluster, records: int) -> Callable[[int], dict[str, float]]:
+    topics = {"Kafka": (1, 2, 3), "plog": (5, 6, 7)}
+    for name, replicas in topics.items():
+        cluster.make_topic(f"acked-{name}", replicas, min_insync_replicas="2")
+
+    def work(_: int) -> dict[str, float]:
+        result = {}
+        for name in topics:
+            row = produce(
+                cluster, f"acked-{name}", "--num-records", str(records), "--record-size", "1000",
+                "--throughput", "2000", "--warmup-records", "2000", "--acks", "all",
+            )  # fmt: skip
+            result[f"acks=all p50, three of {name}"] = row["p50_ms"]
+            result[f"acks=all p99, three of {name}"] = row["p99_ms"]
+        return result
+
+    return work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=500)
+    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--only", choices=["follower", "leader", "acks"], default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = MixedCluster(Path(folder), kafkas=3, plogs=(5, 6, 7), java_options=())
+        with cluster:
+            if options.only in (None, "follower"):
+                in_rounds(options.rounds, followers(cluster, options.megabytes), "CPU s/GB")
+            if options.only in (None, "leader"):
+                in_rounds(options.rounds, leaders(cluster, options.megabytes), "CPU s/GB")
+            if options.only in (None, "acks"):
+                in_rounds(options.rounds, acknowledgements(cluster, options.records), "ms")
+
+
+if __name__ == "__main__":
+    main()
