@@ -12,12 +12,13 @@ from core.broker.recovered_flush import RecoveredFlush
 from core.broker.storage_services import StorageServices
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.found_topics import find_topics
+from core.cluster.metadata_log import METADATA_PARTITION
 from core.common.errors import KafkaError, PlogError
 from core.common.filesystem import FileSystem
 from core.common.shadow_filesystem import link_tree
 from core.common.topic_partition import TopicPartition
 from core.log.directory_lock import find_lock_holder
-from core.log.file_names import partition_directory_name
+from core.log.file_names import WAS_MEMBER, partition_directory_name
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog
 
@@ -58,15 +59,19 @@ class LogOpening:
         replica is said later.
         """
         if self._controller is None:
+            self._note_member()
             return self._services.log_manager.as_found()
+        was_member = self._was_member
         is_new = not self._services.image.has_known_topics
         if is_new:
             self._adopt(self._controller, self._services.log_manager.find_partitions())
-        elif self._controller.lacks_records:
+        elif self._controller.lacks_records or was_member:
             folders = self._services.log_manager.find_partitions()
             known_topics = self._services.image.topics
             missing = {tp: path for tp, path in folders.items() if tp.topic not in known_topics}
             self._adopt(self._controller, missing)
+        if was_member and not self._services.node.is_read_only:
+            self._services.filesystem.unlink(self._member_file)
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
             for topic in self._services.image.topics.values()
@@ -80,6 +85,23 @@ class LogOpening:
             if partition not in known:
                 _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
         return known
+
+    @property
+    def _member_file(self) -> Path:
+        return self._services.log_manager.directory / WAS_MEMBER
+
+    @property
+    def _was_member(self) -> bool:
+        """Says whether the directory's topics may be those of a cluster that it was in, and be taken up."""
+        return self._member_file.exists()
+
+    def _note_member(self) -> None:
+        """Notes that, if the directory has metadata of its own: a later start without the cluster takes up what it
+        finds, and sets nothing aside.
+        """
+        directory = self._services.log_manager.directory
+        if (directory / partition_directory_name(METADATA_PARTITION)).is_dir() and not self._was_member:
+            self._services.filesystem.write_atomic(self._member_file, b"")
 
     def _adopt(self, controller: DirectoryController, folders: Mapping[TopicPartition, Path]) -> None:
         """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.

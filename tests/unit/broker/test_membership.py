@@ -38,7 +38,17 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from tests.support.broker import SteeredNode, ask, decode, fetch, produce_values, send, values_of
+from tests.support.broker import (
+    SteeredNode,
+    add_topic,
+    ask,
+    decode,
+    fetch,
+    open_broker,
+    produce_values,
+    send,
+    values_of,
+)
 
 US, OTHER = 5, 1
 BROKER_EPOCH = 40
@@ -388,6 +398,33 @@ def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lea
             assert member.role() is None
 
     play(second, tmp_path)
+
+
+def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path) -> None:
+    """Each life serves what is its own; the lone broker takes up what came in the cluster."""
+    alone = open_broker(tmp_path, node_id=str(US))
+    add_topic(alone, "own")
+    produce_values(alone, b"its own", topic="own")
+    alone.close()
+
+    def in_cluster(member: Member) -> None:
+        assert fetch(member.node, 0, "own").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        member.assign(replicas=[US], epoch=7)
+        produce_values(member.node, b"the cluster's")
+
+    play(in_cluster, tmp_path)
+    play(in_cluster_again, tmp_path)
+    for _ in range(2):
+        alone = open_broker(tmp_path, node_id=str(US))
+        assert values_of(fetch(alone, 0, "own")) == [b"its own"]
+        assert values_of(fetch(alone, 0, "t")) == [b"the cluster's", b"and more"]
+        alone.close()
+    assert not list(tmp_path.glob("*-stray"))
+
+
+def in_cluster_again(member: Member) -> None:
+    member.assign(replicas=[US], epoch=8)
+    produce_values(member.node, b"and more")
 
 
 def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
