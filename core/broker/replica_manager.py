@@ -273,6 +273,10 @@ class ReplicaManager:
         topic = self._image.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 
+    def find_name(self, topic_id: bytes) -> str | None:
+        """Finds the name of the topic with that id, of those that this broker has replicas of."""
+        return self._image.find_name(topic_id)
+
     def find(self, topic: str, number: int) -> Partition:
         """Finds it, if this broker leads it. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if another
         does, or none.

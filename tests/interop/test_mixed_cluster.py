@@ -5,9 +5,12 @@ The tests share one cluster and run in this order; each leaves it well. What rep
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient
 
 from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import MixedCluster
@@ -159,6 +162,21 @@ def test_settings_of_topics_are_obeyed(cluster: MixedCluster) -> None:
         produce(cluster, "small", batch * 50, 50)
     assert len(list((cluster.plog.data_dir / "small-0").glob("*.log"))) > 1
     cluster.wait_until_equal(TopicPartition("small", 0), (1, 5))
+
+
+@pytest.mark.parametrize("leader", [5, 1])
+def test_records_are_deleted_by_all_replicas_when_that_is_answered(cluster: MixedCluster, leader: int) -> None:
+    topic = f"deleted-{leader}"
+    cluster.make_topic(topic, (leader, 6 - leader))
+    produce(cluster, topic, 0, 100)
+    admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
+    (deleted,) = admin.delete_records([Partition(topic, 0, 60)]).values()
+    assert deleted.result(60).low_watermark == 60
+    described = call_plog(
+        "cluster", "describe", f"{topic}-0", "--output", "json", "--bootstrap-server", cluster.plog.address
+    )
+    assert {row["start_offset"] for row in json.loads(described.stdout)} == {60}
+    assert consumed(cluster, topic) == list(range(60, 100))
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:

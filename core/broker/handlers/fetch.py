@@ -196,7 +196,8 @@ class DelayedFetch(Pending[FetchResponse]):
         if self._version < _FIRST_VERSION_WITH_IDS:
             return name
         if topic_id not in self._names:
-            self._names[topic_id] = self._services.image.find_name(topic_id)
+            known = self._services.image.find_name(topic_id)  # which the controller may tell of after its replicas
+            self._names[topic_id] = known or self._services.replicas.find_name(topic_id)
         return self._names[topic_id]
 
 

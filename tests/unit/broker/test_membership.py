@@ -18,6 +18,7 @@ from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,
@@ -176,6 +177,21 @@ def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
         assert member.role() is Role.ALONE
         produce_values(member.node, b"one")
         assert values_of(fetch(member.node, 0)) == [b"one"]
+
+    play(scenario, tmp_path)
+
+
+def test_followers_are_answered_before_the_metadata_tell_of_the_topic(tmp_path: Path) -> None:
+    """The controller tells those that hold a new topic's replicas first."""
+
+    def scenario(member: Member) -> None:
+        member.assign()
+        assert TOPIC_ID not in member.node.services.image.topics_by_id
+        wanted = FetchPartition(0, 0, fetch_offset=0, log_start_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[FetchTopic("", TOPIC_ID, [wanted])])
+        request.replica_state = ReplicaState(OTHER, -1)
+        answer = ask(member.node, FETCH, request, 17)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
     play(scenario, tmp_path)
 
