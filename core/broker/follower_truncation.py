@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from core.broker.followed_partition import FollowedPartition
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
 from core.common.filesystem import access_error
 from core.log.log_manager import LogManager, Write
+
+
+class Cut(NamedTuple):
+    """Where a log is to end; without any record, if it `begins_again` there."""
+
+    offset: int
+    begins_again: bool = False
 
 
 class FollowerTruncation:
@@ -24,24 +32,21 @@ class FollowerTruncation:
         self._log_manager = log_manager
         self._runtime = runtime
 
-    async def cut(self, offsets: Mapping[FollowedPartition, int]) -> None:
-        """Cuts the logs at those offsets. One that the disk refuses to cut is offline then. Raises AccessError if the
-        disk takes no checkpoint: nothing was cut then, or a little more than the checkpoints say.
+    async def cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
+        """Cuts the logs. One that the disk refuses to cut is offline then. Raises AccessError if the disk takes no
+        checkpoint: nothing was cut then, or a little more than the checkpoints say.
         """
-        for followed in await self._forget_safety(offsets):
-            self.cut_now(followed, offsets[followed])
-        await self._forget_safety(
-            {followed: followed.log.log_end_offset for followed in offsets if followed.is_current}
-        )
+        for followed in await self._forget_safety({followed: cut.offset for followed, cut in cuts.items()}):
+            self._cut_now(followed, cuts[followed])
+        await self._forget_safety({followed: followed.log.log_end_offset for followed in cuts if followed.is_current})
 
-    def cut_now(self, followed: FollowedPartition, offset: int) -> None:
-        """Cuts the log there, or begins it again if that is above its end: with no record then."""
+    def _cut_now(self, followed: FollowedPartition, cut: Cut) -> None:
         log = followed.log
         try:
-            if offset > log.log_end_offset:
-                log.truncate_fully_and_start_at(offset)
+            if cut.begins_again:
+                log.truncate_fully_and_start_at(cut.offset)
             else:
-                log.truncate_to(offset)
+                log.truncate_to(cut.offset)
         except OSError as error:
             self._replicas.take_offline(followed.partition, access_error(error, log.directory, "cut"))
         else:

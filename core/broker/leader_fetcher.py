@@ -25,7 +25,7 @@ from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.followed_partition import FollowedPartition
-from core.broker.follower_truncation import FollowerTruncation
+from core.broker.follower_truncation import Cut, FollowerTruncation
 from core.broker.peer_connection import PeerConnection
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
@@ -41,6 +41,7 @@ from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.follower_append import pieces_of
 from core.log.log_manager import LogManager
+from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
@@ -314,89 +315,83 @@ class LeaderFetcher:
         task.add_done_callback(self._beside.discard)
 
     async def _move_beside(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
-        """Has the logs end where they can meet the leader's, and goes on there."""
-        cuts = {followed: action for action, followed in answered if isinstance(action, Truncate)}
-        resets = [followed for action, followed in answered if isinstance(action, Reset)]
-        if cuts:
-            await self._guard(list(cuts), self._cut(cuts))
-        if resets:
-            await self._guard(resets, self._reset(resets))
-
-    async def _guard(self, moved: Sequence[FollowedPartition], work: Coroutine[Any, Any, None]) -> None:
-        """Asks for them again in any case."""
+        """Has the logs end where they can meet the leader's, and goes on there; asks for them again in any case."""
+        moved = [followed for _, followed in answered]
         try:
-            await work
+            await self._move(answered)
         except (AccessError, KafkaError) as error:
             for followed in moved:
                 self._delay(followed, error.message)
         except Exception as error:  # noqa: BLE001 - the door of this task: whatever happens, they must be followed
-            _log.exception("cutting what broker %d has not failed", self.leader)
+            _log.exception("cutting what broker %d does not have failed", self.leader)
             for followed in moved:
                 self._delay(followed, f"{type(error).__name__}: {error}")
 
-    async def _cut(self, cuts: Mapping[FollowedPartition, Truncate]) -> None:
-        offsets: dict[FollowedPartition, int] = {}
-        for followed, action in cuts.items():
-            log = followed.log
-            offsets[followed] = truncation_offset(
-                log.leader_epochs, log_end=log.log_end_offset, diverging=action.diverging
-            )
-            self._tell_of_cut(followed, offsets[followed])
-        await self._truncation.cut(offsets)
-        for followed in offsets:
+    async def _move(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
+        """Cuts those whose logs part ways with the leader's above where they begin. Of the others the leader is asked
+        where its logs begin and end.
+        """
+        cuts: dict[FollowedPartition, Cut] = {}
+        kept: dict[FollowedPartition, int] = {}  # where what both have ends
+        for action, followed in answered:
+            end = _common_end(followed.log, action)
+            if isinstance(action, Truncate) and end >= followed.log.log_start_offset:
+                cuts[followed] = Cut(end)
+            else:
+                kept[followed] = end
+        await self._cut(cuts)
+        if kept:
+            await self._cut(await self._find_cuts(kept))
+
+    async def _cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
+        for followed, cut in cuts.items():
+            if followed.is_current:
+                self._tell_of_cut(followed, cut)
+        await self._truncation.cut(cuts)
+        for followed in cuts:
             self._go_on(followed)
 
-    def _tell_of_cut(self, followed: FollowedPartition, offset: int) -> None:
+    def _tell_of_cut(self, followed: FollowedPartition, cut: Cut) -> None:
         log = followed.log
-        if offset < log.log_end_offset:
-            _log.log(
-                logging.WARNING if offset < log.high_watermark else logging.INFO,
-                "%s is cut at offset %d, as broker %d, its leader in epoch %d, does not have what follows there; "
-                "the log ended at %d, its high watermark was %d",
-                followed.name,
-                offset,
-                self.leader,
-                followed.leader_epoch,
-                log.log_end_offset,
-                log.high_watermark,
-            )
+        if not cut.begins_again and cut.offset >= log.log_end_offset:
+            return
+        _log.log(
+            logging.WARNING if cut.begins_again or cut.offset < log.high_watermark else logging.INFO,
+            "%s: broker %d, its leader in epoch %d, has other records; the log, %d to %d, committed to %d, %s",
+            followed.name,
+            self.leader,
+            followed.leader_epoch,
+            log.log_start_offset,
+            log.log_end_offset,
+            log.high_watermark,
+            f"begins again at {cut.offset}, without a record" if cut.begins_again else f"is cut at {cut.offset}",
+        )
 
-    async def _reset(self, resets: Sequence[FollowedPartition]) -> None:
-        starts, ends = await self._list_offsets(resets)
-        offsets: dict[FollowedPartition, int] = {}
-        for followed in resets:
+    # --- out of the leader's range
+
+    async def _find_cuts(self, kept: Mapping[FollowedPartition, int]) -> dict[FollowedPartition, Cut]:
+        """Finds where logs that agree with the leader's below those offsets must end; delays those of which the leader
+        does not say enough.
+        """
+        starts, ends = await self._list_offsets(list(kept))
+        cuts: dict[FollowedPartition, Cut] = {}
+        for followed, kept_end in kept.items():
             start, end = starts.get(followed.name), ends.get(followed.name)
             if start is None or end is None or start.error_code or end.error_code:
                 codes = [answer.error_code for answer in (start, end) if answer is not None and answer.error_code]
                 text = ErrorCode.of(codes[0]).name if codes else "nothing"
                 self._delay(followed, f"asked where its log begins and ends, the leader answers {text}")
-            elif followed.is_current:
-                self._plan_reset(followed, start.offset, end.offset, offsets)
-        await self._truncation.cut(offsets)
-        for followed in offsets:
-            self._go_on(followed)
-
-    def _plan_reset(
-        self, followed: FollowedPartition, start: int, end: int, offsets: dict[FollowedPartition, int]
-    ) -> None:
-        log_end = followed.log.log_end_offset
-        offset = offset_in_range(log_end, leader_start=start, leader_end=end)
-        if offset == log_end:
-            self._delay(followed, f"the leader has offsets {start} to {end}, and says that {log_end} is out of range")
-            return
-        if offset > log_end:
-            _log.warning(
-                "%s begins again at offset %d, without a record: broker %d, its leader in epoch %d, has nothing before "
-                "that; the log ended at %d",
-                followed.name,
-                offset,
-                self.leader,
-                followed.leader_epoch,
-                log_end,
+                continue
+            log = followed.log
+            offset = offset_in_range(
+                log_start=log.log_start_offset, log_end=kept_end, leader_start=start.offset, leader_end=end.offset
             )
-        else:
-            self._tell_of_cut(followed, offset)
-        offsets[followed] = offset
+            if offset == kept_end == log.log_end_offset:
+                text = f"the leader has offsets {start.offset} to {end.offset}, and says that {offset} is out of range"
+                self._delay(followed, text)
+            else:
+                cuts[followed] = Cut(offset, begins_again=not log.log_start_offset <= offset <= kept_end)
+        return cuts
 
     async def _list_offsets(self, partitions: Sequence[FollowedPartition]) -> tuple[_Ends, _Ends]:
         """Asks where the leader's logs begin, and where they end. Raises ConnectionFailedError."""
@@ -456,6 +451,13 @@ def _limits(config: BrokerConfig) -> FetchLimits:
         partition_max_bytes=config.replica_fetch_max_bytes,
         backoff_ms=config.replica_fetch_backoff_ms,
     )
+
+
+def _common_end(log: PartitionLog, action: Truncate | Reset) -> int:
+    """Gives where what the leader may have, too, ends."""
+    if isinstance(action, Reset):
+        return log.log_end_offset
+    return truncation_offset(log.leader_epochs, log_end=log.log_end_offset, diverging=action.diverging)
 
 
 def _by_name(response: ListOffsetsResponse) -> _Ends:

@@ -50,10 +50,11 @@ def truncation_offset(epochs: LeaderEpochCache, *, log_end: int, diverging: Epoc
     return min(end_offset, log_end)
 
 
-def offset_in_range(log_end: int, *, leader_start: int, leader_end: int) -> int:
-    """Gives where a follower's log must end whose fetches the leader calls out of range: lower than it does if the
-    leader's log is shorter; higher, and without the records before, if the leader deleted what would come next.
+def offset_in_range(*, log_start: int, log_end: int, leader_start: int, leader_end: int) -> int:
+    """Gives where a follower's log must end, whose fetches the leader calls out of range, or which may keep no more
+    than what lies below `log_end`: lower than that if the leader's log is shorter; higher, and without the records
+    before, if the leader deleted what would come next. If nothing of the log can stay, it begins where the leader's
+    does: records that the leader has may lie before it.
     """
-    if leader_end < log_end:
-        return leader_end
-    return max(leader_start, log_end)
+    end = min(log_end, leader_end)
+    return leader_start if end < log_start else max(leader_start, end)

@@ -117,9 +117,13 @@ class Node:
             self.manager.truncate({partition: offset})
         elif isinstance(action, Reset):
             other = leader.log(partition)
-            ends = {"leader_start": other.log_start_offset, "leader_end": other.log_end_offset}
-            offset = offset_in_range(log.log_end_offset, **ends)
-            if offset <= log.log_end_offset:
+            offset = offset_in_range(
+                log_start=log.log_start_offset,
+                log_end=log.log_end_offset,
+                leader_start=other.log_start_offset,
+                leader_end=other.log_end_offset,
+            )
+            if log.log_start_offset <= offset <= log.log_end_offset:
                 self.manager.truncate({partition: offset})
             else:
                 log.truncate_fully_and_start_at(offset)

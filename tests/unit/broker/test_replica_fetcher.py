@@ -8,7 +8,9 @@ import logging
 import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
@@ -23,6 +25,7 @@ from core.common.background import run_now
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
@@ -98,12 +101,18 @@ class Following:
         return self.partition(number).log
 
     def has_all(self, *numbers: int) -> bool:
-        """Whether those partitions, or all, have what their leader has."""
-        return all(
-            self.log(number).log_end_offset == self.leader.logs[number].log_end_offset
-            and self.log(number).high_watermark == self.leader.logs[number].high_watermark
-            for number in numbers or (0, 1)
-        )
+        """Whether those partitions, or all, end as their leader's do."""
+        return all(self._has_all_of(number) for number in numbers or (0, 1))
+
+    def _has_all_of(self, number: int) -> bool:
+        """The epoch of the last record says the rest: two logs that have the same are the same. One that began again at
+        the leader's end, in an epoch before, has none.
+        """
+        log, other = self.log(number), self.leader.logs[number]
+        last = log.log_end_offset - 1
+        if (last, log.high_watermark) != (other.log_end_offset - 1, other.high_watermark):
+            return False
+        return last < log.log_start_offset or log.leader_epochs.epoch_of(last) == other.leader_epochs.epoch_of(last)
 
     async def catch_up(self, *numbers: int) -> None:
         await until(lambda: self.has_all(*numbers))
@@ -111,11 +120,8 @@ class Following:
             log, other = self.log(number), self.leader.logs[number]
             start = max(log.log_start_offset, other.log_start_offset)
             assert read_all(log, start) == read_all(other, start)
-            assert log.leader_epochs.epoch_of(log.log_end_offset - 1) == other.leader_epochs.epoch_of(
-                other.log_end_offset - 1
-            )
+            log.check_invariants()
         self.fetchers.check_invariants()
-        self.replicas.partitions[TopicPartition("t", 0)].check_invariants()
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -435,7 +441,7 @@ def test_a_follower_cuts_what_its_leader_does_not_have(following: Run, caplog: p
         await at.catch_up()
 
     following(talk)
-    assert "t-0 is cut at offset 2, as broker 9, its leader in epoch 2, does not have what follows there" in caplog.text
+    assert "t-0: broker 9, its leader in epoch 2, has other records; " in caplog.text
     assert "failed" not in caplog.text
 
 
@@ -501,7 +507,7 @@ def test_a_follower_is_cut_if_its_leaders_log_ends_before(
         await at.catch_up()
 
     following(talk)
-    assert "cut at offset 1" in caplog.text
+    assert "is cut at 1" in caplog.text
 
 
 async def out_of_range(request: FetchRequest) -> Reply:
@@ -538,7 +544,7 @@ def test_a_follower_begins_again_if_its_leader_has_only_later_records(
         assert (at.log().log_start_offset, at.log().high_watermark) == (3, 4)
 
     following(talk)
-    assert "t-0 begins again at offset 3, without a record" in caplog.text
+    assert "begins again at 3, without a record" in caplog.text
 
 
 def test_a_leader_that_cannot_say_where_its_log_ends_is_asked_again(
@@ -884,6 +890,99 @@ def test_a_mistake_of_plogs_own_ends_no_fetcher(
 
     following(talk)
     assert "following broker 8 failed" in caplog.text
+
+
+# --- anything, in any order
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_follower_has_its_leaders_bytes_whatever_happened_before(
+    following: Run, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Anybody is elected, with whatever it lacks; answers are lost, damaged and late, and the disk is full at times."""
+    random = Random(seed)
+    disk = RefusingDisk(monkeypatch, errno.ENOSPC, "t-0")
+    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 200)
+
+    async def talk(at: Following) -> None:
+        chaos = Chaos(at, disk, random)
+        for _ in range(150):
+            chaos.step()
+            for _ in range(random.choice([0, 1, 5, 30])):
+                await asyncio.sleep(0)
+            at.fetchers.check_invariants()
+        chaos.calm()
+        await at.catch_up()
+        for number in (0, 1):
+            start = max(at.log(number).log_start_offset, at.leader.logs[number].log_start_offset)
+            assert content(at.log(number), start) == content(at.leader.logs[number], start)
+            at.log(number).check_invariants()
+
+    following(talk)
+
+
+def content(log: PartitionLog, start_offset: int) -> bytes:
+    """All batches that end above `start_offset`."""
+    batches = (batch for segment in log.segments for batch in segment.batches(0))
+    return b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches if b.last_offset >= start_offset)
+
+
+class Chaos:
+    def __init__(self, at: Following, disk: RefusingDisk, random: Random) -> None:
+        self._at = at
+        self._disk = disk
+        self._random = random
+        self._held: list[asyncio.Event] = []
+        self._us = at.broker.services.node.node_id
+
+    def step(self) -> None:
+        self._random.choice([self._write, self._write, self._elect, self._spoil, self._hold, self._trim, self._fill])()
+
+    def _write(self) -> None:
+        number = self._random.randrange(2)
+        values = [self._random.randbytes(self._random.choice([1, 90, 400])) for _ in range(self._random.choice([1, 4]))]
+        partition = self._at.partition(number)
+        if partition.is_leading:
+            with suppress(KafkaError):  # the disk is full
+                self._at.replicas.append(partition, make_batch(*values), required_acks=1)
+        else:
+            self._at.leaders[partition.state.leader].write(*values, partition=number)
+
+    def _elect(self) -> None:
+        number, leader = self._random.randrange(2), self._random.choice([OTHER, THIRD, self._us])
+        self._at.elect(leader, number)
+
+    def _spoil(self) -> None:
+        async def damaged(request: FetchRequest) -> Reply:
+            return answer_first(request, records=self._random.randbytes(100))
+
+        leader = self._at.leaders[self._random.choice([OTHER, THIRD])]
+        leader.script.append(self._random.choice([cut_short, nonsense, nothing, damaged]))
+
+    def _hold(self) -> None:
+        leader = self._at.leaders[self._random.choice([OTHER, THIRD])]
+        self._held.append(asyncio.Event())
+        leader.script.append(held(leader, asyncio.Event(), self._held[-1]))
+        if len(self._held) > 2:
+            self._held.pop(0).set()
+
+    def _trim(self) -> None:
+        log = self._at.leaders[self._random.choice([OTHER, THIRD])].logs[self._random.randrange(2)]
+        log.increment_log_start_offset(self._random.randint(log.log_start_offset, log.high_watermark))
+
+    def _fill(self) -> None:
+        self._disk.is_refusing = not self._disk.is_refusing
+
+    def calm(self) -> None:
+        self._disk.is_refusing = False
+        for event in self._held:
+            event.set()
+        for leader in self._at.leaders.values():
+            leader.script.clear()
+        self._at.elect(OTHER)
+        for number in (0, 1):
+            self._at.leader.write(b"last", partition=number)
 
 
 # --- the end

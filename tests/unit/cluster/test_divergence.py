@@ -141,6 +141,14 @@ def test_who_says_no_epoch_or_is_below_the_start_diverges_nowhere(folder: Path) 
 
 
 def test_who_is_out_of_range_goes_to_where_the_leaders_log_is() -> None:
-    assert offset_in_range(50, leader_start=10, leader_end=40) == 40
-    assert offset_in_range(50, leader_start=60, leader_end=90) == 60
-    assert offset_in_range(50, leader_start=10, leader_end=90) == 50, "what was out of range is not any more"
+    assert offset_in_range(log_start=0, log_end=50, leader_start=10, leader_end=40) == 40
+    assert offset_in_range(log_start=40, log_end=50, leader_start=10, leader_end=40) == 40
+    assert offset_in_range(log_start=0, log_end=50, leader_start=60, leader_end=90) == 60
+    in_range = offset_in_range(log_start=0, log_end=50, leader_start=10, leader_end=90)
+    assert in_range == 50, "what was out of range is not any more"
+
+
+def test_who_has_nothing_that_can_stay_begins_where_the_leader_does() -> None:
+    """What lies between there and where the leader's log ends would be missing."""
+    assert offset_in_range(log_start=45, log_end=50, leader_start=10, leader_end=40) == 10
+    assert offset_in_range(log_start=45, log_end=30, leader_start=10, leader_end=90) == 10
