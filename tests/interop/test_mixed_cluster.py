@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 
+from core.broker.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
@@ -159,6 +162,76 @@ def test_settings_of_topics_are_obeyed(cluster: MixedCluster) -> None:
         produce(cluster, "small", batch * 50, 50)
     assert len(list((cluster.plog.data_dir / "small-0").glob("*.log"))) > 1
     cluster.wait_until_equal(TopicPartition("small", 0), (1, 5))
+
+
+def test_a_group_moves_between_plog_and_kafka(cluster: MixedCluster) -> None:
+    """A member reads on while its coordinator is plog, which stops, then Kafka, then plog again, which is killed."""
+    cluster.make_topic("read", (1, 2))
+    produce(cluster, "read", 0, 40)
+    kept_in = kept_by_plog(cluster)
+    group = next(key for key in map(str, range(1000)) if partition_of(key, 3) == kept_in.partition)
+    member = Consumer(consumer_settings(cluster, group))
+    member.subscribe(["read"])
+    take_ten(member, 0)
+    cluster.plog.stop()
+    assert committed(cluster, group) == 10
+    take_ten(member, 10)
+    cluster.plog.start()
+    assert kept_by_plog(cluster) == kept_in
+    assert committed(cluster, group) == 20
+    take_ten(member, 20)
+    cluster.plog.kill()
+    take_ten(member, 30)
+    assert committed(cluster, group) == 40
+    member.close()
+    cluster.plog.start()
+    cluster.wait_for(kept_in, isr=ALL)
+
+
+def consumer_settings(cluster: MixedCluster, group: str) -> dict[str, str | bool]:
+    return {
+        "bootstrap.servers": cluster.address,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+
+
+def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
+    """The partition of the groups' topic that plog leads before others; it leads it now."""
+    committed(cluster, "any")  # which has the topic made
+    topic = cluster.brokers[1].metadata().topics["__consumer_offsets"]
+    (number,) = (number for number, partition in topic.partitions.items() if partition.replicas[0] == 5)
+    name = TopicPartition("__consumer_offsets", number)
+    cluster.wait_for(name, isr=ALL)
+    cluster.elect(name)
+    cluster.wait_for(name, leader=5)
+    return name
+
+
+def committed(cluster: MixedCluster, group: str) -> int:
+    asking = Consumer(consumer_settings(cluster, group))
+    try:
+        (found,) = asking.committed([Position("read", 0)], timeout=60)
+        return int(found.offset)
+    finally:
+        asking.close()
+
+
+def take_ten(member: Consumer, first: int) -> None:
+    """Reads the next ten values, and commits that."""
+    found: list[int] = []
+
+    def has_ten() -> bool:
+        message = member.poll(0.1)
+        if message is not None and message.error() is None:
+            found.append(int(message.value() or b""))
+        return len(found) == 10
+
+    wait_until(has_ten, "the member reads on")
+    assert found == list(range(first, first + 10))
+    member.commit(asynchronous=False)
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:
