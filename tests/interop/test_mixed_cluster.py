@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition as Partition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
+from core.broker.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
@@ -170,13 +172,83 @@ def test_records_are_deleted_by_all_replicas_when_that_is_answered(cluster: Mixe
     cluster.make_topic(topic, (leader, 6 - leader))
     produce(cluster, topic, 0, 100)
     admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
-    (deleted,) = admin.delete_records([Partition(topic, 0, 60)]).values()
+    (deleted,) = admin.delete_records([Position(topic, 0, 60)]).values()
     assert deleted.result(60).low_watermark == 60
     described = call_plog(
         "cluster", "describe", f"{topic}-0", "--output", "json", "--bootstrap-server", cluster.plog.address
     )
     assert {row["start_offset"] for row in json.loads(described.stdout)} == {60}
     assert consumed(cluster, topic) == list(range(60, 100))
+
+
+def test_a_group_moves_between_plog_and_kafka(cluster: MixedCluster) -> None:
+    """A member reads on while its coordinator is plog, which stops, then Kafka, then plog again, which is killed."""
+    cluster.make_topic("read", (1, 2))
+    produce(cluster, "read", 0, 40)
+    kept_in = kept_by_plog(cluster)
+    group = next(key for key in map(str, range(1000)) if partition_of(key, 3) == kept_in.partition)
+    member = Consumer(consumer_settings(cluster, group))
+    member.subscribe(["read"])
+    take_ten(member, 0)
+    cluster.plog.stop()
+    assert committed(cluster, group) == 10
+    take_ten(member, 10)
+    cluster.plog.start()
+    assert kept_by_plog(cluster) == kept_in
+    assert committed(cluster, group) == 20
+    take_ten(member, 20)
+    cluster.plog.kill()
+    take_ten(member, 30)
+    assert committed(cluster, group) == 40
+    member.close()
+    cluster.plog.start()
+    cluster.wait_for(kept_in, isr=ALL)
+
+
+def consumer_settings(cluster: MixedCluster, group: str) -> dict[str, str | bool]:
+    return {
+        "bootstrap.servers": cluster.address,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+
+
+def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
+    """The partition of the groups' topic that plog leads before others; it leads it now."""
+    committed(cluster, "any")  # which has the topic made
+    topic = cluster.brokers[1].metadata().topics["__consumer_offsets"]
+    (number,) = (number for number, partition in topic.partitions.items() if partition.replicas[0] == 5)
+    name = TopicPartition("__consumer_offsets", number)
+    cluster.wait_for(name, isr=ALL)
+    cluster.elect(name)
+    cluster.wait_for(name, leader=5)
+    return name
+
+
+def committed(cluster: MixedCluster, group: str) -> int:
+    asking = Consumer(consumer_settings(cluster, group))
+    try:
+        (found,) = asking.committed([Position("read", 0)], timeout=60)
+        return int(found.offset)
+    finally:
+        asking.close()
+
+
+def take_ten(member: Consumer, first: int) -> None:
+    """Reads the next ten values, and commits that."""
+    found: list[int] = []
+
+    def has_ten() -> bool:
+        message = member.poll(0.1)
+        if message is not None and message.error() is None:
+            found.append(int(message.value() or b""))
+        return len(found) == 10
+
+    wait_until(has_ten, "the member reads on")
+    assert found == list(range(first, first + 10))
+    member.commit(asynchronous=False)
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:
