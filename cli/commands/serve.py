@@ -35,6 +35,7 @@ _SWITCH_INTERVAL_S = 0.0001
 a flush, takes.
 """
 
+_ZOOKEEPER_CONNECT = "zookeeper.connect"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLOSING_THREADS = 8
@@ -150,6 +151,7 @@ def serve(
         advertise or [],
         is_ephemeral=ephemeral,
         ignores_security=insecure_ignore_security,
+        zookeeper=zookeeper,
     )
     if listen and listener:
         raise UsageError(
@@ -230,6 +232,7 @@ def _broker_config(
     *,
     is_ephemeral: bool,
     ignores_security: bool,
+    zookeeper: str | None,
 ) -> BrokerConfig:
     from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.broker.listener import DEFAULT_PROTOCOL_MAP, listener_properties
@@ -250,6 +253,7 @@ def _broker_config(
         properties |= listener_properties(listeners, known)
     parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
     _ensure_open_to_everybody(parsed)
+    _say_what_changes_nothing(parsed, zookeeper)
     if not advertise:
         return parsed
     properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))
@@ -278,12 +282,8 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless that is to be ignored. Says what changes
-    nothing.
-    """
+    """Raises UsageError for a configuration that asks for security, unless that is to be ignored."""
     from core.broker.asked_security import find_asked_security
-    from core.broker.broker_settings import BROKER_CONFIG
-    from core.common.did_you_mean import did_you_mean
     from core.common.errors import UsageError
 
     asked = find_asked_security(config)
@@ -295,11 +295,30 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
         )
     for name, why in asked.items():
         say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
-    for name in config.unknown:
-        if name not in asked:
+
+
+def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
+    from core.broker.asked_security import find_asked_security
+    from core.broker.broker_settings import BROKER_CONFIG
+    from core.common.did_you_mean import did_you_mean
+
+    asked = find_asked_security(config)
+    for name, text in config.unknown.items():
+        if name == _ZOOKEEPER_CONNECT:
+            _say_whether_it_joins(text.strip(), zookeeper)
+        elif name not in asked:
             say(f"warning: {name} is not known to plog and changes nothing")
             if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):
                 say(f"hint: {meant}")
+
+
+def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:
+    """A copy of a broker's disk comes with its configuration: it must not join the cluster by that (docs/adr/0022)."""
+    if zookeeper is None:
+        say(f"warning: {_ZOOKEEPER_CONNECT} joins no cluster: what is here is served by a broker of its own")
+        say(f"hint: --zookeeper {configured} joins the cluster, with the same data directory and node id")
+    elif zookeeper.strip() != configured:
+        say(f"warning: {_ZOOKEEPER_CONNECT} is {configured}, and --zookeeper wins: {zookeeper}")
 
 
 def _serve(

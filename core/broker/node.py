@@ -186,8 +186,11 @@ class Node:
         """Whose directory it is; one that does not say so is told. Raises AccessError if it is another node's."""
         meta = self._read_meta_properties()
         if meta is None:
-            cluster_id = uuid_text(random_uuid()) if self._entry is None else self._entry.cluster_id
-            meta = MetaProperties(cluster_id, self._find_node_id(config), random_uuid())
+            node_id = self._find_node_id(config)
+            if self._entry is None:
+                meta = MetaProperties(uuid_text(random_uuid()), node_id, random_uuid())
+            else:  # so that a broker of Kafka's can take its place
+                meta = MetaProperties(self._entry.cluster_id, node_id, random_uuid(), version=0)
             write_meta_properties(self._log_directory, meta, self._filesystem)
         elif meta.version == 0 and self._entry is None:  # ZooKeeper's: without the directory's id
             meta = replace(meta, version=1)

@@ -7,7 +7,8 @@
     version=1
     cluster.id=MkU3OEVBNTcwNTJENDM2Qk
 
-Version 0 (ZooKeeper) has broker.id and no directory.id (org.apache.kafka.metadata.properties.MetaProperties).
+Version 0 has broker.id, and no directory.id; Kafka's brokers with ZooKeeper refuse any other
+(org.apache.kafka.metadata.properties.MetaProperties, MetaPropertiesEnsemble.verify).
 """
 
 from __future__ import annotations
@@ -59,11 +60,13 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 
 
 def write_meta_properties(directory: Path, meta: MetaProperties, filesystem: FileSystem) -> None:
+    whose = [f"broker.id={meta.node_id}"]
+    if meta.version:
+        whose = [f"node.id={meta.node_id}", f"directory.id={uuid_text(meta.directory_id)}"]
     lines = [
         "#",
         time.strftime("#%a %b %d %H:%M:%S UTC %Y", time.gmtime()),  # noqa: TID251  a comment, which nothing reads
-        f"node.id={meta.node_id}",
-        f"directory.id={uuid_text(meta.directory_id)}",
+        *whose,
         f"version={meta.version}",
         f"cluster.id={meta.cluster_id}",
     ]

@@ -165,6 +165,15 @@ def play(scenario: Callable[[Member], Coroutine[Any, Any, None] | None], directo
     asyncio.run(run())
 
 
+def test_a_new_directory_is_one_that_kafka_could_take_over(tmp_path: Path) -> None:
+    """Its brokers with ZooKeeper start on version 0 alone, with these keys."""
+    play(lambda _member: None, tmp_path)
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert lines[2:] == ["broker.id=5", "version=0", "cluster.id=a-cluster-of-the-tests"]
+    play(lambda _member: None, tmp_path)
+    assert (tmp_path / "meta.properties").read_text().splitlines()[2:] == lines[2:]
+
+
 def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
     def scenario(member: Member) -> None:
         assert member.assign() is ErrorCode.NONE
