@@ -24,6 +24,7 @@ from collections.abc import Callable
 from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
+from core.broker.handlers.metadata import NotInformedError
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
 from core.broker.request_dispatcher import RequestDispatcher
@@ -327,7 +328,7 @@ class Connection:
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):
             _log.warning("closing the connection of %s: %s", self._peer, error)
-        elif not isinstance(error, UnacknowledgedError):
+        elif not isinstance(error, UnacknowledgedError | NotInformedError):
             _log.error("closing the connection of %s after an unexpected error", self._peer, exc_info=error)
         self._close_when_sent()
 

@@ -40,9 +40,18 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
+class NotInformedError(Exception):
+    """A member of a cluster has just started, and the controller has told it of no topic yet. The connection is closed:
+    a client then asks another broker, but would take an answer for the truth, and its topics for deleted.
+    """
+
+
 def handle(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Pending[MetadataResponse]:
+    """Raises NotInformedError."""
+    if services.membership is not None and not services.image.brokers:
+        raise NotInformedError
     return services.stepped_answers.answer(_answer(services, request, context))
 
 

@@ -182,12 +182,6 @@ def test_the_oldest_clients_hear_of_no_replica_that_they_do_not_know(member: Ste
     assert (found.error_code, found.replica_nodes) == (0, [US, OTHER, DEAD])
 
 
-def test_a_cluster_that_was_not_told_of_yet_is_this_broker(member: SteeredNode) -> None:
-    response = metadata(member)
-    assert [b.node_id for b in response.brokers] == [US]
-    assert (response.controller_id, response.topics) == (-1, [])
-
-
 def test_describing_the_cluster_and_topics(member: SteeredNode) -> None:
     tell(member, [OTHER, DEAD])
     cluster = at(member, "INSIDE", DESCRIBE_CLUSTER, DescribeClusterRequest())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.broker.broker_config import BrokerConfig
+from core.broker.handlers.metadata import NotInformedError
 from core.cluster.member_controller import MemberController
 from core.cluster.partition import Role
 from core.common.config_def import ConfigResourceType
@@ -25,6 +26,7 @@ from core.protocol.schema.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.stop_replica import (
     STOP_REPLICA,
     StopReplicaPartitionState,
@@ -247,6 +249,18 @@ def test_a_partition_that_is_not_ours(tmp_path: Path) -> None:
     def scenario(member: Member) -> None:
         assert member.assign(leader=OTHER, replicas=[OTHER]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert member.role() is None
+
+    play(scenario, tmp_path)
+
+
+def test_it_says_nothing_of_topics_before_the_controller_has_told_it(tmp_path: Path) -> None:
+    """It would have to say that there are none."""
+
+    def scenario(member: Member) -> None:
+        with pytest.raises(NotInformedError):
+            ask(member.node, METADATA, MetadataRequest(None))
+        assert member.update() is ErrorCode.NONE
+        assert [topic.name for topic in ask(member.node, METADATA, MetadataRequest(None)).topics] == ["t"]
 
     play(scenario, tmp_path)
 
