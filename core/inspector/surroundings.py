@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, PlogError, UnreadableFileError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.inspector.partition_check import Surroundings
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import CLUSTER_METADATA_TOPIC, META_PROPERTIES, find_unreadable_files
@@ -73,8 +73,10 @@ class DirectorySurroundings:
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
-        """Says whether compaction may have been at work; None if that is not known."""
-        if partition in self._evidence.cleaned:
+        """Says whether compaction may have been at work, as in each internal topic, where Kafka's coordinators do not
+        number what they write, either; None if that is not known.
+        """
+        if partition in self._evidence.cleaned or partition.topic in INTERNAL_TOPICS:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):
             return True

@@ -185,15 +185,26 @@ def test_a_gap_in_a_producers_sequences_is_a_part_of_the_hole_beside_it(folder: 
     assert Code.SEQUENCE_GAP not in findings
 
 
-def test_a_batch_twice(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+def write_twice(directory: Path) -> None:
+    """A batch, and another one with its sequence."""
+    log = open_log(directory)
     append(log, make_batch(b"a", base_sequence=0, **PRODUCER))
     log.close()
-    path = tmp_path / "t-0" / "00000000000000000000.log"
+    path = directory / "00000000000000000000.log"
     again = bytearray(path.read_bytes())
     struct.pack_into(">q", again, 0, 1)
     path.write_bytes(path.read_bytes() + again)
-    assert Code.SEQUENCE_GAP in codes(path)
+    next(directory.glob("*.snapshot")).unlink()
+
+
+def test_a_batch_twice(tmp_path: Path) -> None:
+    write_twice(tmp_path / "t-0")
+    assert Code.SEQUENCE_GAP in codes(tmp_path / "t-0")
+
+
+def test_kafkas_group_coordinator_begins_each_batch_with_sequence_0(tmp_path: Path) -> None:
+    write_twice(tmp_path / "__consumer_offsets-0")
+    assert codes(tmp_path / "__consumer_offsets-0") == []
 
 
 def test_a_coordinator_epoch_below_the_one_before(tmp_path: Path) -> None:
