@@ -6,8 +6,12 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MAY_SLEEP = ("tests/crash/chaos/nemesis.py", "tests/support/answers/asked_broker.py")
-"""In the first the time is the fault: for so long a process is stopped, or a disk full. The second waits for Kafka to
+MAY_SLEEP = (
+    "tests/crash/chaos/nemesis.py",
+    "tests/crash/cluster/cluster_nemesis.py",
+    "tests/support/answers/asked_broker.py",
+)
+"""In the first two the time is the fault: for so long a process is stopped, or a disk full. The last waits for Kafka to
 apply what it has acknowledged, and Kafka says nowhere how far it is.
 """
 

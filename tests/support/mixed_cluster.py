@@ -105,13 +105,17 @@ class MixedCluster:
         folder: Path,
         kafkas: int = 2,
         plogs: Sequence[int] = (5,),
+        settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] | None = None,
     ) -> None:
-        """`java_options` are Kafka's, instead of those with which it starts soon."""
+        """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
+        with which it starts soon.
+        """
         how = {} if java_options is None else {"java_options": java_options}
-        self.kafka = Kafka39Cluster(folder, kafkas, _SETTINGS, **how)
+        self.kafka = Kafka39Cluster(folder, kafkas, {**_SETTINGS, **settings}, **how)
+        zookeeper = self.kafka.zookeeper.address
         self.plogs = {
-            node_id: PlogMember(folder / f"plog-{node_id}", node_id, self.kafka.zookeeper.address) for node_id in plogs
+            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, settings) for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
 
@@ -209,6 +213,18 @@ class MixedCluster:
                 raise KafkaException(error)
 
         self._ask(elect)
+
+    def elect_preferred(self, names: Sequence[Name]) -> int:
+        """Has the controller elect the preferred leaders of all these; counts those that it can't."""
+        refused = 0
+
+        def elect(admin: AdminClient) -> None:
+            nonlocal refused
+            answers = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(*name) for name in names]).result(60)
+            refused = sum(error is not None and error.code() != _ELECTION_NOT_NEEDED for error in answers.values())
+
+        self._ask(elect)
+        return refused
 
     def _ask(self, work: Callable[[AdminClient], object]) -> None:
         """Does it with the controller; again if it is another one than the brokers knew."""

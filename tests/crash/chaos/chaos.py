@@ -1,8 +1,7 @@
 """A server under real clients in processes of their own, and a nemesis that kills, pauses, cuts and breaks it.
 
 A life is a directory: some rounds, each of a deed of the nemesis and of a time in which every client gets on; then the
-clients stop, all is read, and held against what they were told. A client that gets nowhere is killed and made again, as
-somebody would who looks after it; it is counted as stuck.
+clients stop, all is read, and held against what they were told.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.chaos.checker import check
-from tests.crash.chaos.client_process import ClientProcess
+from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.faults import COMPILER, Faults
-from tests.crash.chaos.ledger import COPIERS, PARTITIONS, TOPICS, Ledger
+from tests.crash.chaos.ledger import COPIERS, PARTITIONS, TOPICS
 from tests.crash.chaos.nemesis import Nemesis, may_die
 from tests.crash.chaos.proxy import Proxy
 from tests.crash.chaos.reading import read_all
@@ -48,8 +47,6 @@ SETTINGS = (
     "plog.scrub.interval.ms=500",
 )
 _STUCK_SECONDS = 40
-_END_SECONDS = 90
-_POLL_SECONDS = 0.05
 _DISK_BYTES = 200_000_000
 
 
@@ -130,8 +127,8 @@ class _Life:
         self._report = report
         self._problems_before = len(report.problems)
         self._faults = Faults(directory, directory / "data", compiler=compiler)
-        self._clients = [ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
         self._journal = (directory / "journal").open("w", buffering=1)
+        self._crew = Crew(directory, clients, random, stuck=report.stuck, note=self._note, problem=self._problem)
 
     @contextlib.contextmanager
     def disk(self) -> Iterator[None]:
@@ -167,8 +164,7 @@ class _Life:
             except (AssertionError, KafkaException) as error:
                 self._problem(repr(error)[-2000:])
             finally:
-                for client in self._clients:
-                    client.kill()
+                self._crew.kill()
                 self._server.kill()
         self._report.faults += self._faults.injected
         self._report.cuts += proxy.cuts
@@ -178,12 +174,11 @@ class _Life:
         self._server.start()
         self._proxy.target = self._server.host_and_port
         self._make_topics()
-        for client in self._clients:
-            client.start(self._proxy.address, self._random)
+        self._crew.start(self._proxy.address)
         self._wait_for_progress()
         for _ in range(rounds):
             self._round(self._random.choice(list(deeds or self._nemesis.deeds)))
-        self._stop_clients()
+        self._crew.stop()
 
     @property
     def has_problems(self) -> bool:
@@ -216,34 +211,13 @@ class _Life:
         self._wait_for_progress()
 
     def _wait_for_progress(self) -> None:
-        """Until every client got on; one that does not is made again."""
-        for client in self._clients:
-            client.mark()
-        for attempt in (1, 2):
-            deadline = time.monotonic() + _STUCK_SECONDS
-            while time.monotonic() < deadline:
-                if all(client.has_moved() for client in self._clients):
-                    return
-                self._ensure_alive()
-                time.sleep(_POLL_SECONDS)
-            for client in self._clients:
-                if not client.has_moved():
-                    self._note(f"{client.name} is stuck")
-                    self._report.stuck[client.kind] = self._report.stuck.get(client.kind, 0) + 1
-                    if attempt == 2:
-                        self._problem(f"{client.name} gets nowhere, made again too")
-                    client.kill()
-                    client.start(self._proxy.address, self._random)
+        self._crew.wait_for_progress(_STUCK_SECONDS, self._ensure_running)
 
-    def _ensure_alive(self) -> None:
+    def _ensure_running(self) -> None:
         process = self._server.process
         if process is not None and process.poll() is not None:
             self._problem(f"the server ended by itself with {process.poll()}")
             self._nemesis.start()
-        for client in self._clients:
-            if client.has_ended():
-                self._problem(f"{client.name} ended by itself: {client.errors.read_text()[-500:]}")
-                client.start(self._proxy.address, self._random)
 
     def _verify(self) -> None:
         """Before a start, of the directory as the server left it: what a kill leaves is no loss, and the start mends
@@ -260,22 +234,8 @@ class _Life:
 
     # --- the end
 
-    def _stop_clients(self) -> None:
-        self._note("the clients are asked to stop")
-        for client in self._clients:
-            client.terminate()
-        deadline = time.monotonic() + _END_SECONDS
-        for client in self._clients:
-            if not client.wait(max(deadline - time.monotonic(), 0)):
-                self._note(f"{client.name} did not come to an end")
-                self._report.stuck[client.kind] = self._report.stuck.get(client.kind, 0) + 1
-            client.kill()
-        self._note("the clients have stopped")
-
     def _check(self, address: str) -> None:
-        ledger = Ledger()
-        for client in self._clients:
-            ledger.add(client.ledger)
+        ledger = self._crew.ledger()
         found = read_all(address, self._problem)
         for problem in check(ledger, found):
             self._problem(problem)

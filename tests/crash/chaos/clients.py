@@ -12,21 +12,28 @@ import signal
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from core.client.client_connection import SocketTransport
 from core.client.kafka_client import KafkaClient
+from core.client.producer import Producer as OwnProducer
+from core.client.producer import RecordRefusedError, RecordsToSend
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
+from core.common.topic_partition import TopicPartition as Partition
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.records.byte_strings import ByteStrings
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from tests.crash.chaos.ledger import (
@@ -50,8 +57,13 @@ QUICK = {
 }  # fmt: skip
 _KEYS = 400
 _TRANSACTION_SECONDS = 20
-_PERHAPS = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
-"""Answers that say that the batch may be kept."""
+_PERHAPS = (
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Answers that say that the batch may be kept; the last two also come if a leader that has it is one no more."""
 
 
 class Client:
@@ -120,6 +132,44 @@ def produce_with_sequences(client: Client) -> None:
             client.complain("what was sent was not acknowledged in time")
 
 
+def produce_with_plog(client: Client) -> None:
+    """plog's own producer, idempotent as well. It gives up after its time; a refusal for good is wrong."""
+    while not client.is_over.is_set():
+        try:
+            _produce_with_plog(client)
+        except RecordRefusedError as error:
+            client.notes.note("wrong", text=f"{client.name}: a record is refused: {error!r}")
+        except PlogError as error:
+            client.complain(repr(error))
+
+
+def _produce_with_plog(client: Client) -> None:
+    who = client.next_name()
+    under_way: dict[int, deque[str]] = defaultdict(deque)
+    rows = count()
+
+    def on_acknowledged(partition: int, offset: int, acknowledged: int) -> None:
+        for number in range(acknowledged):
+            name = under_way[partition].popleft()
+            where = offset + number if offset >= 0 else offset
+            client.notes.note("acknowledged", topic=KEPT, partition=partition, offset=where, name=name)
+
+    with contextlib.closing(KafkaClient(parse_bootstrap(client.address), connect)) as connection:
+        producer = OwnProducer(connection, KEPT, on_acknowledged=on_acknowledged)
+        numbers: dict[int, count[int]] = defaultdict(count)
+        while not client.is_over.wait(0.01):
+            for _ in range(client.random.randint(1, 4)):
+                partition = client.random.randrange(PARTITIONS)
+                names = [f"{who} {next(numbers[partition])}" for _ in range(client.random.randint(1, 5))]
+                under_way[partition] += names
+                values = ByteStrings.of_list([f"{name} ".encode().ljust(100, b".") for name in names])
+                now_ms = np.full(len(names), time.time_ns() // 1_000_000)
+                mine = np.fromiter(rows, np.int64, len(names))
+                producer.send(RecordsToSend(partition, now_ms, None, values, None, mine))
+                producer.push()
+            producer.flush()
+
+
 def produce_plainly(client: Client) -> None:
     """Says each request once, and takes the broker at its word."""
     connection: KafkaClient | None = None
@@ -143,10 +193,13 @@ def produce_plainly(client: Client) -> None:
             continue
         what = "perhaps"
         try:
-            answer = connection.any_connection().call(PRODUCE, request).responses[0].partition_responses[0]
+            leader = connection.connection_to(connection.leader_of(Partition(topic, partition)))
+            answer = leader.call(PRODUCE, request).responses[0].partition_responses[0]
             error = ErrorCode.of(answer.error_code)
             offset, code = answer.base_offset, error.name
             what = "acknowledged" if error is ErrorCode.NONE else "perhaps" if error in _PERHAPS else "refused"
+            if error is not ErrorCode.NONE:
+                connection.forget_topic(topic)  # the leader may be another one
         except PlogError:
             connection.close()
             connection = None
@@ -155,12 +208,11 @@ def produce_plainly(client: Client) -> None:
             client.notes.note(what, topic=topic, partition=partition, name=name, **fields)
 
 
-def read_in_a_group(client: Client) -> None:
+def read_in_a_group(client: Client, **protocol: Any) -> None:
     """A member that commits what it has noted as seen."""
     consumer = Consumer(
-        client.options(**{"group.id": READERS, "group.protocol": "consumer", "enable.auto.commit": False,
-                          "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50,
-                          "isolation.level": "read_uncommitted"})
+        client.options(**{"group.id": READERS, "enable.auto.commit": False, "auto.offset.reset": "earliest",
+                          "fetch.wait.max.ms": 50, "isolation.level": "read_uncommitted", **protocol})
     )  # fmt: skip
     consumer.subscribe([KEPT])
     while not client.is_over.is_set():
@@ -174,6 +226,31 @@ def read_in_a_group(client: Client) -> None:
             consumer.commit(offsets=[TopicPartition(KEPT, p, end) for p, end in ends.items()], asynchronous=False)
             client.notes.note("committed", offsets=ends)
     consumer.close()
+
+
+def read_all_the_time(client: Client) -> None:
+    """Reads what is committed, in no group. What it was shown must stay, and no offset may be without a record."""
+    while not client.is_over.is_set():
+        consumer = Consumer(
+            client.options(**{"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error",
+                              "fetch.wait.max.ms": 50, "isolation.level": "read_committed"})
+        )  # fmt: skip
+        consumer.assign([TopicPartition(t, p, 0) for t in (KEPT, PLAIN, TELLS) for p in range(PARTITIONS)])
+        error = None
+        while not client.is_over.is_set() and error is None:
+            seen: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+            for m in consumer.consume(500, 0.1):
+                if m.error():
+                    error = m.error()
+                else:
+                    seen[m.topic()].append((m.partition(), m.offset(), name_of(m.value())))
+            for topic, records in seen.items():
+                client.notes.note("seen", topic=topic, records=records)
+            if seen:
+                client.notes.note("moved")
+        if error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
+            client.notes.note("wrong", text=f"{client.name}: {error}")
+        consumer.close()
 
 
 def delete_records(client: Client) -> None:
@@ -196,7 +273,7 @@ def delete_records(client: Client) -> None:
 
 def tell_in_transactions(client: Client) -> None:
     """Transactions over all partitions of TELLS, some of them aborted."""
-    number = 0
+    number = time.time_ns() // 1_000_000  # the numbers of a process that is made again go on from there
     while not client.is_over.is_set():
         producer = Producer(client.options(**{"transactional.id": client.name, "transaction.timeout.ms": 30000}))
         name = ""
@@ -298,7 +375,10 @@ def name_of(value: bytes) -> str:
 KINDS: dict[str, Callable[[Client], None]] = {
     "producer": produce_with_sequences,
     "plain": produce_plainly,
-    "reader": read_in_a_group,
+    "reader": partial(read_in_a_group, **{"group.protocol": "consumer"}),
+    "member": partial(read_in_a_group, **{"session.timeout.ms": 6000}),
+    "auditor": read_all_the_time,
+    "plog": produce_with_plog,
     "cutter": delete_records,
     "teller": tell_in_transactions,
     "copier": copy_exactly_once,

@@ -112,5 +112,8 @@ class Ledger:
     def _on_cut_done(self, partition: int, offset: int) -> None:
         self.cuts_done[partition] = max(self.cuts_done.get(partition, 0), offset)
 
+    def _on_wrong(self, text: str) -> None:
+        self.problems.append(text)
+
     def _on_moved(self, **_: Any) -> None:
         """A client says that it works."""

@@ -1,0 +1,231 @@
+"""A cluster of Kafka's 3.9 brokers and plog's under real clients, and a nemesis that kills and pauses any of them.
+
+A life is a set of topics with three replicas each: some deeds of the nemesis, each followed by a moment, or by the time
+until all replicas are in sync and every client got on; then the clients stop, all is read and held against what they
+were told, and the replicas are held against each other, byte by byte. Then the topics are deleted, and the next life
+makes them again, in the same cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import KafkaException
+from kazoo.exceptions import KazooException
+
+from tests.crash.chaos.checker import check
+from tests.crash.chaos.crew import Crew
+from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
+from tests.crash.chaos.reading import read_all
+from tests.crash.cluster.cluster_nemesis import ClusterNemesis
+from tests.crash.cluster.replicas import Metadata, differences
+from tests.support.kafka39 import Kafka39Broker
+from tests.support.mixed_cluster import Broker, MixedCluster
+from tests.support.server import call_plog
+from tests.support.waiting import wait_until
+
+DEEDS_A_LIFE = 10
+REPLICAS = 3
+CLIENTS = ("producer", "plog", "plain", "member", "member", "auditor", "cutter", "teller", "copier")
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "5000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.segment.delete.delay.ms": "100",
+}
+_REST = 0.4
+"""How often the next deed comes before all is well again."""
+
+_STUCK_SECONDS = 90
+_SYNC_SECONDS = 180
+_EQUAL_SECONDS = 30
+
+
+@dataclass
+class Report:
+    """What happened; `problems` should be empty."""
+
+    seed: int = 0
+    deeds: dict[str, int] = field(default_factory=dict)
+    seconds: int = 0
+    acknowledged: int = 0
+    seen: int = 0
+    transactions: int = 0
+    copies: int = 0
+    refused: int = 0
+    perhaps: int = 0
+    stuck: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class ClusterChaos:
+    """`run` it once. What it leaves in `directory` after a problem is the evidence."""
+
+    def __init__(self, directory: Path, *, seed: int = 1, kafkas: int = 2, plogs: int = 2) -> None:
+        self.report = Report(seed)
+        self._directory = directory
+        self._random = Random(seed)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._cluster = MixedCluster(directory, kafkas, range(5, 5 + plogs), SETTINGS)
+        self._journal = (directory / "journal").open("w", buffering=1)
+
+    def run(self, deeds: int) -> Report:
+        """Ends after the first life with a problem."""
+        started_s = time.monotonic()
+        self._note(f"seed {self.report.seed}, {deeds} deeds, in {self._directory}")
+        with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
+            self._nemesis = ClusterNemesis(self._cluster, self._metadata, self._random, self._verify_killed)
+            try:
+                for done in range(0, deeds, DEEDS_A_LIFE):
+                    self._life(self._directory / f"life-{done}", min(DEEDS_A_LIFE, deeds - done))
+                    if self.report.problems:
+                        break
+                self._stop_plogs()
+            except (AssertionError, KafkaException, KazooException) as error:
+                self._problem(repr(error)[-4000:])
+        self.report.seconds = round(time.monotonic() - started_s)
+        self._note(f"{self.report}")
+        self._journal.close()
+        return self.report
+
+    def _note(self, text: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')} {text}\n"
+        self._journal.write(line)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+    def _problem(self, text: str) -> None:
+        self._note(f"PROBLEM {text}")
+        self.report.problems.append(text)
+
+    # --- a life
+
+    def _life(self, directory: Path, deeds: int) -> None:
+        directory.mkdir()
+        crew = Crew(directory, CLIENTS, self._random, stuck=self.report.stuck, note=self._note, problem=self._problem)
+        try:
+            self._make_topics()
+            crew.start(self._cluster.address)
+            self._let_them_get_on(crew)
+            for _ in range(deeds):
+                self._deed(crew)
+            self._let_them_get_on(crew)
+            crew.stop()
+            self._check(crew.ledger())
+        finally:
+            crew.kill()
+        if not self.report.problems:
+            for topic in TOPICS:
+                self._cluster.delete_topic(topic)
+            wait_until(lambda: all(map(self._cluster.is_deleted, TOPICS)), "the topics are deleted")
+            shutil.rmtree(directory)
+
+    def _make_topics(self) -> None:
+        """Each broker is the preferred leader of some partitions."""
+        nodes = list(self._cluster.brokers)
+        turn = 0
+        for topic, settings in TOPICS.items():
+            replicas = []
+            for _ in range(PARTITIONS):
+                replicas.append([nodes[(turn + i) % len(nodes)] for i in range(REPLICAS)])
+                turn += 1
+            config = {name.removeprefix("internal."): value for name, value in settings.items()}
+            self._cluster.make_topic(topic, *replicas, **config)
+
+    def _deed(self, crew: Crew) -> None:
+        deed = self._nemesis.draw()
+        self.report.deeds[deed] = self.report.deeds.get(deed, 0) + 1
+        self._note(f"{deed} ..")
+        self._note(f"{deed}: {self._nemesis.strike(deed)}")
+        if self._random.random() < _REST:
+            self._note(f"rest: {self._nemesis.rest()}")
+            self._ensure_running()
+        else:
+            self._let_them_get_on(crew)
+
+    def _let_them_get_on(self, crew: Crew) -> None:
+        """Until all replicas are in sync, and every client has got on after that."""
+        self._wait_for_sync()
+        crew.wait_for_progress(_STUCK_SECONDS, self._ensure_running)
+        self._note("all is well")
+
+    def _wait_for_sync(self) -> None:
+        def are_whole() -> bool:
+            self._ensure_running()
+            return self._metadata.alive() == self._cluster.brokers.keys() and all(
+                state.is_whole for state in self._metadata.states().values()
+            )
+
+        self._metadata.wait_until(are_whole, "all replicas are in sync", seconds=_SYNC_SECONDS)
+
+    def _ensure_running(self) -> None:
+        """Nobody ends by himself. If Kafka does it is noted, and it is started again."""
+        for member in self._cluster.plogs.values():
+            process = member.server.process
+            assert process is not None
+            if process.poll() is not None:
+                self._problem(f"plog {member.node_id} ended by itself with {process.poll()}")
+                member.start()
+        for broker in self._cluster.kafka.brokers.values():
+            if not broker.is_running:
+                self._note(f"Kafka {broker.node_id} ended by itself")
+                self.report.deeds["Kafka ended by itself"] = self.report.deeds.get("Kafka ended by itself", 0) + 1
+                broker.start()
+
+    # --- what must be so
+
+    def _verify_killed(self, broker: Broker) -> None:
+        """What a kill leaves is no loss, and the start mends it."""
+        if not isinstance(broker, Kafka39Broker):
+            self._verify(broker, lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
+
+    def _verify(self, broker: Broker, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
+        done = call_plog("verify", "--output", "ndjson", str(broker.data_dir))
+        findings = [json.loads(line) for line in done.stdout.splitlines()]
+        wrong = [finding for finding in findings if is_wrong(finding)]
+        if wrong or (done.returncode and not findings):
+            ending = f"ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-300:]}"
+            self._problem(f"verify of plog {broker.node_id} {ending}")
+
+    def _stop_plogs(self) -> None:
+        for member in self._cluster.plogs.values():
+            member.stop()
+            self._verify(member)
+
+    def _check(self, ledger: Ledger) -> None:
+        self._wait_for_sync()
+        found = read_all(self._cluster.address, self._problem)
+        for problem in check(ledger, found):
+            self._problem(problem)
+        self._compare()
+        self.report.acknowledged += sum(map(len, ledger.acknowledged.values()))
+        self.report.seen += sum(map(len, ledger.seen.values()))
+        self.report.refused += sum(map(len, ledger.refused.values()))
+        self.report.perhaps += sum(map(len, ledger.perhaps.values()))
+        self.report.transactions += len(ledger.transactions)
+        self.report.copies += sum(found.offsets[COPIERS].values())
+        self._note(f"checked: {self.report}")
+
+    def _compare(self) -> None:
+        """All replicas byte by byte; but for what each broker compacts by itself."""
+        names = {name: state.replicas for name, state in self._metadata.states().items() if name.topic != KEYED}
+
+        def find_differences() -> list[str]:
+            return [found for name, nodes in names.items() for found in differences(self._cluster, name, nodes)]
+
+        deadline = time.monotonic() + _EQUAL_SECONDS
+        while (found := find_differences()) and time.monotonic() < deadline:
+            time.sleep(1)
+        for difference in found:
+            self._problem(difference)

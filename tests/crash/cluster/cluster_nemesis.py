@@ -1,0 +1,171 @@
+"""What is done to a cluster, drawn from a seed. Each of the deeds does its harm, and all brokers run again when it
+returns; they may be out of sync then.
+
+Nobody is taken down while that could leave a partition without a living replica in sync: a deed waits until it may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from random import Random
+
+from tests.crash.cluster.replicas import Metadata
+from tests.support.kafka39 import Kafka39Broker
+from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster
+
+_SHORT_S = (0.3, SESSION_MS / 1000 * 0.6)
+_LONG_S = (SESSION_MS / 1000 * 1.3, SESSION_MS / 1000 * 2.2)
+_PATIENCE_S = 180
+
+
+class ClusterNemesis:
+    """Owned by one thread. `before_start` is called with a broker that is down, before it starts again."""
+
+    def __init__(
+        self, cluster: MixedCluster, metadata: Metadata, random: Random, before_start: Callable[[Broker], None]
+    ) -> None:
+        self._cluster = cluster
+        self._metadata = metadata
+        self._random = random
+        self._before_start = before_start
+        self._deeds: dict[str, tuple[int, Callable[[], str]]] = {
+            "kill plog": (5, lambda: self._kill(self._plogs)),
+            "kill Kafka": (4, lambda: self._kill(self._kafkas)),
+            "kill two": (3, lambda: self._kill(self._all, 2)),
+            "kill plog twice": (1, lambda: self._kill_twice(self._plogs)),
+            "pause plog": (2, lambda: self._pause(self._plogs, _SHORT_S)),
+            "pause plog for long": (3, lambda: self._pause(self._plogs, _LONG_S)),
+            "pause Kafka": (1, lambda: self._pause(self._kafkas, _SHORT_S)),
+            "pause Kafka for long": (3, lambda: self._pause(self._kafkas, _LONG_S)),
+            "pause two for long": (2, lambda: self._pause(self._all, _LONG_S, 2)),
+            "pause and kill": (2, lambda: self._pause_and_kill(self._all)),
+            "stop plog": (2, lambda: self._stop(self._plogs)),
+            "stop Kafka": (1, lambda: self._stop(self._kafkas)),
+            "elect": (3, self._elect),
+            "pause ZooKeeper": (1, lambda: self._pause_zookeeper(_SHORT_S)),
+            "pause ZooKeeper for long": (1, lambda: self._pause_zookeeper(_LONG_S)),
+        }
+
+    def draw(self) -> str:
+        names = list(self._deeds)
+        return self._random.choices(names, [self._deeds[name][0] for name in names])[0]
+
+    def strike(self, name: str) -> str:
+        """Does the deed; gives its details."""
+        return self._deeds[name][1]()
+
+    def rest(self) -> str:
+        """Waits for a moment, so that the next deed meets what the last one left half done."""
+        seconds = self._random.uniform(0, 4)
+        time.sleep(seconds)
+        return f"{seconds:.1f} s"
+
+    @property
+    def _all(self) -> list[Broker]:
+        return list(self._cluster.brokers.values())
+
+    @property
+    def _plogs(self) -> list[Broker]:
+        return list(self._cluster.plogs.values())
+
+    @property
+    def _kafkas(self) -> list[Broker]:
+        return list(self._cluster.kafka.brokers.values())
+
+    def _choose(self, brokers: Collection[Broker], number: int = 1) -> list[Broker]:
+        """Some that may be taken down, at the moment when they may."""
+        chosen = self._random.sample(list(brokers), number)
+        names = {broker.node_id for broker in chosen}
+
+        def may_go() -> bool:
+            alive = self._metadata.alive() - names
+            return all(state.isr & alive for state in self._metadata.states().values())
+
+        self._metadata.wait_until(may_go, f"a replica in sync is left everywhere without {names}", seconds=_PATIENCE_S)
+        return chosen
+
+    def _down_time(self) -> float:
+        return self._random.choice((0, 0, self._random.uniform(0, 3), self._random.uniform(*_LONG_S)))
+
+    def _start(self, brokers: Collection[Broker]) -> None:
+        """Starts Kafka's at once, as they take long."""
+        for broker in brokers:
+            self._before_start(broker)
+        kafkas = [broker for broker in brokers if isinstance(broker, Kafka39Broker)]
+        for kafka in kafkas:
+            kafka.start_without_waiting()
+        for broker in brokers:
+            if not isinstance(broker, Kafka39Broker):
+                broker.start()
+        for kafka in kafkas:
+            kafka.wait_until_ready()
+
+    # --- the deeds
+
+    def _kill(self, among: Collection[Broker], number: int = 1) -> str:
+        brokers = self._choose(among, number)
+        for broker in brokers:
+            broker.kill()
+        down_s = self._down_time()
+        time.sleep(down_s)
+        self._start(brokers)
+        return f"{_names(brokers)}, down for {down_s:.1f} s"
+
+    def _kill_twice(self, among: Collection[Broker]) -> str:
+        """The second time while it starts, or has just started."""
+        (broker,) = self._choose(among)
+        broker.kill()
+        self._start([broker])
+        after_s = self._random.uniform(0, 2)
+        time.sleep(after_s)
+        broker.kill()
+        self._start([broker])
+        return f"{_names([broker])}, {after_s:.1f} s after its start"
+
+    def _pause(self, among: Collection[Broker], span_s: tuple[float, float], number: int = 1) -> str:
+        brokers = self._choose(among, number)
+        seconds = self._random.uniform(*span_s)
+        for broker in brokers:
+            broker.pause()
+        time.sleep(seconds)
+        for broker in brokers:
+            broker.resume()
+        return f"{_names(brokers)} for {seconds:.1f} s"
+
+    def _pause_and_kill(self, among: Collection[Broker]) -> str:
+        (broker,) = self._choose(among)
+        seconds = self._random.choice((0.5, self._random.uniform(*_LONG_S)))
+        broker.pause()
+        time.sleep(seconds)
+        broker.kill()
+        self._start([broker])
+        return f"{_names([broker])} after {seconds:.1f} s"
+
+    def _stop(self, among: Collection[Broker]) -> str:
+        brokers = self._choose(among)
+        for broker in brokers:
+            broker.stop()
+        down_s = self._down_time()
+        time.sleep(down_s)
+        self._start(brokers)
+        return f"{_names(brokers)}, down for {down_s:.1f} s"
+
+    def _elect(self) -> str:
+        names = list(self._metadata.states())
+        chosen = self._random.sample(names, self._random.randint(1, len(names)))
+        refused = self._cluster.elect_preferred(chosen)
+        return f"{len(chosen)} partitions, {refused} refused"
+
+    def _pause_zookeeper(self, span_s: tuple[float, float]) -> str:
+        seconds = self._random.uniform(*span_s)
+        self._cluster.kafka.zookeeper.pause()
+        time.sleep(seconds)
+        self._cluster.kafka.zookeeper.resume()
+        return f"for {seconds:.1f} s"
+
+
+def _names(brokers: Collection[Broker]) -> str:
+    return ", ".join(
+        f"{'Kafka' if isinstance(broker, Kafka39Broker) else 'plog'} {broker.node_id}" for broker in brokers
+    )

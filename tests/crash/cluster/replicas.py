@@ -1,0 +1,116 @@
+"""What ZooKeeper says of a cluster's partitions, and what their replicas have on their disks."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from core.common.topic_partition import TopicPartition
+from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from tests.support.kafka39 import CHROOT
+from tests.support.mixed_cluster import MixedCluster
+
+_PAUSE_SECONDS = 0.25
+_BATCH_START = struct.Struct(">qi")
+
+
+class State(NamedTuple):
+    """As the controller wrote it; `replicas` in their order, the preferred leader first."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    isr: frozenset[int]
+    epoch: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.leader >= 0 and self.isr == frozenset(self.replicas)
+
+
+class Metadata:
+    """Reads ZooKeeper; owned by one thread."""
+
+    def __init__(self, address: str) -> None:
+        self._client = KazooClient(address + CHROOT, timeout=30)
+        self._client.start(60)
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def alive(self) -> set[int]:
+        """The brokers that are registered."""
+        return set(map(int, self._children("/brokers/ids")))
+
+    def states(self) -> dict[TopicPartition, State]:
+        """Of all partitions; of those that are just made or deleted only what is there."""
+        found = {}
+        for topic in self._children("/brokers/topics"):
+            base = f"/brokers/topics/{topic}"
+            with suppress(NoNodeError):
+                for number, replicas in self._read(base)["partitions"].items():
+                    state = self._read(f"{base}/partitions/{number}/state")
+                    found[TopicPartition(topic, int(number))] = State(
+                        tuple(replicas), state["leader"], frozenset(state["isr"]), state["leader_epoch"]
+                    )
+        return found
+
+    def wait_until(self, is_so: Callable[[], bool], what: str, *, seconds: float) -> None:
+        """Asks rarely, as each question costs some work; AssertionError, with all states, if it is never so."""
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < deadline, f"{what}: alive {self.alive()}, {self.states()}"
+            time.sleep(_PAUSE_SECONDS)
+
+    def _children(self, path: str) -> list[str]:
+        return list(self._client.retry(self._client.get_children, path))
+
+    def _read(self, path: str) -> Any:
+        return json.loads(self._client.retry(self._client.get, path)[0])
+
+
+def differences(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, ...]) -> list[str]:
+    """How the logs of these brokers differ, a sentence each: from where all have batches, as retention comes at its
+    own time to each. Segments may begin elsewhere.
+    """
+    logs = [dict(_batches(cluster.brokers[node].data_dir / partition_directory_name(name))) for node in nodes]
+    start = max(min(log, default=0) for log in logs)
+    found = []
+    for node, log in zip(nodes[1:], logs[1:], strict=True):
+        offsets = sorted(o for o in logs[0].keys() | log.keys() if o >= start and logs[0].get(o) != log.get(o))
+        if offsets:
+            first, second = logs[0].get(offsets[0]), log.get(offsets[0])
+            found.append(
+                f"{name}: brokers {nodes[0]} and {node} differ at {len(offsets)} of {len(log)} batches, first at "
+                f"offset {offsets[0]}: {_told(first)}, {_told(second)}"
+            )
+    return found
+
+
+def _told(batch: bytes | None) -> str:
+    return "nothing" if batch is None else f"{len(batch)} bytes, leader epoch {batch[12:16].hex()}"
+
+
+def _batches(folder: Path) -> Iterator[tuple[int, bytes]]:
+    """Each whole batch of the folder by its base offset."""
+    for path in sorted(folder.glob(f"*{LOG_SUFFIX}")):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # retention is at work
+            continue
+        position = 0
+        while position + _BATCH_START.size <= len(data):
+            offset, length = _BATCH_START.unpack_from(data, position)
+            end = position + _BATCH_START.size + length
+            if end > len(data):
+                break
+            yield offset, data[position:end]
+            position = end
