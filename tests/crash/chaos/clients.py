@@ -254,21 +254,28 @@ def read_all_the_time(client: Client) -> None:
 
 
 def delete_records(client: Client) -> None:
-    """Cuts the beginnings of CUT off."""
+    """Cuts the beginnings of CUT off. Its reader is made again after an error: librdkafka keeps what a broker that has
+    just started says of topics.
+    """
     admin = AdminClient(client.options())
-    reader = Consumer(client.options(**{"group.id": "none"}))
-    while not client.is_over.wait(0.3):
-        partition = client.random.randrange(PARTITIONS)
+    while not client.is_over.is_set():
+        reader = Consumer(client.options(**{"group.id": "none"}))
         try:
-            start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=5)
-            target = start + (end - start) // 2
-            client.notes.note("cut_asked", partition=partition, offset=target)
-            wanted = TopicPartition(CUT, partition, target)
-            low = admin.delete_records([wanted], request_timeout=5)[wanted].result(10).low_watermark
-            client.notes.note("cut_done", partition=partition, offset=low)
+            while not client.is_over.wait(0.3):
+                _cut(client, admin, reader)
         except (KafkaException, TimeoutError) as error:
             client.complain(repr(error))
-    reader.close()
+        reader.close()
+
+
+def _cut(client: Client, admin: AdminClient, reader: Consumer) -> None:
+    partition = client.random.randrange(PARTITIONS)
+    start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=5)
+    target = start + (end - start) // 2
+    client.notes.note("cut_asked", partition=partition, offset=target)
+    wanted = TopicPartition(CUT, partition, target)
+    low = admin.delete_records([wanted], request_timeout=5)[wanted].result(10).low_watermark
+    client.notes.note("cut_done", partition=partition, offset=low)
 
 
 def tell_in_transactions(client: Client) -> None:
