@@ -82,6 +82,7 @@ class ControllerChannel:
         self._changes = 0
         """How often a controller was left for the next one while its answers were waited for."""
         self._is_closed = False
+        self._has_known_one = False
         self._failures: dict[str, str] = {}
         """By the name of what is asked, why it was not answered, as it was logged last."""
 
@@ -133,6 +134,8 @@ class ControllerChannel:
         return answer
 
     def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
+        if not self._has_known_one:  # nobody has spoken to this broker yet
+            return
         if self._failures.get(api.name) != str(error):
             self._failures[api.name] = str(error)
             _log.warning("%s; %s is tried again until the controller answers", error, api.name)
@@ -169,6 +172,7 @@ class ControllerChannel:
             if self._is_closed:
                 raise self._closed()
             found = self._find_controller()
+            self._has_known_one |= found is not None
             if found is None:
                 raise ConnectionFailedError("no controller of the cluster is known", where=self._client_id)
             if self._connected is not None:

@@ -7,6 +7,7 @@ it stops listening: until the controller has handed over what is led here, clien
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from core.broker.assigned_replicas import AssignedReplicas
@@ -20,12 +21,16 @@ from core.broker.producer_id_blocks import ProducerIdBlocks
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_fetcher import ReplicaFetchers
 from core.broker.transaction_peers import TransactionPeers
-from core.cluster.member_controller import MemberController
+from core.cluster.member_controller import NO_CONTROLLER, MemberController
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.zookeeper_metadata import ControlFence
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
+
+_log = logging.getLogger("plog.broker")
+
+_SILENCE_MS = 10_000
 
 ReadConfigs = Callable[[Iterable[str]], Pending[None] | None]
 """Takes up the settings of new topics of those names; gives what is to be waited for, None if that is nothing."""
@@ -100,6 +105,15 @@ class Membership:
         self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
         self.producer_ids.begin()
         self.channel.look_again()
+        self._services.runtime.schedule(_SILENCE_MS, self._say_silence)
+
+    def _say_silence(self) -> None:
+        if self.controller.controller_id == NO_CONTROLLER:
+            _log.warning(
+                "no controller of the cluster has spoken to this broker in %d s: clients are told of no topics until one "
+                "does; is a broker of Kafka's running, and can it reach %s?",
+                *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
+            )
 
     @property
     def look_every_ms(self) -> int:
