@@ -110,8 +110,8 @@ class Membership:
     def _say_silence(self) -> None:
         if self.controller.controller_id == NO_CONTROLLER:
             _log.warning(
-                "no controller of the cluster has spoken to this broker in %d s: clients are told of no topics until one "
-                "does; is a broker of Kafka's running, and can it reach %s?",
+                "no controller of the cluster has spoken to this broker in %d s: clients are told of no topics until "
+                "one does; is a broker of Kafka's running, and can it reach %s?",
                 *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
             )
 
