@@ -53,14 +53,24 @@ class PlogMember:
         self.data_dir = data_dir
         self._zookeeper = zookeeper
         client, internal = free_ports(2)
-        self.address = f"127.0.0.1:{client}"
-        self.internal_address = f"127.0.0.1:{internal}"
+        self._listen(f"127.0.0.1:{client}", f"127.0.0.1:{internal}", settings)
+
+    @classmethod
+    def instead_of(cls, kafka: Kafka39Broker, zookeeper: str) -> Self:
+        """A member with the directory, the id and the addresses of a broker of Kafka's, which does not run."""
+        member = cls(kafka.data_dir, kafka.node_id, zookeeper)
+        member._listen(kafka.address, kafka.internal_address, _NO_SETTINGS)
+        return member
+
+    def _listen(self, address: str, internal_address: str, settings: Mapping[str, str]) -> None:
+        self.address = address
+        self.internal_address = internal_address
         all_settings = {"inter.broker.listener.name": "INTERNAL", **_SETTINGS, **settings}
-        arguments = ["--zookeeper", zookeeper + CHROOT, "--node-id", str(node_id)]
+        arguments = ["--zookeeper", self._zookeeper + CHROOT, "--node-id", str(self.node_id)]
         arguments += ["--listener", f"CLIENT://{self.address}", "--listener", f"INTERNAL://{self.internal_address}"]
         for name, value in all_settings.items():
             arguments += ["--set", f"{name}={value}"]
-        self.server = Server(data_dir, *arguments, command=(PLOG, "serve"))
+        self.server = Server(self.data_dir, *arguments, command=(PLOG, "serve"))
 
     @property
     def log(self) -> Path:
