@@ -96,16 +96,28 @@ def _replica_metrics(services: Services) -> Iterator[Metric]:
     served, offline = len(services.replicas.partitions) + unloaded, len(services.log_manager.offline)
     prefix = "kafka_server_replicamanager"
     yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
-    yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", served)
+    partitions = services.replicas.partitions.values()
+    led = sum(partition.is_leading for partition in partitions)
+    led += sum(services.replicas.leads(name) for name in services.log_manager.unloaded)
+    yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", led)
     yield _gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
     yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
-    yield _gauge(f"{prefix}_underreplicatedpartitions", "Partitions with fewer replicas in sync than they have.", 0)
+    lacking = sum(partition.is_under_replicated for partition in partitions)
+    yield _gauge(
+        f"{prefix}_underreplicatedpartitions",
+        "Partitions led here with fewer replicas in sync than they have.",
+        lacking,
+    )
+    short = sum(partition.is_under_min_isr for partition in partitions)
+    yield _gauge(f"{prefix}_underminisrpartitioncount", "Partitions led here that refuse acks=all.", short)
     prefix = "kafka_controller_kafkacontroller"
     topics = services.image.topics.values()
-    yield _gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", 1)
+    is_controller = services.membership is None
+    yield _gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", int(is_controller))
     yield _gauge(f"{prefix}_globaltopiccount", "Topics of the cluster.", len(topics))
     yield _gauge(f"{prefix}_globalpartitioncount", "Its partitions.", sum(len(topic.partitions) for topic in topics))
-    yield _gauge(f"{prefix}_offlinepartitionscount", "Those without a leader.", offline)
+    without_leader = offline if is_controller else 0  # which the controller counts
+    yield _gauge(f"{prefix}_offlinepartitionscount", "Those without a leader.", without_leader)
     for_records, for_flush = services.replicas.waiting_counts()
     yield _gauges(
         "kafka_server_delayedoperationpurgatory_purgatorysize",

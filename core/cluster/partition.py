@@ -221,6 +221,16 @@ class Partition:
         leadership = self._leadership
         return leadership is not None and len(leadership.in_sync.maximal) < self._min_isr
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether it is led here and has fewer replicas in sync than it has (Partition.isUnderReplicated)."""
+        return self._leadership is not None and self._isr_size < self._leadership.replica_count
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether it is led here and has fewer replicas in sync than acks=all asks for."""
+        return self.is_leading and self._isr_size < self._min_isr
+
     def on_flushed(self) -> None:
         """Called when the log's recovery point moved."""
         self._move_high_watermark()

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from core.common.topic_partition import TopicPartition
-from tests.support.mixed_cluster import MixedCluster, PlogMember
+from tests.support.mixed_cluster import Broker, MixedCluster, PlogMember
 from tests.support.oracle import java_command, requires_kafka39
 from tests.support.server import call_plog
 from tests.support.waiting import wait_until
@@ -63,7 +63,7 @@ class Load:
                 TOPIC,
                 "--producer-property",
                 "acks=all",
-            ),  # fmt: skip
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -123,9 +123,7 @@ def wait_until_in_sync(cluster: MixedCluster) -> None:
         cluster.wait_for(name, isr=ROLLED)
 
 
-def replace(
-    old: Kafka39Broker | PlogMember, new: Kafka39Broker | PlogMember, cluster: MixedCluster, load: Load
-) -> None:
+def replace(old: Broker, new: Broker, cluster: MixedCluster, load: Load) -> None:
     old.stop()
     load.send_with_java(50)
     new.start()

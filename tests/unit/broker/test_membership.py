@@ -11,6 +11,7 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.metadata import NotInformedError
+from core.broker.metrics import broker_metrics
 from core.cluster.member_controller import MemberController
 from core.cluster.partition import Role
 from core.common.config_def import ConfigResourceType
@@ -115,9 +116,10 @@ class Member:
         leader: int = US,
         epoch: int = 0,
         replicas: list[int] | None = None,
+        isr: list[int] | None = None,
     ) -> LeaderAndIsrRequest:
         replicas = [US, OTHER] if replicas is None else replicas
-        state = LeaderAndIsrPartitionState(topic, number, fence[0], leader, epoch, replicas, epoch, replicas)
+        state = LeaderAndIsrPartitionState(topic, number, fence[0], leader, epoch, isr or replicas, epoch, replicas)
         return LeaderAndIsrRequest(
             OTHER, False, *fence, topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])]
         )
@@ -437,6 +439,34 @@ def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lea
             assert member.role() is None
 
     play(second, tmp_path)
+
+
+def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:
+    def gauges(member: Member) -> dict[str, float]:
+        found = {metric.name: metric for metric in broker_metrics(member.node)}
+        names = ("leadercount", "underreplicatedpartitions", "underminisrpartitioncount")
+        return {name: found[f"kafka_server_replicamanager_{name}"].samples[0].value for name in names} | {
+            "controller": found["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value
+        }
+
+    def scenario(member: Member) -> None:
+        member.assign()
+        member.assign(1, leader=OTHER)
+        assert gauges(member) == {
+            "leadercount": 1,
+            "underreplicatedpartitions": 0,
+            "underminisrpartitioncount": 0,
+            "controller": 0,
+        }
+        member.assign(2, isr=[US])
+        assert gauges(member) == {
+            "leadercount": 2,
+            "underreplicatedpartitions": 1,
+            "underminisrpartitioncount": 1,
+            "controller": 0,
+        }
+
+    play(scenario, tmp_path, min_insync_replicas="2")
 
 
 def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path) -> None:
