@@ -45,6 +45,7 @@ _FEW_RECORDS = 2000
 _OF_COMMITS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """What clients of coordinators get for reasons why records of theirs were not committed: they know only their own
 (kafka.coordinator.group.GroupMetadataManager.createPutCacheCallback).

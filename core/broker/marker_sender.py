@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.peer_pool import PeerPool
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
 from core.protocol.schema.write_txn_markers import (
@@ -31,11 +31,12 @@ _NOT_NEEDED = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Answers after which that marker is there, or must not be written by this coordinator any more."""
+"""Answers after which that marker is there, or must never be written: a later producer of the id has come. Not so if
+this coordinator is fenced: the transaction is another one's to end, and this broker hears of that soon.
+"""
 
 
 class MarkerSender:
@@ -87,7 +88,7 @@ class MarkerSender:
         )
         try:
             answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, _VERSION, request)
-        except ConnectionFailedError as error:
+        except (ConnectionFailedError, KafkaError) as error:
             _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, error)
             return names
         codes = {

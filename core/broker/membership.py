@@ -72,6 +72,8 @@ class Membership:
         services.topics.ask_for = self._topic_creation.begin
         controller.allocate = self.producer_ids.take
         controller.subscribe(self._on_metadata)
+        verifier = self.transactions.verifier
+        services.replicas.subscribe(verifier.forget, lambda partition: verifier.forget(partition.log.partition))
 
     def _broker_epoch(self) -> int:
         return self.controller.broker_epoch

@@ -70,6 +70,7 @@ from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
+from core.protocol.message import VersionRange
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.produce import PRODUCE
@@ -134,15 +135,17 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
     )
 }
 
-SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if not served.is_between_brokers]
+SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served.is_advertised(is_member=False)]
 """Those that clients of a lone broker may use."""
 
 
-def served_apis(*, is_member: bool) -> list[AnyApi]:
+def served_apis(*, is_member: bool) -> dict[AnyApi, VersionRange]:
     """Gives what ApiVersions advertises; `is_member`: of a cluster."""
-    if not is_member:
-        return SERVED_APIS
-    return [api for api in SERVED_APIS if _SERVED[api.key].is_known(is_member=True)]
+    return {
+        served.api: served.versions(is_member=is_member)
+        for served in _SERVED.values()
+        if served.is_advertised(is_member=is_member)
+    }
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -260,14 +263,16 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        if served is None or not served.is_known(is_member=self._services.membership is not None):
+        is_member = self._services.membership is not None
+        if served is None or not served.is_known(is_member=is_member):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
-        if version not in api.versions:
+        versions = served.versions(is_member=is_member)
+        if version not in versions:
             if api is API_VERSIONS:
                 return None
             raise MalformedMessageError(
-                f"{api.name} version {version} is not served, only {api.versions.first} to {api.versions.last}"
+                f"{api.name} version {version} is not served, only {versions.first} to {versions.last}"
             )
         route = self._routes[key, version] = served.handle, _endpoint(api, version)
         return route

@@ -11,6 +11,7 @@ from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.common.pending import Pending
 from core.protocol.api import Api
+from core.protocol.message import VersionRange
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -37,7 +38,23 @@ class ServedApi(Generic[Req, Res]):
     """Whether Kafka knows it only in clusters whose metadata a quorum keeps. A member of one that ZooKeeper keeps does
     not know it, either: clients that have it from one broker would be refused by the next.
     """
+    is_refused_by_members: bool = False
+    """Whether such a member answers that it can't do it, and does not advertise it."""
+    last_of_members: int | None = None
+    """The last version of such clusters, if later ones mean what those can't do."""
 
     def is_known(self, *, is_member: bool) -> bool:
         """Says whether the broker knows it; `is_member`: of a cluster."""
         return not self.needs_quorum if is_member else not self.is_between_brokers
+
+    def is_advertised(self, *, is_member: bool) -> bool:
+        """Says whether clients hear of it."""
+        is_for_clients = not (self.is_between_brokers or (is_member and self.is_refused_by_members))
+        return is_for_clients and self.is_known(is_member=is_member)
+
+    def versions(self, *, is_member: bool) -> VersionRange:
+        """Gives those that are served; both ends are in."""
+        versions = self.api.versions
+        if not is_member or self.last_of_members is None:
+            return versions
+        return VersionRange(versions.first, min(versions.last, self.last_of_members))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from core.broker.transaction_log import TransactionLog
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.protocol.api import Api
+from core.protocol.message import VersionRange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Services(LogServices):
     transaction_log: TransactionLog
     fetch_sessions: FetchSessionCache
     late_checks: LateChecks
-    served_apis: Sequence[Api[Any, Any]]
+    served_apis: Mapping[Api[Any, Any], VersionRange]
     """What ApiVersions advertises."""
     membership: Membership | None = None
     """The broker's place in a cluster; None if it is alone."""

@@ -61,6 +61,8 @@ def refusals(
         return {}
     membership = services.membership
     if membership is not None and services.transaction_log.find_coordinator_elsewhere(transactional_id) is not None:
+        if not services.config.transaction_partition_verification_enable:
+            return {}
         verifier = membership.transactions.verifier
         away = KafkaError(ErrorCode.NOT_COORDINATOR, "another broker coordinates the transaction")
         return {name: away for name in names if not verifier.is_verified(name, producer)}
@@ -103,7 +105,7 @@ def ask_elsewhere(
     to be asked.
     """
     membership = services.membership
-    if membership is None:
+    if membership is None or not services.config.transaction_partition_verification_enable:
         return None
     coordinator = services.transaction_log.find_coordinator_elsewhere(transactional_id)
     names = _names_to_check(producer, partitions)

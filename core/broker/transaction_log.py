@@ -30,7 +30,7 @@ from core.coordinator.transaction_records import transaction_key
 from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import Record
-from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
+from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -219,7 +219,7 @@ class TransactionLog(CoordinatorLog):
         self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
         name = partition.log.partition
         if self._others is not None:
-            self._others.verifier.on_marker(name, ProducerIdAndEpoch(producer_id, producer_epoch))
+            self._others.verifier.on_marker(name, producer_id)
         if name.topic == GROUPS_TOPIC:
             self._groups.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
         self._services.replicas.notify([name])

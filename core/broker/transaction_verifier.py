@@ -2,7 +2,8 @@
 (AddPartitionsToTxn with VerifyOnly, KIP-890).
 
 What it says holds until a marker of that producer comes: the transaction that was asked for may be over then, and
-nothing would end what is appended after it.
+nothing would end what is appended after it. It holds no longer than this broker leads the partition, either: markers
+that another leader has written come with its records.
 
 Source: kafka.server.AddPartitionsToTxnManager, org.apache.kafka.storage.internals.log.VerificationGuard.
 """
@@ -17,12 +18,13 @@ from dataclasses import dataclass, field
 
 from core.broker.peer_pool import PeerPool
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
@@ -33,10 +35,10 @@ _log = logging.getLogger("plog.transactions")
 _VERSION = 4
 """The first that brokers send; later ones add an error that the clients of such a cluster do not know."""
 
-_MOST_VERIFIED = 10_000
+_MOST_VERIFIED = 1000
+"""Producers of a partition."""
 
 Verdicts = dict[TopicPartition, ErrorCode]
-_Write = tuple[TopicPartition, ProducerIdAndEpoch]
 
 
 @dataclass(eq=False)
@@ -44,7 +46,8 @@ class _Asked:
     producer_id: int
     names: frozenset[TopicPartition]
     ended: set[TopicPartition] = field(default_factory=set)
-    """Partitions to which a marker of the producer came since it was asked."""
+    """Partitions for which the answer will not count: a marker came since it was asked, or they are led
+    in another epoch."""
 
 
 class TransactionVerifier:
@@ -53,7 +56,8 @@ class TransactionVerifier:
     def __init__(self, pool: PeerPool) -> None:
         self._pool = pool
         self._asked: dict[_Asked, None] = {}
-        self._verified: dict[_Write, None] = {}  # the oldest first; who is forgotten is asked for again
+        self._verified: dict[TopicPartition, dict[int, int]] = {}
+        """The epochs of producers, by their ids and by partition; the oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(
@@ -81,46 +85,65 @@ class TransactionVerifier:
         asked = _Asked(producer.producer_id, names)
         self._asked[asked] = None
         verdicts = dict.fromkeys(names, ErrorCode.NOT_COORDINATOR)
+        request = _request(transactional_id, producer, names)
         try:
-            answer = await self._pool.ask(
-                coordinator, ADD_PARTITIONS_TO_TXN, _VERSION, _request(transactional_id, producer, names)
-            )
-        except ConnectionFailedError as error:
+            answer = await self._pool.ask(coordinator, ADD_PARTITIONS_TO_TXN, _VERSION, request)
+            verdicts |= _verdicts_in(answer, transactional_id, names)
+        except (ConnectionFailedError, KafkaError) as error:
             _log.warning("transaction of %s could not be verified: %s", transactional_id, error)
-        else:
-            if answer.error_code:
-                verdicts = dict.fromkeys(names, ErrorCode.of(answer.error_code))
-            verdicts |= {
-                TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
-                for one in answer.results_by_transaction
-                for topic in one.topic_results
-                for result in topic.results_by_partition
-            }
         finally:
             del self._asked[asked]
         verdicts |= dict.fromkeys(asked.ended, ErrorCode.NOT_COORDINATOR)
         for name, verdict in verdicts.items():
             if verdict is ErrorCode.NONE:
-                self._verified[name, producer] = None
-        while len(self._verified) > _MOST_VERIFIED:
-            del self._verified[next(iter(self._verified))]
+                self._note(name, producer)
         pending.complete_with(verdicts)
+
+    def _note(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> None:
+        """Notes that the producer may write there; whoever is forgotten for it is asked for again."""
+        verified = self._verified.setdefault(name, {})
+        verified[producer.producer_id] = producer.epoch
+        if len(verified) > _MOST_VERIFIED:
+            del verified[next(iter(verified))]
 
     def is_verified(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> bool:
         """Says whether the producer's transaction is known to write there."""
-        return (name, producer) in self._verified
+        return self._verified.get(name, {}).get(producer.producer_id) == producer.epoch
 
-    def on_marker(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> None:
-        """Called when a marker of that producer was appended to the partition."""
-        self._verified.pop((name, producer), None)
+    def on_marker(self, name: TopicPartition, producer_id: int) -> None:
+        """Called when a marker of that producer, of whichever epoch, was appended to the partition."""
+        self._verified.get(name, {}).pop(producer_id, None)
         for asked in self._asked:
-            if asked.producer_id == producer.producer_id and name in asked.names:
+            if asked.producer_id == producer_id and name in asked.names:
+                asked.ended.add(name)
+
+    def forget(self, name: TopicPartition) -> None:
+        """Called when the partition is led in another epoch, or here no more: what was said of it counts no longer."""
+        self._verified.pop(name, None)
+        for asked in self._asked:
+            if name in asked.names:
                 asked.ended.add(name)
 
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _verdicts_in(
+    answer: AddPartitionsToTxnResponse, transactional_id: str, names: frozenset[TopicPartition]
+) -> Verdicts:
+    """Reads what the answer says of those partitions; anything else in it was not asked for."""
+    if answer.error_code:
+        return dict.fromkeys(names, ErrorCode.of(answer.error_code))
+    found = {
+        TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
+        for one in answer.results_by_transaction
+        if one.transactional_id == transactional_id
+        for topic in one.topic_results
+        for result in topic.results_by_partition
+    }
+    return {name: verdict for name, verdict in found.items() if name in names}
 
 
 def _request(

@@ -24,6 +24,8 @@ from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Produce
 _log = logging.getLogger("plog.transactions")
 
 _RETRY_MS = 1000
+_LONGEST_WAIT_MS = 1000
+"""After which the producer is answered, as the outcome is kept, though markers are still being written."""
 
 Outcome = ProducerIdAndEpoch | KafkaError
 
@@ -243,20 +245,25 @@ class TransactionCoordinator:
         self, prepared: TransactionMetadata, partitions: frozenset[TopicPartition], then: Callable[[Outcome], None]
     ) -> None:
         """Writes the markers that are still to be written, and then that the transaction is over: again, later, if that
-        can't be done now.
+        can't be done now. A broker that holds markers up does not hold up the answer: Kafka gives it before they are
+        written, and here it waits for a while, as the next transaction has to.
         """
+        producer = prepared.completed(self._environment.now_ms()).producer
+        answer = _Once(then)
 
         def mark(error: KafkaError | None) -> None:
             if error is not None:
-                then(error)
+                answer.give(error)
             elif self._transactions.get(prepared.transactional_id) is not prepared:
-                then(KafkaError(ErrorCode.NOT_COORDINATOR))  # it was let go: its markers are for others to write
+                answer.give(KafkaError(ErrorCode.NOT_COORDINATOR))  # it was let go: its markers are for others to write
             else:
                 self._environment.write_markers(prepared, partitions, complete)
+                if not answer.is_given:
+                    self._environment.schedule(_LONGEST_WAIT_MS, lambda: answer.give(producer))
 
         def complete(left: frozenset[TopicPartition]) -> None:
             if self._transactions.get(prepared.transactional_id) is not prepared:
-                then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # its log is gone
+                answer.give(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # its log is gone
                 return
             completed = prepared.completed(self._environment.now_ms())
             try:
@@ -267,7 +274,7 @@ class TransactionCoordinator:
             if self._transactions[prepared.transactional_id] is prepared:
                 again = partial(self._finish, prepared, left, lambda _outcome: None)
                 self._environment.schedule(_RETRY_MS, again)
-            then(completed.producer)
+            answer.give(producer)
 
         self._environment.call_when_committed(prepared.transactional_id, mark)
 
@@ -349,6 +356,19 @@ class TransactionCoordinator:
         """Asserts them; I1 and I2 are seen in the log and in the environment."""
         ongoing = {name for name, m in self._transactions.items() if m.state is TransactionState.ONGOING}
         assert self._open_since_ms.keys() == ongoing, "I3"
+
+
+class _Once:
+    """An answer that is given once, by whoever comes first."""
+
+    def __init__(self, then: Callable[[Outcome], None]) -> None:
+        self._then = then
+        self.is_given = False
+
+    def give(self, outcome: Outcome) -> None:
+        if not self.is_given:
+            self.is_given = True
+            self._then(outcome)
 
 
 def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> None:

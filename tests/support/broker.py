@@ -197,7 +197,8 @@ def produce_request(batch: RecordBatch | bytes, topic: str = "t", partition: int
 def produce(
     broker: SteeredNode, batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1
 ) -> PartitionProduceResponse:
-    response = ask(broker, PRODUCE, produce_request(batch, topic, partition, acks), PRODUCE_BY_NAME)
+    version = min(PRODUCE_BY_NAME, broker.services.served_apis[PRODUCE].last)
+    response = ask(broker, PRODUCE, produce_request(batch, topic, partition, acks), version)
     return response.responses[0].partition_responses[0]
 
 

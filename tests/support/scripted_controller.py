@@ -21,7 +21,6 @@ from core.protocol.schema.create_topics import CREATE_TOPICS
 
 SECONDS = 20
 SERVED = (API_VERSIONS, ALTER_PARTITION, CONTROLLED_SHUTDOWN, ALLOCATE_PRODUCER_IDS, CREATE_TOPICS)
-_APIS: Mapping[int, Api[Any, Any]] = {api.key: api for api in SERVED}
 
 
 class ScriptedController:
@@ -39,6 +38,7 @@ class ScriptedController:
         """Requests that came, without those of ApiVersions."""
         self.connections = 0
         self._served = served
+        self._apis: Mapping[int, Api[Any, Any]] = {api.key: api for api in (*SERVED, *served)}
         self._came = asyncio.Condition()
         self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
@@ -72,7 +72,7 @@ class ScriptedController:
                 (size,) = frames.SIZE.unpack(await reader.readexactly(frames.SIZE.size))
                 frame = memoryview(await reader.readexactly(size))
                 key, version, correlation_id = frames.read_request_start(frame)
-                endpoint = frames.Endpoint(_APIS[key], version)
+                endpoint = frames.Endpoint(self._apis[key], version)
                 _, request = endpoint.decode_request(frame)
                 answer = self._versions() if key == API_VERSIONS.key else await self._answer(request)
                 if answer is not None:

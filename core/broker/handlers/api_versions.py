@@ -11,6 +11,7 @@ from core.broker.services import Services
 from core.cluster.controller import SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
+from core.protocol.message import VersionRange
 from core.protocol.schema.api_versions import (
     API_VERSIONS,
     ApiVersion,
@@ -31,8 +32,11 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
         and _CLIENT_SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    api_keys = [advertised(api, versions) for api, versions in services.served_apis.items()]
+    if services.membership is not None:  # features come with a quorum; Kafka 3.9 says this where ZooKeeper is
+        return ApiVersionsResponse(api_keys=api_keys, finalized_features_epoch=0)
     return ApiVersionsResponse(
-        api_keys=[advertised(api) for api in services.served_apis],
+        api_keys=api_keys,
         supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         finalized_features_epoch=services.controller.broker_epoch,
         finalized_features=[
@@ -45,14 +49,16 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
 
 def unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a version of ApiVersions that is not known here (KIP-511)."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[advertised(API_VERSIONS)])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[advertised(API_VERSIONS, API_VERSIONS.versions)]
+    )
 
 
-def advertised(api: Api[Any, Any]) -> ApiVersion:
+def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
     """Produce is said to begin at version 0, as Kafka says: librdkafka before 2.8 stops compressing otherwise
     (KAFKA-18659). Versions 0 to 2 are refused all the same."""
-    first = 0 if api.key == PRODUCE.key else api.versions.first
-    return ApiVersion(api.key, first, api.versions.last)
+    first = 0 if api.key == PRODUCE.key else versions.first
+    return ApiVersion(api.key, first, versions.last)
 
 
 SERVES = ServedApi(API_VERSIONS, handle, Needs.NOTHING)

@@ -87,4 +87,4 @@ def _describe(known: KnownBrokers, topic: TopicImage, numbers: list[int]) -> Des
     )
 
 
-SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING, needs_quorum=True)

@@ -56,4 +56,4 @@ def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
     )
 
 
-SERVES = ServedApi(END_TXN, handle, Needs.NOTHING)
+SERVES = ServedApi(END_TXN, handle, Needs.NOTHING, last_of_members=_FIRST_VERSION_THAT_RAISES_EPOCH - 1)

@@ -37,4 +37,4 @@ def handle(
     )
 
 
-SERVES = ServedApi(LIST_CONFIG_RESOURCES, handle, Needs.NOTHING)
+SERVES = ServedApi(LIST_CONFIG_RESOURCES, handle, Needs.NOTHING, needs_quorum=True)

@@ -433,4 +433,4 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     return response
 
 
-SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)
+SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING, last_of_members=_FIRST_VERSION_WITH_IMPLICIT_ADDING - 1)

@@ -166,4 +166,4 @@ def _refuse(responses: _Responses, code: ErrorCode) -> None:
         response.error_code = code
 
 
-SERVES = ServedApi(TXN_OFFSET_COMMIT, handle, Needs.NOTHING)
+SERVES = ServedApi(TXN_OFFSET_COMMIT, handle, Needs.NOTHING, last_of_members=_FIRST_VERSION_WITH_IMPLICIT_ADDING - 1)

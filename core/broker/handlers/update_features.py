@@ -45,4 +45,4 @@ def _check(services: Services, update: FeatureUpdateKey, version: int) -> Updata
     return UpdatableFeatureResult(update.feature, ErrorCode.NONE, None)
 
 
-SERVES = ServedApi(UPDATE_FEATURES, handle, Needs.NOTHING)
+SERVES = ServedApi(UPDATE_FEATURES, handle, Needs.NOTHING, needs_quorum=True)

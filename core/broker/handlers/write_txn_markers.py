@@ -1,16 +1,22 @@
 """WriteTxnMarkers: ends transactions on partitions. Coordinators of other brokers send it, and administrators, for a
 transaction that no coordinator knows of any more (KIP-664).
+
+The answer waits until the markers are committed: a coordinator takes it for the
+transaction's end, and writes none again.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
+from core.broker.commit_wait import Uncommitted, error_of_uncommitted, find_uncommitted, when_committed
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.coordinator.transaction_state import RAISES_EPOCH
 from core.protocol.schema.write_txn_markers import (
     WRITE_TXN_MARKERS,
@@ -26,28 +32,29 @@ from core.records.control_record import EndTransactionMarker
 _log = logging.getLogger("plog.transactions")
 
 
-def handle(services: Services, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        [
-            WritableTxnMarkerResult(
-                marker.producer_id,
-                [
-                    WritableTxnMarkerTopicResult(
-                        topic.name,
-                        [
-                            WritableTxnMarkerPartitionResult(number, _write(services, marker, topic.name, number))
-                            for number in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+def handle(
+    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
+    answer = WriteTxnMarkersResponse()
+    waiting: list[Uncommitted] = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            results = []
+            for number in topic.partition_indexes:
+                result = WritableTxnMarkerPartitionResult(number)
+                results.append(result)
+                waiting += _write(services, marker, topic.name, result)
+            topics.append(WritableTxnMarkerTopicResult(topic.name, results))
+        answer.markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+    return when_committed(services.replicas, waiting, answer)
 
 
-def _write(services: Services, marker: WritableTxnMarker, topic: str, number: int) -> ErrorCode:
+def _write(
+    services: Services, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult
+) -> list[Uncommitted]:
+    """Writes it to one partition, and gives what is still to be committed there; an error goes into the result."""
+    number = result.partition_index
     try:
         services.node.ensure_writable()
         partition = services.replicas.find(topic, number)
@@ -57,11 +64,12 @@ def _write(services: Services, marker: WritableTxnMarker, topic: str, number: in
             and state is not None
             and marker.producer_epoch <= state.producer_epoch
         ):  # where each end raises the epoch, one that does not is late (KIP-1228)
-            return ErrorCode.INVALID_PRODUCER_EPOCH
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
         services.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
     except KafkaError as error:
-        return error.code
+        result.error_code = error.code
+        return []
     _log.info(
         "transaction of producer %d is %s on %s-%d, as asked",
         marker.producer_id,
@@ -69,7 +77,13 @@ def _write(services: Services, marker: WritableTxnMarker, topic: str, number: in
         topic,
         number,
     )
-    return ErrorCode.NONE
+    return find_uncommitted(partition, partial(_refuse, result))
 
 
-SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING)
+def _refuse(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
+    result.error_code = error_of_uncommitted(code)
+
+
+_LAST_VERSION_WITHOUT_TRANSACTION_VERSION = 1  # KIP-1228
+
+SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING, last_of_members=_LAST_VERSION_WITHOUT_TRANSACTION_VERSION)

@@ -23,8 +23,9 @@ from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBE
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
 from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
 from core.protocol.schema.leader_and_isr import (
@@ -33,12 +34,16 @@ from core.protocol.schema.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponsePartition
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
+from core.protocol.schema.update_features import UPDATE_FEATURES
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
     UpdateMetadataBroker,
@@ -47,6 +52,7 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
 from tests.support.broker import SteeredNode, ask, decode
 
 US, CONTROLLER, OTHER, DEAD = 5, 1, 2, 9
@@ -182,15 +188,10 @@ def test_the_oldest_clients_hear_of_no_replica_that_they_do_not_know(member: Ste
     assert (found.error_code, found.replica_nodes) == (0, [US, OTHER, DEAD])
 
 
-def test_describing_the_cluster_and_topics(member: SteeredNode) -> None:
+def test_describing_the_cluster(member: SteeredNode) -> None:
     tell(member, [OTHER, DEAD])
     cluster = at(member, "INSIDE", DESCRIBE_CLUSTER, DescribeClusterRequest())
     assert ([b.broker_id for b in cluster.brokers], cluster.controller_id) == ([CONTROLLER, OTHER, US], CONTROLLER)
-    (topic,) = at(member, "INSIDE", DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest()).topics
-    assert [(p.error_code, p.leader_id, p.offline_replicas) for p in topic.partitions] == [
-        (0, OTHER, [DEAD]),
-        (ErrorCode.LEADER_NOT_AVAILABLE, -1, [DEAD]),
-    ]
 
 
 def test_what_only_the_controller_knows(member: SteeredNode) -> None:
@@ -202,14 +203,36 @@ def test_what_only_the_controller_knows(member: SteeredNode) -> None:
     assert reassigned.error_code == ErrorCode.NOT_CONTROLLER
 
 
-@pytest.mark.parametrize("api", [DESCRIBE_QUORUM, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE])
+def advertised(node: SteeredNode) -> dict[int, int]:
+    """The last version of each API."""
+    served = ask(node, API_VERSIONS, ApiVersionsRequest("test", "1"), 3).api_keys
+    return {api.api_key: api.max_version for api in served}
+
+
+@pytest.mark.parametrize("api", [DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS, LIST_CONFIG_RESOURCES])
 def test_what_needs_a_quorum_is_not_known(api: Api[Any, Any], member: SteeredNode, broker: SteeredNode) -> None:
     """Kafka's brokers in a cluster with ZooKeeper do not know it."""
-    for node, is_known in ((member, False), (broker, True)):
-        served = ask(node, API_VERSIONS, ApiVersionsRequest("test", "1"), 3).api_keys
-        assert (api.key in {known.api_key for known in served}) is is_known
+    assert api.key in advertised(broker)
+    assert api.key not in advertised(member)
     with pytest.raises(MalformedMessageError, match=f"unknown API {api.key}"):
         ask(member, api, api.request())
+
+
+@pytest.mark.parametrize("api", [CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE])
+def test_what_a_member_refuses_is_not_advertised(api: Api[Any, Any], member: SteeredNode, broker: SteeredNode) -> None:
+    assert api.key in advertised(broker)
+    assert api.key not in advertised(member)
+
+
+def test_a_member_has_no_features_and_no_versions_that_mean_them(member: SteeredNode) -> None:
+    """As a Kafka 3.9 in a cluster with ZooKeeper: producers of transaction.version 2 would not be understood by all."""
+    answer = ask(member, API_VERSIONS, ApiVersionsRequest("test", "1"), 4)
+    assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], 0)
+    versions = advertised(member)
+    kafkas = {PRODUCE.key: 11, END_TXN.key: 4, TXN_OFFSET_COMMIT.key: 4, WRITE_TXN_MARKERS.key: 1}
+    assert {key: versions[key] for key in kafkas} == kafkas
+    with pytest.raises(MalformedMessageError, match="EndTxn version 5 is not served, only 0 to 4"):
+        ask(member, END_TXN, EndTxnRequest(), 5)
 
 
 # --- coordinators

@@ -38,6 +38,7 @@ class World:
         self.refuses = self.is_loading = False
         self.numbers: dict[str, int] = {}  # ids' partitions; 0 where none is given
         self.is_flushed_later = False
+        self.marks_later: list[Callable[[], None]] | None = None  # if it is a list, others have the markers to write
         self.waiting: list[Callable[[KafkaError | None], None]] = []
         self._next_id = 100
         self.coordinator = TransactionCoordinator(self)
@@ -80,6 +81,9 @@ class World:
         then: Callable[[frozenset[TopicPartition]], None],
         /,
     ) -> None:
+        if self.marks_later is not None:
+            self.marks_later.append(lambda: then(frozenset()))
+            return
         left = partitions & self.unreachable
         self.marked += [(p, prepared.producer, prepared.is_commit) for p in sorted(partitions - left)]
         then(left)
@@ -541,3 +545,21 @@ def test_what_is_written_is_what_is_known_whatever_happens(seed: int) -> None:
             assert not known.state.is_prepared
         world.coordinator._check_invariants()
     assert {is_commit for _, _, is_commit in world.marked} == {True, False}
+
+
+def test_whoever_holds_markers_up_does_not_hold_up_the_answer(world: World) -> None:
+    """The outcome is kept: the producer hears of it, and its next transaction waits."""
+    producer = world.begin("x", T0)
+    world.marks_later = []
+    answers = world.end(producer, version=0)
+    assert not answers
+    world.timers.fire()
+    assert answers == [producer]
+    assert world.state().state is TransactionState.PREPARE_COMMIT
+    assert refused(lambda: world.coordinator.add_partitions("x", producer, frozenset([T0]), 0)) is (
+        ErrorCode.CONCURRENT_TRANSACTIONS
+    )
+    (mark,) = world.marks_later
+    mark()
+    assert world.state().state is TransactionState.COMPLETE_COMMIT
+    assert answers == [producer]

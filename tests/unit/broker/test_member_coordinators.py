@@ -1,0 +1,362 @@
+"""Coordinators of a cluster's member: they take office and resign as the controller says, and what they answer is kept
+by others too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.broker.group_log import GROUPS_TOPIC
+from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.cluster.partition import Role
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.coordinator.group_records import CommittedOffset, offset_commit_record, offset_tombstone
+from core.protocol.api import Api
+from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from core.records.record import Record
+from core.records.record_batch_builder import batch_of
+from tests.support.broker import Background, Timers, ask, decode, send
+from tests.unit.broker.test_membership import OTHER, T0, TOPIC_ID, US, Member, play
+
+GROUPS_ID, TRANSACTIONS_ID = bytes([7]) * 16, bytes([8]) * 16
+OFFSETS = TopicPartition(GROUPS_TOPIC, 0)
+GROUP, ID = "g", "x"
+OFFSETS_VERSION = 9
+
+
+class Coordinator:
+    """A member that the controller has told of `t` and of both internal topics, of one partition each."""
+
+    def __init__(self, member: Member, **settings: str) -> None:
+        self.member = member
+        self.node = member.node
+        self._epoch = -1
+        for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+            member.entry.configs[topic] = {key.replace("_", "."): value for key, value in settings.items()}
+        topics = [
+            UpdateMetadataTopicState(name, id_, [UpdateMetadataPartitionState(name, 0, 1, US, 0, [US], 0, [US, OTHER])])
+            for name, id_ in (("t", TOPIC_ID), (GROUPS_TOPIC, GROUPS_ID), (TRANSACTIONS_TOPIC, TRANSACTIONS_ID))
+        ]
+        request = UpdateMetadataRequest(OTHER, controller_epoch=1, broker_epoch=-1, topic_states=topics)
+        assert ask(self.node, UPDATE_METADATA, request).error_code == 0
+
+    def assign(
+        self, leader: int, *, topic: str = GROUPS_TOPIC, replicas: list[int] | None = None, isr: list[int] | None = None
+    ) -> None:
+        """In the next leader epoch. Without `replicas` this broker is alone while it leads."""
+        self._epoch += 1
+        if replicas is None:
+            replicas = [US] if leader == US else [US, OTHER]
+        topic_id = {"t": TOPIC_ID, GROUPS_TOPIC: GROUPS_ID, TRANSACTIONS_TOPIC: TRANSACTIONS_ID}[topic]
+        request = self.member.assignment(
+            topic=topic, topic_id=topic_id, leader=leader, epoch=self._epoch, replicas=replicas
+        )
+        request.topic_states[0].partition_states[0].isr = isr or replicas
+        answer = ask(self.node, LEADER_AND_ISR, request)
+        assert answer.error_code == answer.topics[0].partition_errors[0].error_code == 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    # --- requests
+
+    def commit(self, offset: int, group: str = GROUP) -> ErrorCode | Waiting:
+        partition = OffsetCommitRequestPartition(0, offset)
+        request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
+        return self.ask(OFFSET_COMMIT, request, OFFSETS_VERSION, lambda a: a.topics[0].partitions[0].error_code)
+
+    def committed(self, group: str = GROUP) -> int | ErrorCode:
+        asked = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        answer = ask(self.node, OFFSET_FETCH, OffsetFetchRequest(groups=[asked]), OFFSETS_VERSION).groups[0]
+        return ErrorCode.of(answer.error_code) if answer.error_code else answer.topics[0].partitions[0].committed_offset
+
+    def ask(self, api: Api[Any, Any], request: Any, version: int, code_of: Any) -> Any:
+        answer = send(self.node, api, request, version)
+        if isinstance(answer, Pending):
+            return Waiting(answer, lambda pieces: ErrorCode.of(code_of(decode(api, pieces, version))))
+        return ErrorCode.of(code_of(decode(api, answer, version)))
+
+    # --- other brokers
+
+    def follow(self, *records: tuple[bytes, bytes | None]) -> None:
+        """The other leader has appended these."""
+        partition = self.node.services.replicas.partitions[OFFSETS]
+        batch = batch_of(
+            [Record(number, 1, key, value) for number, (key, value) in enumerate(records)],
+            base_offset=partition.log.log_end_offset,
+            partition_leader_epoch=self._epoch,
+        )
+        self.node.services.replicas.append_as_follower(
+            partition, memoryview(batch), self._epoch, high_watermark=1 << 30, log_start_offset=0
+        )
+
+    def fetch_as_follower(self, name: TopicPartition, topic_id: bytes) -> None:
+        """The other replica has all."""
+        end = self.node.services.replicas.partitions[name].log.log_end_offset
+        wanted = FetchPartition(0, self._epoch, fetch_offset=end, log_start_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[FetchTopic("", topic_id, [wanted])])
+        request.replica_state = ReplicaState(OTHER, -1)
+        assert ask(self.node, FETCH, request, 17).responses[0].partitions[0].error_code == 0
+
+
+class Waiting:
+    """An answer to come."""
+
+    def __init__(self, pending: Pending[Any], read: Any) -> None:
+        self.code: ErrorCode | None = None
+        pending.on_value = lambda pieces: self._take(read(pieces))
+
+    def _take(self, code: ErrorCode) -> None:
+        self.code = code
+
+
+def offset_of(offset: int, group: str = GROUP) -> tuple[bytes, bytes | None]:
+    return tuple(offset_commit_record(group, T0, CommittedOffset(offset, -1, "", 1)))
+
+
+def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:
+    """What the other leader wrote counts, and what it deleted is gone."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US)
+        assert coordinator.commit(5) is coordinator.commit(6, "gone") is ErrorCode.NONE
+        coordinator.assign(OTHER)
+        assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
+        assert coordinator.commit(7) is ErrorCode.NOT_COORDINATOR
+        assert not member.node.services.groups.groups
+        coordinator.follow(offset_of(8), offset_of(9, "new"), tuple(offset_tombstone("gone", T0)))
+        coordinator.assign(US)
+        assert (coordinator.committed(), coordinator.committed("new"), coordinator.committed("gone")) == (8, 9, -1)
+        assert coordinator.commit(10) is ErrorCode.NONE
+        assert coordinator.committed() == 10
+
+    play(scenario, tmp_path)
+
+
+def test_it_begins_to_read_when_it_takes_office(tmp_path: Path) -> None:
+    """Nobody has to ask first: transactions that were being ended must end."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        timers, background = Timers(), Background()
+        coordinator.assign(OTHER)
+        coordinator.follow(offset_of(8))
+        member.node.runtime.use(schedule=timers, run_in_background=background)
+        coordinator.assign(US)
+        timers.fire(0)
+        assert background.waiting
+        assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        background.run()
+        assert coordinator.committed() == 8
+
+    play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("is_read_meanwhile", [True, False])
+def test_roles_that_change_while_it_reads(tmp_path: Path, is_read_meanwhile: bool) -> None:
+    """What was read of before counts for nothing, whether that ends before the next time in office or after it."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        background = Background()
+        coordinator.assign(OTHER)
+        coordinator.follow(offset_of(8), offset_of(8, "gone"))
+        member.node.runtime.use(run_in_background=background)
+        coordinator.assign(US)
+        assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        coordinator.assign(OTHER)
+        if is_read_meanwhile:
+            background.run()
+        assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
+        coordinator.follow(offset_of(9), tuple(offset_tombstone("gone", T0)))
+        coordinator.assign(US)
+        assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        while background.waiting:
+            assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            background.run()
+        assert (coordinator.committed(), coordinator.committed("gone")) == (9, -1)
+
+    play(scenario, tmp_path)
+
+
+def test_another_epoch_of_the_same_leader_changes_nothing(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US)
+        assert coordinator.commit(5) is ErrorCode.NONE
+        coordinator.assign(US)
+        assert coordinator.committed() == 5
+
+    play(scenario, tmp_path)
+
+
+# --- answers wait for others
+
+
+def test_a_commit_waits_for_the_followers(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US, replicas=[US, OTHER])
+        waiting = coordinator.commit(5)
+        assert isinstance(waiting, Waiting)
+        assert waiting.code is None
+        coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+        assert waiting.code is ErrorCode.NONE
+
+    play(scenario, tmp_path)
+
+
+def test_a_commit_that_another_leader_may_not_have(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US, replicas=[US, OTHER])
+        waiting = coordinator.commit(5)
+        assert isinstance(waiting, Waiting)
+        coordinator.assign(OTHER)
+        assert waiting.code is ErrorCode.NOT_COORDINATOR
+
+    play(scenario, tmp_path)
+
+
+def test_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+    """Clients try again."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member, min_insync_replicas="2")
+        for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+            coordinator.assign(US, topic=topic, replicas=[US, OTHER], isr=[US])
+        assert coordinator.commit(5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert coordinator.committed() == -1
+        member.membership.controller.allocate = lambda: range(100, 200)
+        request = InitProducerIdRequest(ID, 60_000)
+        code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
+        assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_assignment_is_kept_by_others_before_members_hear_of_it(tmp_path: Path, is_kept: bool) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US, replicas=[US, OTHER])
+        timers = Timers()
+        member.node.runtime.use(schedule=timers)
+        protocol = JoinGroupRequestProtocol("range", b"")
+        join = JoinGroupRequest(GROUP, 10_000, 10_000, protocol_type="consumer", protocols=[protocol])
+        joining = send(member.node, JOIN_GROUP, join, 3)
+        assert isinstance(joining, Pending)
+        joined: list[Any] = []
+        joining.on_value = lambda pieces: joined.append(decode(JOIN_GROUP, pieces, 3))
+        timers.fire(within_ms=3000)  # the delay of the first rebalance
+        member_id = joined[0].member_id
+        sync = SyncGroupRequest(GROUP, 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, b"all")])
+        waiting = coordinator.ask(SYNC_GROUP, sync, 3, lambda answer: answer.error_code)
+        assert isinstance(waiting, Waiting)
+        assert waiting.code is None
+        if is_kept:
+            coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+        else:
+            coordinator.assign(OTHER)
+        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
+
+    play(scenario, tmp_path)
+
+
+def marker_request(coordinator_epoch: int = 0, producer_epoch: int = 0) -> WriteTxnMarkersRequest:
+    topic = WritableTxnMarkerTopic("t", [0])
+    return WriteTxnMarkersRequest([WritableTxnMarker(7, producer_epoch, True, [topic], coordinator_epoch)])
+
+
+def marker_code(answer: Any) -> int:
+    return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US, topic="t", replicas=[US, OTHER])
+        waiting = coordinator.ask(WRITE_TXN_MARKERS, marker_request(), 1, marker_code)
+        assert isinstance(waiting, Waiting)
+        assert waiting.code is None
+        if is_kept:
+            coordinator.fetch_as_follower(T0, TOPIC_ID)
+        else:
+            coordinator.assign(OTHER, topic="t")
+        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    play(scenario, tmp_path)
+
+
+def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US, topic="t")
+        for coordinator_epoch, producer_epoch, code in (
+            (5, 1, ErrorCode.NONE),
+            (4, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+            (5, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+            (5, 1, ErrorCode.NONE),
+            (6, 2, ErrorCode.NONE),
+        ):
+            request = marker_request(coordinator_epoch, producer_epoch)
+            assert coordinator.ask(WRITE_TXN_MARKERS, request, 1, marker_code) is code
+        assert member.role() is Role.ALONE
+
+    play(scenario, tmp_path)
+
+
+def test_groups_of_the_newer_protocol_are_refused(tmp_path: Path) -> None:
+    """Kafka's brokers could not read what would be written of them."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        coordinator.assign(US)
+        heartbeat = ConsumerGroupHeartbeatRequest(
+            GROUP, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"]
+        )
+        described = ConsumerGroupDescribeRequest([GROUP])
+        refused = ErrorCode.UNSUPPORTED_VERSION
+        assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, heartbeat, 0).error_code == refused
+        assert ask(member.node, CONSUMER_GROUP_DESCRIBE, described, 0).groups[0].error_code == refused
+        assert not member.node.services.groups.groups
+
+    play(scenario, tmp_path)

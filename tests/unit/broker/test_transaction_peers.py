@@ -1,0 +1,233 @@
+"""What a broker asks others about transactions: verdicts and markers, and all that may go wrong with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from core.broker.broker_config import BrokerConfig
+from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.transaction_peers import TransactionPeers
+from core.broker.transaction_verifier import Verdicts
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_state import TransactionMetadata, TransactionState
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from core.records.control_record import EndTransactionMarker
+from core.records.record_batch import ProducerIdAndEpoch
+from tests.support.scripted_controller import ScriptedController, run
+
+ID = "x"
+PRODUCER = ProducerIdAndEpoch(7, 3)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NOBODY = 9
+
+
+class Peers:
+    """Broker 1 answers as the test says; nobody else lives."""
+
+    def __init__(self, broker: ScriptedController, settings: dict[str, str]) -> None:
+        self.broker = broker
+        config = BrokerConfig.parse(settings)
+        self.parts = TransactionPeers(self._find, config, ReceiveBuffers(), "broker-5")
+        self.verifier = self.parts.verifier
+
+    def _find(self, node_id: int) -> Endpoint | None:
+        return self.broker.find()[1] if node_id == 1 else None
+
+    async def verdicts(self, *names: TopicPartition, coordinator: int = 1) -> Verdicts:
+        came: asyncio.Future[Verdicts] = asyncio.get_running_loop().create_future()
+        self.verifier.ask(coordinator, ID, PRODUCER, names).on_value = came.set_result
+        return await came
+
+    async def lacking(self, by_leader: dict[int, list[TopicPartition]]) -> set[TopicPartition]:
+        """What lacks its marker, after all were asked."""
+        came: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
+        prepared = TransactionMetadata(ID, 7, 60_000, producer_epoch=3, state=TransactionState.PREPARE_COMMIT)
+        self.parts.markers.send(
+            prepared, EndTransactionMarker(is_commit=True, coordinator_epoch=4), by_leader, came.set_result
+        )
+        return await came
+
+
+@asynccontextmanager
+async def peers(answer: Callable[[Any], Any], **settings: str) -> AsyncIterator[Peers]:
+    apis = (ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS)
+    async with ScriptedController(answer, served=apis) as broker:
+        made = Peers(broker, {key.replace("_", "."): value for key, value in settings.items()})
+        yield made
+        await made.parts.close()
+
+
+def verdict(*results: tuple[TopicPartition, int], transactional_id: str = ID) -> AddPartitionsToTxnResponse:
+    topics = [
+        AddPartitionsToTxnTopicResult(name.topic, [AddPartitionsToTxnPartitionResult(name.partition, code)])
+        for name, code in results
+    ]
+    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, topics)])
+
+
+def test_a_verdict_holds_for_that_producer_and_epoch() -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: verdict((T0, 0), (T1, ErrorCode.INVALID_TXN_STATE))) as asked:
+            assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NONE, T1: ErrorCode.INVALID_TXN_STATE}
+            (request,) = asked.broker.asked
+            assert isinstance(request, AddPartitionsToTxnRequest)
+            (transaction,) = request.transactions
+            assert transaction.verify_only
+            assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (ID, 7, 3)
+            assert asked.verifier.is_verified(T0, PRODUCER)
+            assert not asked.verifier.is_verified(T1, PRODUCER)
+            assert not asked.verifier.is_verified(T0, ProducerIdAndEpoch(7, 4))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("producer_id", [7, 8])
+def test_a_marker_ends_what_was_verified(producer_id: int) -> None:
+    """Of whichever epoch; another producer's changes nothing."""
+
+    async def scenario() -> None:
+        async with peers(lambda _request: verdict((T0, 0))) as asked:
+            await asked.verdicts(T0)
+            asked.verifier.on_marker(T0, producer_id)
+            assert asked.verifier.is_verified(T0, PRODUCER) is (producer_id == 8)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("what", ["marker", "epoch"])
+def test_what_comes_while_it_is_asked(what: str) -> None:
+    """The answer may be of before: it does not count, and the client tries again."""
+
+    async def scenario() -> None:
+        def answer(_request: object) -> AddPartitionsToTxnResponse:
+            if what == "marker":
+                asked.verifier.on_marker(T0, PRODUCER.producer_id)
+            else:
+                asked.verifier.forget(T0)
+            return verdict((T0, 0), (T1, 0))
+
+        async with peers(answer) as asked:
+            assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NOT_COORDINATOR, T1: ErrorCode.NONE}
+            assert not asked.verifier.is_verified(T0, PRODUCER)
+            assert asked.verifier.is_verified(T1, PRODUCER)
+
+    run(scenario())
+
+
+def test_another_epoch_ends_what_was_verified() -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: verdict((T0, 0))) as asked:
+            await asked.verdicts(T0)
+            asked.verifier.forget(T0)
+            assert not asked.verifier.is_verified(T0, PRODUCER)
+
+    run(scenario())
+
+
+def hang_up(_request: object) -> None:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("answer", [hang_up, lambda _request: None])
+def test_a_coordinator_that_does_not_answer(answer: Callable[[object], None]) -> None:
+    async def scenario() -> None:
+        async with peers(answer, controller_socket_timeout_ms="50") as asked:
+            assert await asked.verdicts(T0) == {T0: ErrorCode.NOT_COORDINATOR}
+            assert await asked.verdicts(T0, coordinator=NOBODY) == {T0: ErrorCode.NOT_COORDINATOR}
+            assert not asked.verifier.is_verified(T0, PRODUCER)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (AddPartitionsToTxnResponse(), ErrorCode.NOT_COORDINATOR),
+        (AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), ErrorCode.NOT_COORDINATOR),
+        (verdict((T1, 0), (TopicPartition("other", 0), 0)), ErrorCode.NOT_COORDINATOR),
+        (verdict((T0, 0), transactional_id="another"), ErrorCode.NOT_COORDINATOR),
+        (verdict((T0, 0), (T0, ErrorCode.INVALID_TXN_STATE)), ErrorCode.INVALID_TXN_STATE),
+        (verdict((T0, 31_000)), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_answers_to_something_else(answer: AddPartitionsToTxnResponse, code: ErrorCode) -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: answer) as asked:
+            assert await asked.verdicts(T0) == {T0: code}
+            for name in (T0, T1, TopicPartition("other", 0)):
+                assert not asked.verifier.is_verified(name, PRODUCER)
+
+    run(scenario())
+
+
+# --- markers
+
+
+def marked(*results: tuple[TopicPartition, int]) -> WriteTxnMarkersResponse:
+    topics = [
+        WritableTxnMarkerTopicResult(name.topic, [WritableTxnMarkerPartitionResult(name.partition, code)])
+        for name, code in results
+    ]
+    return WriteTxnMarkersResponse([WritableTxnMarkerResult(7, topics)])
+
+
+@pytest.mark.parametrize(
+    ("code", "is_lacking"),
+    [
+        (ErrorCode.NONE, False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, False),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (31_000, True),
+    ],
+)
+def test_which_markers_are_still_to_be_written(code: int, is_lacking: bool) -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: marked((T0, 0), (T1, code))) as asked:
+            assert await asked.lacking({1: [T1, T0]}) == ({T1} if is_lacking else set())
+            (request,) = asked.broker.asked
+            assert isinstance(request, WriteTxnMarkersRequest)
+            (marker,) = request.markers
+            assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 4)
+            assert marker.transaction_result
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("answer", [hang_up, lambda _request: None, lambda _request: WriteTxnMarkersResponse()])
+def test_a_leader_that_does_not_answer_for_all(answer: Callable[[object], Any]) -> None:
+    async def scenario() -> None:
+        async with peers(answer, controller_socket_timeout_ms="50") as asked:
+            assert await asked.lacking({1: [T0], NOBODY: [T1]}) == {T0, T1}
+
+    run(scenario())
+
+
+def test_one_leader_is_not_held_up_by_another() -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: marked((T0, 0))) as asked:
+            assert await asked.lacking({NOBODY: [T1], 1: [T0]}) == {T1}
+
+    run(scenario())
