@@ -254,11 +254,11 @@ def read_all_the_time(client: Client) -> None:
 
 
 def delete_records(client: Client) -> None:
-    """Cuts the beginnings of CUT off. Its reader is made again after an error: librdkafka keeps what a broker that has
-    just started says of topics.
+    """Cuts the beginnings of CUT off. All is made again after an error: librdkafka keeps for minutes what a broker that
+    has just started says of topics, and where the leader was.
     """
-    admin = AdminClient(client.options())
     while not client.is_over.is_set():
+        admin = AdminClient(client.options())
         reader = Consumer(client.options(**{"group.id": "none"}))
         try:
             while not client.is_over.wait(0.3):
@@ -368,6 +368,7 @@ def persistently(call: Callable[[], None], client: Client) -> None:
         except KafkaException as error:
             if not error.args[0].retriable() or client.is_over.is_set():
                 raise
+            client.complain(f"again, because of {error.args[0]}")
 
 
 def connect(host: str, port: int) -> SocketTransport:
