@@ -105,10 +105,10 @@ class AssignedReplicas:
         """Refuses to lead what lacks committed records, if nobody else is in sync who might have them, and unless that
         is allowed: the others would cut theirs (KAFKA-14139). An unclean election says that it is wanted.
         """
+        if state.leader == NO_LEADER:
+            return None
         log_manager = self._services.log_manager
-        if state.leader not in (NO_LEADER, self._services.node.node_id):
-            log_manager.lost_ends.pop(name, None)  # it gets them from that leader before it is in sync again
-        lost = log_manager.lost_ends.get(name)
+        lost = log_manager.lost_ends.pop(name, None)  # from now on committed is what that leader has
         is_wanted = state.leader_recovery_state != LeaderRecoveryState.RECOVERED
         is_last = state.leader == self._services.node.node_id and state.isr == [state.leader]
         if lost is None or not is_last or is_wanted or self._services.config.plog_leader_after_data_loss_enable:
