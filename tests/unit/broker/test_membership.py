@@ -86,7 +86,7 @@ class Member:
     def __init__(self, directory: Path, entry: FakeEntry) -> None:
         config = BrokerConfig.parse({"broker.id": str(US), "log.retention.ms": "-1"})
         self.entry = entry
-        self.node = SteeredNode(directory, config, entry=entry)
+        self.node = SteeredNode(directory, config, entry=entry, loads_late=True)
         self.membership = self.node.services.membership
         self.membership.on_registered(BROKER_EPOCH)
 
@@ -429,11 +429,15 @@ def forbid_to_lead_after_loss(member: Member) -> None:
 
 
 @pytest.mark.parametrize("may_lead", [True, False])
-def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lead: bool) -> None:
+@pytest.mark.parametrize("is_loaded_late", [True, False])
+def test_the_last_replica_in_sync_lost_committed_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_lead: bool, is_loaded_late: bool
+) -> None:
     """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
     lose_committed_records(tmp_path)
 
     def scenario(member: Member) -> None:
+        assert (T0 in member.node.services.log_manager.unloaded) is is_loaded_late
         if not may_lead:
             forbid_to_lead_after_loss(member)
         error = member.assign(replicas=[US], epoch=1)
@@ -444,6 +448,8 @@ def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lea
             assert error is ErrorCode.KAFKA_STORAGE_ERROR
             assert member.role() is None
 
+    if is_loaded_late:
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
     play(scenario, tmp_path)
 
 
