@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 from core.broker.log_services import LogServices
@@ -63,31 +64,33 @@ class AssignedReplicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name = TopicPartition(topic.topic_name, state.partition_index)
+                registration = _registration(topic.topic_id, state)
                 error = (
-                    self._why_refused(name, topic.topic_id, state)
+                    self._why_refused(name, registration)
                     or self._why_unusable(name, topic.topic_id)
-                    or self._why_not_led(name, state)
+                    or self._why_not_led(name, registration)
                 )
                 errors[name] = error or ErrorCode.NONE
                 if error is None:
-                    taken[name] = _registration(topic.topic_id, state)
-        for starting in self._apply(self._records_of(taken)):
+                    taken[name] = registration
+        effects = self._apply(self._records_of(taken))
+        for name in taken:
+            self._services.late_loads.when_loaded(name, self, partial(self._on_loaded, name))
+        for starting in effects:
             yield from starting
         offline = self._services.log_manager.offline
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
-    def _why_refused(
-        self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
-    ) -> ErrorCode | None:
+    def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
         if name in self._services.log_manager.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic = self._image.topics.get(name.topic)
-        if topic is not None and topic.topic_id != topic_id:
+        if topic is not None and topic.topic_id != registration.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if self._services.node.node_id not in state.replicas:
+        if self._services.node.node_id not in registration.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        known = None if topic is None else topic.partitions.get(name.partition)
-        if known is not None and state.leader_epoch <= known.leader_epoch:
+        known = self._find(name)
+        if known is not None and registration.leader_epoch <= known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         return None
 
@@ -101,24 +104,40 @@ class AssignedReplicas:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
-    def _why_not_led(self, name: TopicPartition, state: LeaderAndIsrPartitionState) -> ErrorCode | None:
-        """Refuses to lead what lacks committed records, if nobody else is in sync who might have them, and unless that
-        is allowed: the others would cut theirs (KAFKA-14139). An unclean election says that it is wanted.
+    def _why_not_led(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
+        """Refuses to lead what `_find_loss` finds. A log that is still to be opened is looked at when it is open."""
+        error = self._find_loss(name, registration)
+        if error is None:
+            return None
+        self._services.log_manager.set_offline(name, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _on_loaded(self, name: TopicPartition) -> None:
+        """Called when the log of a partition is open that was assigned before."""
+        registration, partition = self._find(name), self._services.replicas.partitions.get(name)
+        if registration is None or partition is None:
+            return
+        error = self._find_loss(name, registration)
+        if error is not None:
+            self._services.replicas.take_offline(partition, error)
+
+    def _find_loss(self, name: TopicPartition, registration: PartitionRecord) -> PlogError | None:
+        """Finds committed records that this broker is to lead without, if nobody else is in sync who might have them,
+        and unless that is allowed: the others would cut theirs (KAFKA-14139). An unclean election says that it is
+        wanted.
         """
-        log_manager = self._services.log_manager
-        if state.leader not in (NO_LEADER, self._services.node.node_id):
-            log_manager.lost_ends.pop(name, None)  # it gets them from that leader before it is in sync again
-        lost = log_manager.lost_ends.get(name)
-        is_wanted = state.leader_recovery_state != LeaderRecoveryState.RECOVERED
-        is_last = state.leader == self._services.node.node_id and state.isr == [state.leader]
+        if registration.leader == NO_LEADER:
+            return None
+        lost = self._services.log_manager.lost_ends.pop(name, None)  # from now on committed is what that leader has
+        node_id = self._services.node.node_id
+        is_last = registration.leader == node_id and registration.isr == [node_id]
+        is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
         if lost is None or not is_last or is_wanted or self._services.config.plog_leader_after_data_loss_enable:
             return None
-        error = PlogError(
+        return PlogError(
             f"it was the last replica in sync, and has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash; "
             "plog.leader.after.data.loss.enable=true lets it lead without them"
         )
-        log_manager.set_offline(name, error)
-        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:
         made: set[str] = set()

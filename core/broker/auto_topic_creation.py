@@ -108,8 +108,10 @@ class AutoTopicCreation:
             return
         message = result.error_message or error.text
         _log.warning("the controller does not make topic %s: %s", result.name, message)
-        if result.name in self._asked and len(self._refusals) < _MOST_KEPT:
+        if result.name in self._asked:
             self._refusals[result.name] = KafkaError(error, message)
+        if len(self._refusals) > _MOST_KEPT:  # of topics that nobody wants any more
+            del self._refusals[next(iter(self._refusals))]
 
 
 def _find_error(answer: CreateTopicsResponse) -> int:

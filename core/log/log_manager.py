@@ -162,6 +162,7 @@ class LogManager:
             log.let_go()
         self.unloaded.pop(partition, None)
         self.offline.pop(partition, None)
+        self.lost_ends.pop(partition, None)
         if self._path(partition).is_dir():
             self._set_aside(partition, self._path(partition))
 
@@ -362,6 +363,7 @@ class LogManager:
             log = self.logs.pop(partition, None)
             self.offline.pop(partition, None)
             self.unloaded.pop(partition, None)
+            self.lost_ends.pop(partition, None)
             self._topic_ids.pop(partition, None)
             if log is not None:
                 log.let_go()

@@ -134,6 +134,8 @@ def test_names_that_nobody_can_be_asked_for_do_not_pile_up(monkeypatch: pytest.M
             creation.begin(NewTopic("t3"))
             await until_idle(creation)
             assert len(creation._refusals) == 3
+            with pytest.raises(KafkaError):
+                creation.begin(NewTopic("t3"))  # the newest are kept
 
     run(scenario())
 

@@ -87,7 +87,7 @@ class Member:
     def __init__(self, directory: Path, entry: FakeEntry) -> None:
         config = BrokerConfig.parse({"broker.id": str(US), "log.retention.ms": "-1"})
         self.entry = entry
-        self.node = SteeredNode(directory, config, entry=entry)
+        self.node = SteeredNode(directory, config, entry=entry, loads_late=True)
         self.membership = self.node.services.membership
         self.membership.on_registered(BROKER_EPOCH)
 
@@ -410,26 +410,38 @@ def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
-@pytest.mark.parametrize("may_lead", [True, False])
-def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lead: bool) -> None:
-    """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
+def lose_committed_records(directory: Path) -> None:
+    """Has a member lead t-0 with three records, of which a crash takes the last."""
 
-    def first(member: Member) -> None:
+    def before(member: Member) -> None:
         member.assign(replicas=[US])
         for value in (b"one", b"two", b"three"):
             produce_values(member.node, value)
 
-    play(first, tmp_path)
-    (tmp_path / ".kafka_cleanshutdown").unlink()
-    segment = tmp_path / "t-0" / "00000000000000000000.log"
+    play(before, directory)
+    (directory / ".kafka_cleanshutdown").unlink()
+    segment = directory / "t-0" / "00000000000000000000.log"
     segment.write_bytes(segment.read_bytes()[:-10])
-    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink()
 
-    def second(member: Member) -> None:
+
+def forbid_to_lead_after_loss(member: Member) -> None:
+    settings = {"plog.leader.after.data.loss.enable": "false"}
+    member.membership.controller.take_configs(ConfigResourceType.BROKER, "", settings)
+
+
+@pytest.mark.parametrize("may_lead", [True, False])
+@pytest.mark.parametrize("is_loaded_late", [True, False])
+def test_the_last_replica_in_sync_lost_committed_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_lead: bool, is_loaded_late: bool
+) -> None:
+    """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
+    lose_committed_records(tmp_path)
+
+    def scenario(member: Member) -> None:
+        assert (T0 in member.node.services.log_manager.unloaded) is is_loaded_late
         if not may_lead:
-            member.membership.controller.take_configs(
-                ConfigResourceType.BROKER, "", {"plog.leader.after.data.loss.enable": "false"}
-            )
+            forbid_to_lead_after_loss(member)
         error = member.assign(replicas=[US], epoch=1)
         if may_lead:
             assert error is ErrorCode.NONE
@@ -438,7 +450,43 @@ def test_the_last_replica_in_sync_lost_committed_records(tmp_path: Path, may_lea
             assert error is ErrorCode.KAFKA_STORAGE_ERROR
             assert member.role() is None
 
-    play(second, tmp_path)
+    if is_loaded_late:
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    play(scenario, tmp_path)
+
+
+def test_what_was_lost_of_a_deleted_topic_keeps_nobody_from_leading_the_next(tmp_path: Path) -> None:
+    lose_committed_records(tmp_path)
+
+    def scenario(member: Member) -> None:
+        forbid_to_lead_after_loss(member)
+        assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
+        assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
+
+    play(scenario, tmp_path)
+
+
+def test_what_was_lost_of_another_topic_of_that_name_keeps_nobody_from_leading(tmp_path: Path) -> None:
+    lose_committed_records(tmp_path)
+
+    def scenario(member: Member) -> None:
+        forbid_to_lead_after_loss(member)
+        assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
+
+    play(scenario, tmp_path)
+
+
+def test_a_leader_goes_on_alone_that_has_led_others_since_it_lost_records(tmp_path: Path) -> None:
+    """The others have cut theirs by then."""
+    lose_committed_records(tmp_path)
+
+    def scenario(member: Member) -> None:
+        forbid_to_lead_after_loss(member)
+        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.NONE
+        assert member.assign(replicas=[US], epoch=2) is ErrorCode.NONE
+        assert member.role() is Role.ALONE
+
+    play(scenario, tmp_path)
 
 
 def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:
