@@ -26,6 +26,7 @@ from core.broker.services import Services
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
 from core.log.log_config import TOPIC_CONFIG, parse_topic_configs
@@ -57,8 +58,10 @@ class ConfigResource(ABC):
         """Gives what is set on the resource itself. Raises KafkaError if it can't be configured."""
 
     @abstractmethod
-    def alter(self, changes: Overrides, *, validate_only: bool) -> None:
-        """Raises KafkaError if what would then be set is not valid; nothing is changed in that case."""
+    def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
+        """Sets them, and gives what `Controller.set_configs` gives. Raises KafkaError if what would then be set is not
+        valid; nothing is changed in that case.
+        """
 
     @abstractmethod
     def elements(self, key: str, operation: str) -> list[str]:
@@ -81,12 +84,14 @@ class _StoredConfigs(ConfigResource):
         self._ensure_configurable()
         return self._stored
 
-    def alter(self, changes: Overrides, *, validate_only: bool) -> None:
+    def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
         after = {**self.overrides(), **changes}
         self._ensure_valid({key: value for key, value in after.items() if value is not None})
-        if not validate_only:
-            self._services.configs.set(self.resource_type, self._name, changes)
-            self._services.configs.log_kept_only(self.keys, (key for key in changes if changes[key] is not None))
+        if validate_only:
+            return None
+        writing = self._services.configs.set(self.resource_type, self._name, changes)
+        self._services.configs.log_kept_only(self.keys, (key for key in changes if changes[key] is not None))
+        return writing
 
     def elements(self, key: str, operation: str) -> list[str]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")

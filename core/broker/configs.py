@@ -12,6 +12,8 @@ from core.cluster.controller import Controller
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage
 from core.common.config_def import KEPT_ONLY, ConfigDef, ConfigResourceType
+from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.log.log_config import LogConfig, stored_topic_values
 
 _log = logging.getLogger("plog.config")
@@ -44,12 +46,14 @@ class Configs:
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 
-    def set(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        """Sets keys of a resource, or with None removes them; `ConfigResource.alter` has checked them. Raises
+    def set(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None] | None:
+        """Does what `Controller.set_configs` does; `ConfigResource.alter` has checked the keys. Raises
         KafkaError(POLICY_VIOLATION) if the broker only reads.
         """
         self._node.ensure_writable()
-        self._controller.set_configs(resource_type, name, changes)
+        return self._controller.set_configs(resource_type, name, changes)
 
     def log_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
         """Logs which of the keys that somebody gave change nothing, once for each of them."""

@@ -16,20 +16,25 @@ from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
-from core.common.errors import MalformedMessageError, PlogError
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.pending import Pending
 from core.common.topic_partition import random_uuid, uuid_text
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
+from core.zookeeper.transaction import Create, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
+    CONFIG_CHANGE_PREFIX,
     DEFAULT_ENTITY,
     LOG_DIR_EVENT_PREFIX,
     BrokerEndpoint,
     BrokerNode,
     ConfigEntity,
+    decode_config,
+    encode_config,
+    encode_config_change,
     encode_log_dir_event,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
@@ -74,6 +79,7 @@ class ZooKeeperEntry:
     def attach(self, controller: MemberController) -> None:
         """Has the controller take up the settings that there are, and from now on each that changes."""
         self._controller = controller
+        controller.write_configs = self.write_configs
         for (resource_type, name), settings in self._configs.items():
             controller.take_configs(resource_type, name, settings)
         self._configs.clear()
@@ -123,6 +129,51 @@ class ZooKeeperEntry:
                     raise
                 _log.debug("%s; it is read again", error)
             await asyncio.sleep(_AGAIN_SECONDS)
+
+    # --- changes of settings
+
+    def write_configs(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None]:
+        """Writes them, and then tells all brokers; see `Controller.set_configs`. Raises KafkaError(INVALID_REQUEST) for
+        a kind of resource that is not in ZooKeeper.
+        """
+        kind = next((kind for kind, number in _RESOURCES.items() if number == resource_type), None)
+        if kind is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
+        pending = Pending[KafkaError | None]()
+        entity = ConfigEntity(kind, name or DEFAULT_ENTITY)
+        self._begin(self._write_configs(entity, changes, pending))
+        return pending
+
+    async def _write_configs(
+        self, entity: ConfigEntity, changes: Mapping[str, str | None], then: Pending[KafkaError | None]
+    ) -> None:
+        try:
+            settings = await self._merge(entity, changes)
+            await self._session.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
+        except (ZooKeeperError, MalformedMessageError) as error:
+            then.complete_with(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            return
+        self._on_config(entity, settings)
+        then.complete_with(None)
+
+    async def _merge(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Gives the settings that are written now; tries again if somebody else writes at the same time."""
+        while True:
+            node = await self._session.read(entity.path)
+            known = decode_config(node.data, entity.path) if node is not None and node.data else {}
+            after = {**known, **changes}
+            settings = {key: value for key, value in after.items() if value is not None}
+            data = encode_config(settings)
+            change = Create(entity.path, data) if node is None else SetData(entity.path, data, node.stat.version)
+            try:
+                await self._session.commit([change])
+            except ZooKeeperError as error:
+                if error.refusal not in (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE):
+                    raise
+            else:
+                return settings
 
     # --- the broker's place
 

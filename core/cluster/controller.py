@@ -13,6 +13,7 @@ from typing import Protocol
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 
 METADATA_VERSION = 30
 """`metadata.version` of the records written here: Kafka 4.3's."""
@@ -93,8 +94,12 @@ class Controller(Protocol):
         does not exist; none is deleted then.
         """
 
-    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        """Sets keys of a resource, or with None removes them; checked by the caller."""
+    def set_configs(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None] | None:
+        """Sets keys of a resource, or with None removes them; checked by the caller. Gives what is to be waited for,
+        and comes to an error if that could not be done; None if it is done.
+        """
 
     def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:
         """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go up, or else down, to that level."""

@@ -15,10 +15,17 @@ from core.cluster.metadata_record import MetadataRecord
 from core.cluster.zookeeper_metadata import records_of_update
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.protocol.schema.metadata_records import ConfigRecord
 from core.protocol.schema.update_metadata import UpdateMetadataRequest
 
 NO_CONTROLLER = -1
+
+WriteConfigs = Callable[[int, str, Mapping[str, str | None]], Pending[KafkaError | None]]
+
+
+def _refuse_configs(_type: int, _name: str, _changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
+    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the cluster can't be reached")
 
 
 class MemberController:
@@ -35,6 +42,8 @@ class MemberController:
         self.end_offset = 0
         self.allocate: Callable[[], range] = self._refuse
         """Gives a block of producer ids that the controller has given to this broker, or raises KafkaError."""
+        self.write_configs: WriteConfigs = _refuse_configs
+        """Writes settings where all brokers of the cluster read them: any broker may."""
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
@@ -94,8 +103,10 @@ class MemberController:
     def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:  # noqa: ARG002 - nothing is deleted here
         raise self._refusal()
 
-    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:  # noqa: ARG002
-        raise self._refusal()
+    def set_configs(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None] | None:
+        return self.write_configs(resource_type, name, changes)
 
     def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:  # noqa: ARG002
         raise self._refusal()

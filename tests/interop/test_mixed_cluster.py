@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from core.broker.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
-from tests.support.mixed_cluster import MixedCluster
+from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
 from tests.support.waiting import wait_until
@@ -249,6 +249,28 @@ def take_ten(member: Consumer, first: int) -> None:
     wait_until(has_ten, "the member reads on")
     assert found == list(range(first, first + 10))
     member.commit(asynchronous=False)
+
+
+def test_settings_are_changed_by_any_broker(cluster: MixedCluster) -> None:
+    """plog writes them where Kafka's brokers read them, and reads what they write."""
+    cluster.make_topic("changed", (5, 1))
+    for node_id, broker in cluster.brokers.items():
+        admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+        value = str(70_000 + node_id)
+        entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "changed", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource], broker=node_id)[resource].result(30)
+        wait_until(
+            lambda value=value: {setting(one, "changed") for one in cluster.brokers.values()} == {value}, "all know"
+        )
+
+
+def setting(broker: Broker, topic: str) -> str:
+    """The topic's retention.ms, as that broker knows it."""
+    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found = admin.describe_configs([resource], broker=broker.node_id)[resource].result(30)
+    return str(found["retention.ms"].value)
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from core.broker.config_resources import ensure_named_once, find_config_resource
+from core.broker.config_writes import when_written
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.protocol.schema.alter_configs import (
     ALTER_CONFIGS,
     AlterConfigsRequest,
@@ -20,22 +22,29 @@ from core.protocol.schema.alter_configs import (
 )
 
 
-def handle(services: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def handle(
+    services: Services, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse | Pending[AlterConfigsResponse]:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
+    writes = []
     for resource in request.resources:
         response = AlterConfigsResourceResponse(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _alter(services, resource, validate_only=request.validate_only)
+            writing = _alter(services, resource, validate_only=request.validate_only)
+            if writing is not None:
+                writes.append((response, writing))
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
-    return AlterConfigsResponse(responses=responses)
+    return when_written(AlterConfigsResponse(responses=responses), writes)
 
 
-def _alter(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(
+    services: Services, resource: AlterConfigsResource, *, validate_only: bool
+) -> Pending[KafkaError | None] | None:
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     ensure_named_once([config.name for config in resource.configs])
@@ -45,7 +54,7 @@ def _alter(services: Services, resource: AlterConfigsResource, *, validate_only:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
         changes[config.name] = config.value
-    configs.alter(changes, validate_only=validate_only)
+    return configs.alter(changes, validate_only=validate_only)
 
 
 SERVES = ServedApi(ALTER_CONFIGS, handle, Needs.NOTHING)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from core.broker.config_resources import ConfigResource, ensure_named_once, find_config_resource
+from core.broker.config_writes import when_written
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
@@ -24,27 +26,32 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
+) -> IncrementalAlterConfigsResponse | Pending[IncrementalAlterConfigsResponse]:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
+    writes = []
     for resource in request.resources:
         response = AlterConfigsResourceResponse(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _alter(services, resource, validate_only=request.validate_only)
+            writing = _alter(services, resource, validate_only=request.validate_only)
+            if writing is not None:
+                writes.append((response, writing))
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    return when_written(IncrementalAlterConfigsResponse(responses=responses), writes)
 
 
-def _alter(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(
+    services: Services, resource: AlterConfigsResource, *, validate_only: bool
+) -> Pending[KafkaError | None] | None:
     ensure_named_once([config.name for config in resource.configs])
     configs = find_config_resource(services, resource.resource_type, resource.resource_name)
     configs.overrides()
     changes = {config.name: _new_value(configs, config) for config in resource.configs}
-    configs.alter(changes, validate_only=validate_only)
+    return configs.alter(changes, validate_only=validate_only)
 
 
 def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
