@@ -440,8 +440,8 @@ async def _run(
 async def _run_as_member(
     server: SocketServer, node: Node, entry: ZooKeeperEntry, ready_file: Path | None, how: str
 ) -> None:
-    """Joins the cluster, and leaves it again. Raises what ends its place there: AccessError if the node id is somebody
-    else's.
+    """Joins the cluster, and leaves it again. Raises what ends its place there: what `ZooKeeperEntry.register` raises,
+    at once or after an expiry.
     """
     membership = node.services.membership
     assert membership is not None
@@ -456,7 +456,7 @@ async def _run_as_member(
         await entry.register(
             node.services.node.node_id,
             node.reached_at(),
-            node.services.config.broker_rack,
+            node.services.config,
             on_registered=membership.on_registered,
             on_failed=fail,
         )

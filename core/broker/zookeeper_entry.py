@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from core.broker.broker_config import BrokerConfig
+from core.broker.listener_agreement import ensure_others_reach
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
@@ -26,12 +28,14 @@ from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Create, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
+    BROKER_IDS,
     CONFIG_CHANGE_PREFIX,
     DEFAULT_ENTITY,
     LOG_DIR_EVENT_PREFIX,
     BrokerEndpoint,
     BrokerNode,
     ConfigEntity,
+    decode_broker,
     decode_config,
     encode_config,
     encode_config_change,
@@ -181,21 +185,35 @@ class ZooKeeperEntry:
         self,
         node_id: int,
         endpoints: Mapping[str, Endpoint],
-        rack: str | None,
+        config: BrokerConfig,
         *,
         on_registered: Callable[[int], None],
         on_failed: Callable[[PlogError], None],
     ) -> None:
         """Registers the broker, with where its listeners are reached, by their names, and again after each expiry of
         the session: `on_registered` is called with each broker epoch. Raises AccessError if the node id is another
-        broker's.
+        broker's, and what `ensure_others_reach` raises.
         """
+        ensure_others_reach(config, endpoints.keys(), await self._find_others(node_id))
         reached = tuple(BrokerEndpoint(name, one.host, one.port) for name, one in endpoints.items())
-        broker = BrokerNode(endpoints=reached, timestamp_ms=self._clock.now_ms(), rack=rack)
+        broker = BrokerNode(endpoints=reached, timestamp_ms=self._clock.now_ms(), rack=config.broker_rack)
         self._registration = Registration(
             self._session, node_id, broker, clock=self._clock, on_registered=on_registered, on_failed=on_failed
         )
         await self._registration.register()
+
+    async def _find_others(self, node_id: int) -> dict[int, BrokerNode]:
+        """Finds the brokers that live, but for that one, as far as they can be understood."""
+        found: dict[int, BrokerNode] = {}
+        for name in await self._session.children(BROKER_IDS) or ():
+            node = await self._session.read(path := f"{BROKER_IDS}/{name}")
+            if node is None or not name.isdecimal() or int(name) == node_id:
+                continue
+            try:
+                found[int(name)] = decode_broker(node.data, path)
+            except MalformedMessageError as error:
+                _log.warning("a broker that can't be understood is passed over: %s", error)
+        return found
 
     def report_disk_failure(self, node_id: int) -> None:
         """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached."""

@@ -35,7 +35,7 @@ NOTES = {
     "IncrementalAlterConfigs": "The same as for AlterConfigs.",
     "DescribeConfigs": "For brokers and groups, only the settings that plog acts on are there.",
     "ListPartitionReassignments": "It lists those in the metadata; plog begins none.",
-    "ElectLeaders": "With one broker there is nothing to elect.",
+    "ElectLeaders": "With one broker there is nothing to elect. In a cluster its controller elects: NOT_CONTROLLER.",
     "DescribeQuorum": "There is one voter.",
 }
 
@@ -50,6 +50,15 @@ BETWEEN_BROKERS = (
 """What brokers of Kafka 3.9 say to each other. Its definitions are those of `KAFKA39_VERSION`; Kafka 4.3 has no version
 of the first four, and fewer of AlterPartition.
 """
+
+_WHO_ASKS = {
+    LEADER_AND_ISR.key: "the controller asks plog, from version 5 on (KIP-516)",
+    STOP_REPLICA.key: "the controller asks plog, from version 3 on (KIP-570)",
+    UPDATE_METADATA.key: "the controller asks plog, from version 7 on (KIP-516)",
+    CONTROLLED_SHUTDOWN.key: "plog asks the controller, in version 3",
+    ALTER_PARTITION.key: "plog asks the controller, in version 3 (KIP-903)",
+    ALLOCATE_PRODUCER_IDS.key: "plog asks the controller, in version 0",
+}
 
 ANSWERS = """
 ## Where answers differ from Kafka's
@@ -86,8 +95,8 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
   unknown isolation level as read_uncommitted. ListOffsets refuses an unknown isolation level (UNSUPPORTED_VERSION;
   Kafka: an unexpected error). The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it
   for none.
-- A Fetch of a replica is answered like a consumer's. There is no other replica, so none needs to get
-  NOT_LEADER_OR_FOLLOWER.
+- A Fetch of a replica is answered like a consumer's by a broker of its own. There is no other replica, so none needs to
+  get NOT_LEADER_OR_FOLLOWER. A member of a cluster answers it as Kafka does.
 
 **Topics**
 
@@ -177,12 +186,16 @@ def _between_brokers() -> list[str]:
         "",
         "## Between brokers, 3.9",
         "",
-        f"The brokers of an Apache Kafka {KAFKA39_VERSION} cluster with ZooKeeper also say these to each other. plog",
-        "can read and write them. No client needs them, and a single broker neither serves nor advertises them.",
+        f"The brokers of an Apache Kafka {KAFKA39_VERSION} cluster with ZooKeeper also say these to each other; the",
+        "versions are those that plog can read and write. As a member of a [cluster](cluster.md) plog serves what the",
+        "controller sends, on the listener for brokers (`inter.broker.listener.name`) alone. It asks the controller",
+        "for the others, and serves none of them, as it is no controller itself. No client needs any, and a broker of",
+        "its own neither serves nor advertises them. What a member advertises to clients is what Kafka 3.9 does where",
+        "ZooKeeper is: no features, no requests about a quorum, and no groups of the consumer protocol.",
         "",
-        "| key | API | versions |",
-        "|---|---|---|",
-        *(f"| {api.key} | {api.name} | {_text(api.versions)} |" for api in BETWEEN_BROKERS),
+        "| key | API | versions | in a cluster |",
+        "|---|---|---|---|",
+        *(f"| {api.key} | {api.name} | {_text(api.versions)} | {_WHO_ASKS[api.key]} |" for api in BETWEEN_BROKERS),
     ]
 
 
