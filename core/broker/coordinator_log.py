@@ -369,6 +369,9 @@ class CoordinatorLog(ABC):
                 is_whole = True
             except OSError as error:
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
+            except Exception:  # noqa: BLE001 - another leads now, and the log is cut or deleted under the reader's eyes
+                if self._readings.get(number) is reading:
+                    _log.exception("%s-%d could not be read from %s", self._topic, number, log.directory)
 
         def then() -> None:
             if self._readings.get(number) is not reading:  # the partition is gone

@@ -98,6 +98,7 @@ class Membership:
     def _on_metadata(self, delta: MetadataDelta) -> None:
         if delta.brokers.changed:
             self._fetchers.on_brokers_changed()
+            self.transactions.on_brokers_changed()
             self.channel.look_again()
 
     # --- its place

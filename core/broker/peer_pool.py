@@ -66,6 +66,15 @@ class PeerPool:
         self._connections[node_id] = endpoint, connection
         return connection
 
+    def on_brokers_changed(self) -> None:
+        """Gives up brokers that live no more, or elsewhere: one that is paused keeps its connections open, and what it
+        was asked is to be asked again of whoever took its place.
+        """
+        for node_id, (endpoint, connection) in list(self._connections.items()):
+            if self._find_endpoint(node_id) != endpoint:
+                connection.close()
+                del self._connections[node_id]
+
     def close(self) -> None:
         """Ends what waits for an answer; ConnectionFailedError is raised there."""
         self._is_closed = True

@@ -67,6 +67,8 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
+        self.appends = 0
+        """Counts the batches that were appended here as a leader."""
         self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
@@ -330,6 +332,7 @@ class ReplicaManager:
         """
         try:
             result = partition.append(batch, required_acks=required_acks, from_client=from_client)
+            self.appends += 1
             if partition.log.config.is_flushed_while_appending:
                 self.flush_as_configured(partition.log)
             return result

@@ -107,8 +107,9 @@ class TransactionLog(CoordinatorLog):
         """
         transactional_ids = self.coordinator.take_over(read)
         if not self._services.node.is_read_only:
-            partition = self._services.replicas.find(TRANSACTIONS_TOPIC, number)
-            self._services.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
+            partition = self._services.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
+            if partition is not None:  # else its disk failed just now
+                self._services.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
             self.coordinator.begin(transactional_ids)
 
     # --- writing

@@ -31,6 +31,11 @@ class TransactionPeers:
         self.markers = MarkerSender(self._pools[0])
         self.verifier = TransactionVerifier(self._pools[1])
 
+    def on_brokers_changed(self) -> None:
+        """Called when brokers have come or gone, or listen elsewhere."""
+        for pool in self._pools:
+            pool.on_brokers_changed()
+
     async def close(self) -> None:
         await self.markers.close()
         await self.verifier.close()

@@ -39,6 +39,8 @@ Res = TypeVar("Res")
 
 PRODUCE_BY_NAME = 12
 """The last versions of Produce and Fetch that name topics by name."""
+PRODUCE_OF_MEMBERS = 11
+"""The last version of Produce in a cluster with ZooKeeper."""
 
 
 class Timers:
@@ -197,7 +199,7 @@ def produce_request(batch: RecordBatch | bytes, topic: str = "t", partition: int
 def produce(
     broker: SteeredNode, batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1
 ) -> PartitionProduceResponse:
-    version = min(PRODUCE_BY_NAME, broker.services.served_apis[PRODUCE].last)
+    version = PRODUCE_BY_NAME if broker.services.membership is None else PRODUCE_OF_MEMBERS
     response = ask(broker, PRODUCE, produce_request(batch, topic, partition, acks), version)
     return response.responses[0].partition_responses[0]
 

@@ -49,7 +49,10 @@ def handle(
     if session is not None:
         request.topics = session.topics()
     fetch = DelayedFetch(services, request, context, session)
+    appends = services.replicas.appends
     response = fetch.read()
+    if services.replicas.appends != appends:
+        response = fetch.read_again()
     if request.max_wait_ms <= 0 or fetch.is_enough(response):
         return fetch.answer(response)
     fetch.wait(response)
@@ -77,6 +80,13 @@ class DelayedFetch(Pending[FetchResponse]):
         self._names: dict[bytes, str | None] = {}
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
         self._count: FetchCount  # once it waits
+
+    def read_again(self) -> FetchResponse:
+        """Reads what is new since the request began to be read: by what a replica has, something was committed, and
+        whoever waited for that has appended to a partition that was read already, as transactions do when they end.
+        """
+        self._reader.notes_progress = False
+        return self.read()
 
     def wait(self, response: FetchResponse) -> None:
         """Waits; `response` is what there is, which is not enough."""

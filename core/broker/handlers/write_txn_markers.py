@@ -70,7 +70,8 @@ def _write(
     except KafkaError as error:
         result.error_code = error.code
         return []
-    _log.info(
+    _log.log(
+        logging.INFO if services.membership is None else logging.DEBUG,  # others coordinate all the time in a cluster
         "transaction of producer %d is %s on %s-%d, as asked",
         marker.producer_id,
         "committed" if marker.transaction_result else "aborted",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.broker.commit_wait import find_uncommitted, when_committed
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.cluster.partition import Role
@@ -50,7 +51,8 @@ from core.protocol.schema.write_txn_markers import (
 )
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
-from tests.support.broker import Background, Timers, ask, decode, send
+from tests.support.broker import Background, Timers, ask, decode, send, values_of
+from tests.support.logs import make_batch
 from tests.unit.broker.test_membership import OTHER, T0, TOPIC_ID, US, Member, play
 
 GROUPS_ID, TRANSACTIONS_ID = bytes([7]) * 16, bytes([8]) * 16
@@ -322,6 +324,31 @@ def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None
         else:
             coordinator.assign(OTHER, topic="t")
         assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    play(scenario, tmp_path)
+
+
+def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(tmp_path: Path) -> None:
+    """A transaction's end is committed by a fetch that has passed the transaction's partition already."""
+
+    def scenario(member: Member) -> None:
+        coordinator = Coordinator(member)
+        replicas = member.node.services.replicas
+        for topic in ("t", GROUPS_TOPIC):
+            coordinator.assign(US, topic=topic, replicas=[US, OTHER])
+        kept = replicas.partitions[OFFSETS]
+        replicas.append(kept, make_batch(b"first"), required_acks=-1)
+        wait = when_committed(replicas, find_uncommitted(kept, lambda _code: None), None)
+        assert isinstance(wait, Pending)
+        then = make_batch(b"then")
+        wait.on_value = lambda _nothing: replicas.append(replicas.partitions[T0], then, required_acks=-1)
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
+        request.replica_state = ReplicaState(OTHER, -1)
+        for topic_id, epoch, offset in ((TOPIC_ID, coordinator.epoch - 1, 0), (GROUPS_ID, coordinator.epoch, 1)):
+            wanted = FetchPartition(0, epoch, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20)
+            request.topics.append(FetchTopic("", topic_id, [wanted]))
+        first, _ = ask(member.node, FETCH, request, 17).responses
+        assert values_of(first.partitions[0]) == [b"then"]
 
     play(scenario, tmp_path)
 

@@ -48,12 +48,13 @@ class Peers:
 
     def __init__(self, broker: ScriptedController, settings: dict[str, str]) -> None:
         self.broker = broker
+        self.lives = True
         config = BrokerConfig.parse(settings)
         self.parts = TransactionPeers(self._find, config, ReceiveBuffers(), "broker-5")
         self.verifier = self.parts.verifier
 
     def _find(self, node_id: int) -> Endpoint | None:
-        return self.broker.find()[1] if node_id == 1 else None
+        return self.broker.find()[1] if node_id == 1 and self.lives else None
 
     async def verdicts(self, *names: TopicPartition, coordinator: int = 1) -> Verdicts:
         came: asyncio.Future[Verdicts] = asyncio.get_running_loop().create_future()
@@ -221,6 +222,20 @@ def test_a_leader_that_does_not_answer_for_all(answer: Callable[[object], Any]) 
     async def scenario() -> None:
         async with peers(answer, controller_socket_timeout_ms="50") as asked:
             assert await asked.lacking({1: [T0], NOBODY: [T1]}) == {T0, T1}
+
+    run(scenario())
+
+
+def test_a_leader_that_is_paused_until_the_cluster_gives_it_up() -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: None) as asked:
+            marking = asyncio.create_task(asked.lacking({1: [T0]}))
+            verifying = asyncio.create_task(asked.verdicts(T1))
+            await asked.broker.was_asked(2)
+            asked.lives = False
+            asked.parts.on_brokers_changed()
+            assert await marking == {T0}
+            assert await verifying == {T1: ErrorCode.NOT_COORDINATOR}
 
     run(scenario())
 
