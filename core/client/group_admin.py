@@ -86,6 +86,12 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
+_OF_CLASSIC_GROUPS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""What ConsumerGroupDescribe answers of a classic group; the latter if Kafka 3.9 runs with ZooKeeper, where it
+advertises the API all the same.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     offset: int
@@ -128,7 +134,7 @@ class GroupAdmin:
             try:
                 return self._describe_consumer_group(connection, group_id)
             except KafkaError as error:
-                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # which a classic group is as well
+                if error.code not in _OF_CLASSIC_GROUPS:
                     raise
         (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
         ensure_success(group.error_code, group_id, group.error_message)

@@ -27,7 +27,7 @@ from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
 from tests.crash.chaos.reading import read_all
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
-from tests.crash.cluster.replicas import Metadata, differences
+from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.server import call_plog
@@ -218,11 +218,15 @@ class ClusterChaos:
         self._note(f"checked: {self.report}")
 
     def _compare(self) -> None:
-        """All replicas byte by byte; but for what each broker compacts by itself."""
-        names = {name: state.replicas for name, state in self._metadata.states().items() if name.topic != KEYED}
+        """All replicas byte by byte; of what each broker compacts by itself, the latest records."""
+        replicas = {name: state.replicas for name, state in self._metadata.states().items()}
 
         def find_differences() -> list[str]:
-            return [found for name, nodes in names.items() for found in differences(self._cluster, name, nodes)]
+            return [
+                found
+                for name, nodes in replicas.items()
+                for found in (differences_of_keys if name.topic == KEYED else differences)(self._cluster, name, nodes)
+            ]
 
         deadline = time.monotonic() + _EQUAL_SECONDS
         while (found := find_differences()) and time.monotonic() < deadline:

@@ -15,6 +15,7 @@ from kazoo.exceptions import NoNodeError
 
 from core.common.topic_partition import TopicPartition
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from core.records.record_batch import RecordBatch
 from tests.support.kafka39 import CHROOT
 from tests.support.mixed_cluster import MixedCluster
 
@@ -81,7 +82,7 @@ def differences(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, .
     """How the logs of these brokers differ, a sentence each: from where all have batches, as retention comes at its
     own time to each. Segments may begin elsewhere.
     """
-    logs = [dict(_batches(cluster.brokers[node].data_dir / partition_directory_name(name))) for node in nodes]
+    logs = [dict(_batches(_folder(cluster, name, node))) for node in nodes]
     start = max(min(log, default=0) for log in logs)
     found = []
     for node, log in zip(nodes[1:], logs[1:], strict=True):
@@ -93,6 +94,29 @@ def differences(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, .
                 f"offset {offsets[0]}: {_told(first)}, {_told(second)}"
             )
     return found
+
+
+def differences_of_keys(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, ...]) -> list[str]:
+    """How the logs differ of a topic that each broker compacts by itself: in the latest record of each key."""
+    first, *others = (_latest_records(_folder(cluster, name, node)) for node in nodes)
+    return [
+        f"{name}: brokers {nodes[0]} and {node} differ in {len(first.items() ^ other.items())} records of {len(first)}"
+        for node, other in zip(nodes[1:], others, strict=True)
+        if first != other
+    ]
+
+
+def _latest_records(folder: Path) -> dict[bytes | None, tuple[int, bytes | None]]:
+    return {
+        record.key: (record.offset, record.value)
+        for _, data in _batches(folder)
+        for batch in [RecordBatch(memoryview(data))]
+        for record in batch.records()
+    }
+
+
+def _folder(cluster: MixedCluster, name: TopicPartition, node_id: int) -> Path:
+    return cluster.brokers[node_id].data_dir / partition_directory_name(name)
 
 
 def _told(batch: bytes | None) -> str:
