@@ -379,7 +379,8 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
             case FileKind.DAMAGED_RANGES:
                 parse_damaged_ranges(text, str(path))
             case FileKind.LEADER_EPOCHS:
-                _ensure_rising(parse_leader_epochs(text, str(path)), path)
+                if text or _has_records(path.parent):  # Kafka makes it empty, until there is a record
+                    _ensure_rising(parse_leader_epochs(text, str(path)), path)
             case FileKind.PARTITION_METADATA:
                 parse_partition_metadata(text, str(path))
             case FileKind.META_PROPERTIES:
@@ -388,6 +389,10 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
         yield corrupt_finding(corrupt_code(kind), error, path)
     except OSError as error:
         raise access_error(error, path, "read") from error
+
+
+def _has_records(partition: Path) -> bool:
+    return any(log.stat().st_size for _, log in find_offset_files(partition, LOG_SUFFIX))
 
 
 def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:

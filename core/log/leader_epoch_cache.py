@@ -81,7 +81,9 @@ class LeaderEpochCache:
         self._is_refused = False  # that the file says what is held
         try:
             text = read_small_text(self._path)
-            self._hold(parse_leader_epochs(text, str(self._path)))
+            self.was_missing = not text  # a replica of Kafka's that has no record yet has it empty
+            if text:
+                self._hold(parse_leader_epochs(text, str(self._path)))
         except FileNotFoundError:
             self.was_missing = True
         except CorruptRecordError:

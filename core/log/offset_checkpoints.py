@@ -56,10 +56,12 @@ class OffsetCheckpoints:
         self._writing = threading.Lock()
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
+        path = self._directory / name
         try:
-            return read_offset_checkpoint(self._directory / name)
+            return read_offset_checkpoint(path)
         except CorruptRecordError as error:
-            _log.warning("%s; every log is read whole instead", error)
+            if path.stat().st_size:  # Kafka makes the cleaner's empty
+                _log.warning("%s; every log is read whole instead", error)
             return {}
 
     # --- what the files say

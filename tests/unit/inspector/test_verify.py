@@ -349,6 +349,17 @@ def test_leader_epochs_that_the_log_contradicts(folder: Path) -> None:
     assert finding.code is Code.LEADER_EPOCHS_MISMATCH or finding.message.startswith("epoch 1 at offset")
 
 
+def test_files_that_kafka_makes_empty(folder: Path, tmp_path: Path) -> None:
+    """Of a replica that has no record yet, and of a cleaner that has cleaned nothing."""
+    (folder.parent / "cleaner-offset-checkpoint").write_text("")
+    empty = tmp_path / "data" / "t-1"
+    open_log(empty).close()
+    (empty / "leader-epoch-checkpoint").write_text("")
+    assert codes(folder.parent) == []
+    (folder / "leader-epoch-checkpoint").write_text("")
+    assert codes(folder.parent) == [Code.CHECKPOINT_CORRUPT]
+
+
 def test_a_log_that_ends_early_where_a_batch_ends(folder: Path) -> None:
     last = places(folder)[-1]
     os.truncate(last.path, last.position)

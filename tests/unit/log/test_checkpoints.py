@@ -158,6 +158,13 @@ def test_a_broken_file_of_epochs_is_noticed(tmp_path: Path) -> None:
     assert cache.entries == []
 
 
+def test_a_file_of_epochs_that_kafka_made_and_never_wrote(tmp_path: Path) -> None:
+    (tmp_path / "leader-epoch-checkpoint").write_text("")
+    cache = LeaderEpochCache(tmp_path, FileSystem())
+    assert (cache.was_missing, cache.was_damaged) == (True, False)
+    assert cache.entries == []
+
+
 def test_a_file_with_a_flipped_bit_is_no_snapshot(tmp_path: Path) -> None:
     """Read in pieces, as the engine reads it."""
     path, data = tmp_path / "5.snapshot", format_producer_snapshot(packed())

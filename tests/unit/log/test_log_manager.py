@@ -52,6 +52,15 @@ def test_the_files_of_a_clean_stop(manager: LogManager, tmp_path: Path) -> None:
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
+def test_a_cleaners_checkpoint_that_kafka_made_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "cleaner-offset-checkpoint").write_text("")
+    opened(tmp_path)
+    assert not caplog.records
+    (tmp_path / "cleaner-offset-checkpoint").write_text("x")
+    opened(tmp_path)
+    assert "line 1: version 'x', expected 0" in caplog.text
+
+
 def synced_by_close(manager: LogManager, disk: RecordingFileSystem) -> list[str]:
     """What lies in partitions' folders, as often as it is synced, and how often the folders' own names are."""
     before = len(disk.operations)
