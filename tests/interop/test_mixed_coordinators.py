@@ -172,7 +172,7 @@ def a_writer(cluster: MixedCluster, topic: str) -> Worker:
 
     def step() -> None:
         producer.produce(topic, b"%d" % next(numbers))
-        producer.poll(0.005)
+        producer.poll(0.02)
 
     return Worker(step, lambda: producer.flush(SECONDS))
 
@@ -370,7 +370,7 @@ class Copier:
         self._consumer.subscribe([self._source])
 
     def _step(self) -> None:
-        messages = [one for one in self._consumer.consume(20, 0.1) if one.error() is None]
+        messages = [one for one in self._consumer.consume(100, 0.1) if one.error() is None]
         if not messages:
             return
         try:
@@ -416,7 +416,7 @@ def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> 
         nonlocal written
         writer.produce("source", b"%d" % written)
         written += 1
-        writer.poll(0.005)
+        writer.poll(0.02)
 
     writer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
     with working(*(copier.worker for copier in copiers)):
