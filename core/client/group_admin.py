@@ -93,6 +93,12 @@ class GroupOffset:
     metadata: str
 
 
+_NO_CONSUMER_GROUP = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""Answers of a broker that may have a classic group of that id: a Kafka 3.9 with ZooKeeper has no others, although it
+advertises the API.
+"""
+
+
 class GroupAdmin:
     """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
 
@@ -128,7 +134,7 @@ class GroupAdmin:
             try:
                 return self._describe_consumer_group(connection, group_id)
             except KafkaError as error:
-                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # which a classic group is as well
+                if error.code not in _NO_CONSUMER_GROUP:
                     raise
         (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
         ensure_success(group.error_code, group_id, group.error_message)
