@@ -189,6 +189,7 @@ def test_groups_of_the_classic_protocol_read_on_where_they_stopped(broker: Kafka
     as_member = ("consume", "grouped", "--group", "readers", "--group-protocol", "classic", "--from-beginning")
     assert [plog(broker, *as_member, "--max-messages", "1") for _ in range(2)] == ["one\n", "two\n"]
     assert "readers" in plog(broker, "group", "list")
+    assert "readers  grouped          0       2           2    0" in plog(broker, "group", "describe", "readers")
 
 
 def test_whoever_asks_for_the_newer_group_protocol_hears_of_the_older_one(broker: Kafka39Broker) -> None:

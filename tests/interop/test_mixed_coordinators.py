@@ -6,7 +6,6 @@ The tests share one cluster and run in this order; each leaves it well. What rep
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +19,16 @@ from confluent_kafka.admin import AdminClient
 from core.broker.coordinator_log import partition_of
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.topic_partition import TopicPartition as Name
+from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
+from core.protocol.schema.end_txn import END_TXN
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
@@ -172,7 +180,7 @@ def a_writer(cluster: MixedCluster, topic: str) -> Worker:
 
     def step() -> None:
         producer.produce(topic, b"%d" % next(numbers))
-        producer.poll(0.005)
+        producer.poll(0.02)
 
     return Worker(step, lambda: producer.flush(SECONDS))
 
@@ -242,7 +250,7 @@ def test_a_groups_coordinator_goes_to_kafka_and_comes_back(cluster: MixedCluster
             wait_until(lambda: second.acknowledged, "the second one reads")
             rebalances = [member.rebalances for member in members]
             cluster.plog.start()
-            move(cluster, GROUPS_TOPIC, 0)
+            bring_home(cluster)
             goes_on()
             assert coordinator_of(cluster, group) == PLOG
             assert [member.rebalances for member in members] == rebalances  # plog knew Kafka's
@@ -275,7 +283,9 @@ def test_transactions_of_one_whose_partitions_the_other_leads(
     topic = f"led-by-{leader}-for-{coordinator}"
     replicas = next(one for one in REPLICAS if one[0] == leader)
     cluster.make_topic(topic, replicas)
-    producer = a_producer(cluster, coordinated_by(coordinator, "writer"))
+    transactional_id = coordinated_by(coordinator, "writer")
+    producer = a_producer(cluster, transactional_id)
+    assert state_of(cluster, coordinator, transactional_id) == "Empty"
     expected = []
     for number in range(6):
         values = [b"%d-%d" % (number, n) for n in range(50)]
@@ -283,7 +293,34 @@ def test_transactions_of_one_whose_partitions_the_other_leads(
         in_transaction(producer, topic, values, commits=commits)
         expected += values if commits else []
     assert committed_records(cluster, topic) == expected
+    by_plogs_client(cluster, topic, coordinated_by(coordinator, "plogs-client"), expected)
     cluster.wait_until_equal(Name(topic, 0), replicas)
+
+
+def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, expected: list[bytes]) -> None:
+    servers = ("--bootstrap-server", cluster.address)
+    one_more = ("produce", topic, "--transactional-id", transactional_id, *servers)
+    assert call_plog(*one_more, stdin=b"by plog\n").returncode == 0
+    consumed = call_plog("consume", topic, "--from", "beginning", *servers)
+    assert consumed.stdout.splitlines() == [*expected, b"by plog"]
+
+
+def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
+    """No API that a cluster with ZooKeeper has not, and nothing of transaction.version 2."""
+    told = {node: versions_of(cluster, node) for node in (1, PLOG)}
+    assert told[PLOG].keys() <= told[1].keys()
+    for api in (PRODUCE, END_TXN, TXN_OFFSET_COMMIT, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS):
+        assert told[PLOG][api.key] == told[1][api.key], api.name
+
+
+def versions_of(cluster: MixedCluster, broker: int) -> dict[int, int]:
+    """The last version of each API that the broker advertises; it may have no features."""
+    host, _, port = cluster.brokers[broker].address.rpartition(":")
+    connection = ClientConnection(SocketTransport(host, int(port)))
+    answer = connection.call(API_VERSIONS, ApiVersionsRequest("test", "1"))
+    connection.close()
+    assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], 0)
+    return {api.api_key: api.max_version for api in answer.api_keys}
 
 
 @pytest.mark.parametrize(("coordinator", "groups_coordinator"), [(PLOG, 1), (1, PLOG)])
@@ -338,9 +375,11 @@ def test_the_coordinator_dies_before_the_markers_are_written(cluster: MixedClust
 
 
 def state_of(cluster: MixedCluster, broker: int, transactional_id: str) -> str:
-    address = cluster.brokers[broker].address
-    done = call_plog("transaction", "describe", transactional_id, "--bootstrap-server", address, "--output", "json")
-    return str(json.loads(done.stdout)[0]["state"]) if done.returncode == 0 else ""
+    host, _, port = cluster.brokers[broker].address.rpartition(":")
+    connection = ClientConnection(SocketTransport(host, int(port)))
+    answer = connection.call(DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest([transactional_id]))
+    connection.close()
+    return str(answer.transaction_states[0].transaction_state)
 
 
 class Copier:
@@ -370,7 +409,7 @@ class Copier:
         self._consumer.subscribe([self._source])
 
     def _step(self) -> None:
-        messages = [one for one in self._consumer.consume(20, 0.1) if one.error() is None]
+        messages = [one for one in self._consumer.consume(100, 0.1) if one.error() is None]
         if not messages:
             return
         try:
@@ -416,7 +455,7 @@ def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> 
         nonlocal written
         writer.produce("source", b"%d" % written)
         written += 1
-        writer.poll(0.005)
+        writer.poll(0.02)
 
     writer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
     with working(*(copier.worker for copier in copiers)):

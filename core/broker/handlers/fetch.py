@@ -49,10 +49,7 @@ def handle(
     if session is not None:
         request.topics = session.topics()
     fetch = DelayedFetch(services, request, context, session)
-    appends = services.replicas.appends
-    response = fetch.read()
-    if services.replicas.appends != appends:
-        response = fetch.read_again()
+    response = fetch.read_on_arrival()
     if request.max_wait_ms <= 0 or fetch.is_enough(response):
         return fetch.answer(response)
     fetch.wait(response)
@@ -81,16 +78,17 @@ class DelayedFetch(Pending[FetchResponse]):
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
         self._count: FetchCount  # once it waits
 
-    def read_again(self) -> FetchResponse:
-        """Reads what is new since the request began to be read: by what a replica has, something was committed, and
-        whoever waited for that has appended to a partition that was read already, as transactions do when they end.
+    def read_on_arrival(self) -> FetchResponse:
+        """Reads, and notes how far a replica is. By that something may be committed for which somebody waited who
+        appends then, to partitions that were read already, as transactions do when they end: it is read again.
         """
+        appends = self._services.replicas.appends
+        response = self.read()
         self._reader.notes_progress = False
-        return self.read()
+        return self.read() if self._services.replicas.appends != appends else response
 
     def wait(self, response: FetchResponse) -> None:
         """Waits; `response` is what there is, which is not enough."""
-        self._reader.notes_progress = False
         number = 0
         for topic in self._request.topics:
             name = self._name_of(topic.topic_id, topic.topic) or ""
