@@ -47,6 +47,7 @@ SETTINGS = {
 _REST = 0.4
 """How often the next deed comes before all is well again."""
 
+_START_SECONDS = 180
 _STUCK_SECONDS = 90
 _SYNC_SECONDS = 180
 _EQUAL_SECONDS = 30
@@ -78,6 +79,8 @@ class ClusterChaos:
         self._random = Random(seed)
         directory.mkdir(parents=True, exist_ok=True)
         self._cluster = MixedCluster(directory, kafkas, range(5, 5 + plogs), SETTINGS)
+        for member in self._cluster.plogs.values():
+            member.server.ready_seconds = _START_SECONDS
         self._journal = (directory / "journal").open("w", buffering=1)
 
     def run(self, deeds: int) -> Report:
@@ -93,7 +96,7 @@ class ClusterChaos:
                         break
                 self._stop_plogs()
             except (AssertionError, KafkaException, KazooException) as error:
-                self._problem(repr(error)[-4000:])
+                self._problem(f"{repr(error)[:1000]} .. {repr(error)[-1000:]}")
         self.report.seconds = round(time.monotonic() - started_s)
         self._note(f"{self.report}")
         self._journal.close()
