@@ -22,6 +22,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
 
+from core.log.file_names import partition_directory_name
 from tests.crash.chaos.checker import check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
@@ -226,9 +227,11 @@ class ClusterChaos:
 
         def find_differences() -> list[str]:
             return [
-                found
+                f"{name}: {found}"
                 for name, nodes in replicas.items()
-                for found in (differences_of_keys if name.topic == KEYED else differences)(self._cluster, name, nodes)
+                for found in (differences_of_keys if name.topic == KEYED else differences)(
+                    {node: self._cluster.brokers[node].data_dir / partition_directory_name(name) for node in nodes}
+                )
             ]
 
         deadline = time.monotonic() + _EQUAL_SECONDS
