@@ -415,6 +415,7 @@ async def _run(
 
     server = SocketServer(node, runtime, listeners)
     server.on_housekeeping = LastingObjects(node.services.replicas).step
+    server.turns_away = entry is not None
     with contextlib.closing(server), contextlib.ExitStack() as stack:
         await server.start()
         for listen in (one.endpoint for one in listeners):
@@ -440,8 +441,10 @@ async def _run(
 async def _run_as_member(
     server: SocketServer, node: Node, entry: ZooKeeperEntry, ready_file: Path | None, how: str
 ) -> None:
-    """Joins the cluster, and leaves it again. Raises what ends its place there: what `ZooKeeperEntry.register` raises,
-    at once or after an expiry.
+    """Joins the cluster, and leaves it again. Until it is registered nobody is served: to the others an earlier life of
+    the broker may be there still, which knew its partitions.
+
+    Raises what ends its place there: what `ZooKeeperEntry.register` raises, at once or after an expiry.
     """
     membership = node.services.membership
     assert membership is not None
@@ -452,12 +455,16 @@ async def _run_as_member(
         server.stop()
         server.stop()
 
+    def on_registered(broker_epoch: int) -> None:
+        membership.on_registered(broker_epoch)
+        server.turns_away = False
+
     try:
         await entry.register(
             node.services.node.node_id,
             node.reached_at(),
             node.services.config,
-            on_registered=membership.on_registered,
+            on_registered=on_registered,
             on_failed=fail,
         )
         node.services.log_manager.on_offline = lambda: entry.report_disk_failure(node.services.node.node_id)

@@ -63,6 +63,8 @@ class SocketServer:
         """Called every second."""
         self.before_close: Callable[[], Awaitable[None]] | None = None
         """Is waited for by `run` when it is to stop, while clients are served still."""
+        self.turns_away = False
+        """Whether the connections that come are closed at once, so that clients ask another broker."""
         self._stopped = asyncio.Event()
         self._hurry = asyncio.Event()
         self.endpoint = listen[0].endpoint
@@ -99,6 +101,9 @@ class SocketServer:
                 self._accept_none()
                 loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
                 return
+            if self.turns_away:
+                sock.close()
+                continue
             if not self._may_connect(host):
                 _log.warning("closing a connection of %s: it has max.connections.per.ip", host)
                 sock.close()

@@ -325,7 +325,7 @@ class Consumer:
 
     def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
         """Gives the offset to go on from after an error; raises KafkaError if asking again would not help."""
-        if code in RETRIABLE:
+        if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self._client.forget_topic(partition.topic)
             return position
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:

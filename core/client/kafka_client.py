@@ -88,6 +88,7 @@ class KafkaClient:
         self._connections: dict[int, ClientConnection] = {}
         self._any: ClientConnection | None = None
         self._topics: dict[str, TopicInfo] = {}
+        self._once_known: set[str] = set()
         self.controller_id = -1
         self.cluster_id: str | None = None
         self.any_connection()
@@ -190,10 +191,13 @@ class KafkaClient:
             }
             found[topic.name] = TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions)
         self._topics |= found
+        self._once_known |= found.keys()
         return found
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
-        """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
+        """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; one
+        that was there is waited for: a broker that has just started may not know of it yet.
+        """
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -203,9 +207,10 @@ class KafkaClient:
                 return self.refresh([name], may_create=may_create)[name]
             except KafkaError as error:
                 is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if is_unknown and not may_create:
+                is_too_late = time.monotonic() > deadline
+                if is_unknown and not may_create and (is_too_late or name not in self._once_known):
                     raise self._unknown(name, error) from None
-                if not (is_unknown or error.code in RETRIABLE) or time.monotonic() > deadline:
+                if not (is_unknown or error.code in RETRIABLE) or is_too_late:
                     raise
             time.sleep(_RETRY_SECONDS)
 

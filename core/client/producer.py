@@ -46,8 +46,10 @@ _MAX_REQUEST_BYTES = 1024 * 1024
 _LAST_OF_TV1 = 11
 """The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
 
-_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""Errors to try again: a transaction that ended a moment ago may still be at it."""
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""Errors to try again: a transaction that ended a moment ago may still be at it, and a leader that has just started may
+not have heard that it leads. The metadata tell whether the topic is there.
+"""
 
 
 class ProducerIdentity(NamedTuple):

@@ -42,6 +42,8 @@ class Server:
         self.data_dir = data_dir
         self.log = data_dir.with_name(data_dir.name + ".log")
         self.address = ""
+        self.ready_seconds: float = _READY_SECONDS
+        """How long it may take to start."""
         self._arguments = arguments
         self._command = command
         self._environment = {**os.environ, **(environment or {})}
@@ -54,7 +56,7 @@ class Server:
     def start(self) -> None:
         """Returns when clients may connect."""
         process, ready = self.start_without_waiting()
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = time.monotonic() + self.ready_seconds
         while not ready.exists():
             assert process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()

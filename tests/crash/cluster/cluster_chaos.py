@@ -22,6 +22,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
 
+from core.log.file_names import partition_directory_name
 from tests.crash.chaos.checker import check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
@@ -47,6 +48,7 @@ SETTINGS = {
 _REST = 0.4
 """How often the next deed comes before all is well again."""
 
+_START_SECONDS = 180
 _STUCK_SECONDS = 90
 _SYNC_SECONDS = 180
 _EQUAL_SECONDS = 30
@@ -78,6 +80,8 @@ class ClusterChaos:
         self._random = Random(seed)
         directory.mkdir(parents=True, exist_ok=True)
         self._cluster = MixedCluster(directory, kafkas, range(5, 5 + plogs), SETTINGS)
+        for member in self._cluster.plogs.values():
+            member.server.ready_seconds = _START_SECONDS
         self._journal = (directory / "journal").open("w", buffering=1)
 
     def run(self, deeds: int) -> Report:
@@ -93,7 +97,7 @@ class ClusterChaos:
                         break
                 self._stop_plogs()
             except (AssertionError, KafkaException, KazooException) as error:
-                self._problem(repr(error)[-4000:])
+                self._problem(f"{repr(error)[:1000]} .. {repr(error)[-1000:]}")
         self.report.seconds = round(time.monotonic() - started_s)
         self._note(f"{self.report}")
         self._journal.close()
@@ -223,9 +227,11 @@ class ClusterChaos:
 
         def find_differences() -> list[str]:
             return [
-                found
+                f"{name}: {found}"
                 for name, nodes in replicas.items()
-                for found in (differences_of_keys if name.topic == KEYED else differences)(self._cluster, name, nodes)
+                for found in (differences_of_keys if name.topic == KEYED else differences)(
+                    {node: self._cluster.brokers[node].data_dir / partition_directory_name(name) for node in nodes}
+                )
             ]
 
         deadline = time.monotonic() + _EQUAL_SECONDS

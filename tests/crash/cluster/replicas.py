@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +14,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from core.log.file_names import LOG_SUFFIX
 from core.records.record_batch import RecordBatch
 from tests.support.kafka39 import CHROOT
-from tests.support.mixed_cluster import MixedCluster
 
 _PAUSE_SECONDS = 0.25
 _BATCH_START = struct.Struct(">qi")
@@ -78,30 +77,31 @@ class Metadata:
         return json.loads(self._client.retry(self._client.get, path)[0])
 
 
-def differences(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, ...]) -> list[str]:
-    """How the logs of these brokers differ, a sentence each: from where all have batches, as retention comes at its
-    own time to each. Segments may begin elsewhere.
+def differences(folders: Mapping[int, Path]) -> list[str]:
+    """How a partition's logs of these brokers differ, a sentence each: from where all have batches, as retention comes
+    at its own time to each. Segments may begin elsewhere.
     """
-    logs = [dict(_batches(_folder(cluster, name, node))) for node in nodes]
-    start = max(min(log, default=0) for log in logs)
+    logs = {node: dict(_batches(folder)) for node, folder in folders.items()}
+    start = max(min(log, default=0) for log in logs.values())
+    (first_node, first), *others = logs.items()
     found = []
-    for node, log in zip(nodes[1:], logs[1:], strict=True):
-        offsets = sorted(o for o in logs[0].keys() | log.keys() if o >= start and logs[0].get(o) != log.get(o))
+    for node, log in others:
+        offsets = sorted(o for o in first.keys() | log.keys() if o >= start and first.get(o) != log.get(o))
         if offsets:
-            first, second = logs[0].get(offsets[0]), log.get(offsets[0])
+            batches = ", ".join(_told(one.get(offsets[0])) for one in (first, log))
             found.append(
-                f"{name}: brokers {nodes[0]} and {node} differ at {len(offsets)} of {len(log)} batches, first at "
-                f"offset {offsets[0]}: {_told(first)}, {_told(second)}"
+                f"brokers {first_node} and {node} differ at {len(offsets)} of {len(first)} batches, first at offset "
+                f"{offsets[0]}: {batches}"
             )
     return found
 
 
-def differences_of_keys(cluster: MixedCluster, name: TopicPartition, nodes: tuple[int, ...]) -> list[str]:
+def differences_of_keys(folders: Mapping[int, Path]) -> list[str]:
     """How the logs differ of a topic that each broker compacts by itself: in the latest record of each key."""
-    first, *others = (_latest_records(_folder(cluster, name, node)) for node in nodes)
+    (first_node, first), *others = ((node, _latest_records(folder)) for node, folder in folders.items())
     return [
-        f"{name}: brokers {nodes[0]} and {node} differ in {len(first.items() ^ other.items())} records of {len(first)}"
-        for node, other in zip(nodes[1:], others, strict=True)
+        f"brokers {first_node} and {node} differ in {len(first.items() ^ other.items())} records of {len(first)}"
+        for node, other in others
         if first != other
     ]
 
@@ -113,10 +113,6 @@ def _latest_records(folder: Path) -> dict[bytes | None, tuple[int, bytes | None]
         for batch in [RecordBatch(memoryview(data))]
         for record in batch.records()
     }
-
-
-def _folder(cluster: MixedCluster, name: TopicPartition, node_id: int) -> Path:
-    return cluster.brokers[node_id].data_dir / partition_directory_name(name)
 
 
 def _told(batch: bytes | None) -> str:

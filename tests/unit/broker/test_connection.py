@@ -126,6 +126,23 @@ async def read_correlation_ids(reader: asyncio.StreamReader, count: int) -> list
     return [int.from_bytes((await read_frame(reader))[:4], "big") for _ in range(count)]
 
 
+def test_who_connects_is_turned_away_while_the_server_says_so(broker: SteeredNode) -> None:
+    """A member of a cluster before it is registered."""
+
+    async def talk(server: SocketServer) -> None:
+        server.turns_away = True
+        reader, writer = await connect(server)
+        assert await reader.read() == b""
+        writer.close()
+        server.turns_away = False
+        reader, writer = await connect(server)
+        writer.write(versions_frame(1))
+        assert await read_frame(reader)
+        writer.close()
+
+    serving(broker, talk)
+
+
 def test_a_long_answer_goes_out_in_turns(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads a log from its start takes all that the loop can send, and others want to be served too."""
     monkeypatch.setattr(connection, "_TURN_BYTES", 1000)

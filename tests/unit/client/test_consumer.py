@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.client import kafka_client
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
@@ -343,8 +344,9 @@ def test_what_came_with_an_error_is_given_before_it(broker: SteeredNode, reads_a
         next(reader)
 
 
-def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
+def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its id is another one; the client looks again."""
+    monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", 0.0)
     produce_values(broker, b"old")
     reader = consumer(broker).follow({A: 0})
     assert next(reader)[0] == A

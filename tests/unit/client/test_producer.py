@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import struct
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from core.broker.broker_config import BrokerConfig
 from core.client import coordinator as coordinator_module
+from core.client import kafka_client
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -19,6 +24,8 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
+from core.protocol.schema.metadata import METADATA
+from core.protocol.schema.produce import PRODUCE
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from tests.support.broker import SteeredNode, add_topic
@@ -169,8 +176,9 @@ def test_an_id_is_waited_for_as_long_as_records_are_tried(
     assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
+def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its id is another one; the client looks again."""
+    monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", 0.0)
     producer = Producer(client_of(broker), "t")
     producer.send(rows_of(0, 1))
     producer.flush()
@@ -183,6 +191,42 @@ def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode) -> None:
     producer.send(rows_of(0, 3))
     with pytest.raises(KafkaError, match="no topic 't'"):
         producer.flush()
+
+
+class Forgetful(EmbeddedTransport):
+    """A way to a broker that has just started: until the controller tells it, it answers as one without topics."""
+
+    def __init__(self, broker: SteeredNode, empty: SteeredNode) -> None:
+        super().__init__(broker.dispatcher)
+        self._empty = EmbeddedTransport(empty.dispatcher)
+        self._forgets = {PRODUCE.key: 1, METADATA.key: 2}
+        self._asked: deque[EmbeddedTransport] = deque()
+
+    def send(self, frame: bytearray) -> None:
+        (key,) = struct.unpack_from(">h", frame, 4)
+        is_forgotten = self._forgets.get(key, 0) > 0
+        self._forgets[key] = self._forgets.get(key, 0) - 1
+        self._asked.append(self._empty if is_forgotten else super())  # type: ignore[arg-type]
+        self._asked[-1].send(frame)
+
+    def receive(self) -> memoryview:
+        return self._asked.popleft().receive()
+
+
+def test_a_broker_that_has_just_started_is_not_believed(broker: SteeredNode, tmp_path: Path) -> None:
+    empty = SteeredNode(tmp_path / "empty", BrokerConfig())
+    ways: list[EmbeddedTransport] = [EmbeddedTransport(broker.dispatcher), Forgetful(broker, empty)]
+    client = KafkaClient([("embedded", 0)], lambda host, port: ways[0])
+    producer = Producer(client, "t")
+    producer._last_version = 12  # before topics have ids on the wire
+    producer.send(rows_of(0, 1))
+    producer.flush()
+    del ways[0]
+    client.forget_connections()
+    producer.send(rows_of(0, 2))
+    producer.flush()
+    assert stored(broker) == [1, 2]
+    empty.close()
 
 
 def test_the_first_batch_of_a_producer_goes_alone(broker: SteeredNode) -> None:
