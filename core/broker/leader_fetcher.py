@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.followed_partition import FollowedPartition
 from core.broker.follower_truncation import Cut, FollowerTruncation
+from core.broker.loop_tasks import LoopTasks
 from core.broker.peer_link import PeerLink
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
@@ -111,7 +111,7 @@ class LeaderFetcher:
         self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._complaint = ""
         self._wake = asyncio.Event()
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside = LoopTasks()
         self._task = self._loop.create_task(self._run())
 
     def __len__(self) -> int:
@@ -159,11 +159,10 @@ class LeaderFetcher:
         """Follows nothing any more, at once; returns when all that was begun has ended."""
         for name in list(self._followed):
             self.stop(name)
-        tasks = [self._task, *self._beside]
-        for task in tasks:
-            task.cancel()
+        self._task.cancel()
         self._link.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._beside.close()
+        await asyncio.wait([self._task])
 
     # --- round and round
 
@@ -246,7 +245,7 @@ class LeaderFetcher:
             if action.partition is None:
                 self._complain(f"it answers {action.error.name}")
         if others:
-            self._begin(self._move_beside(others))
+            self._beside.begin(self._move_beside(others))
 
     async def _append(self, action: Append, followed: FollowedPartition, end_s: float) -> float:
         """Gives until when others wait for their turns; until `end_s` they do now."""
@@ -294,11 +293,6 @@ class LeaderFetcher:
             self._broker.replicas.take_offline(followed.partition, reason)
 
     # --- cut and reset
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
 
     async def _move_beside(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
         """Has the logs end where they can meet the leader's, and goes on there; asks for them again in any case."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener_agreement import ensure_others_reach
+from core.broker.loop_tasks import LoopTasks
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
@@ -64,7 +64,7 @@ class ZooKeeperEntry:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self._controller: MemberController | None = None
         self._registration: Registration | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = LoopTasks()
 
     def __str__(self) -> str:
         return str(self._config)
@@ -109,7 +109,7 @@ class ZooKeeperEntry:
         if not new:
             return None
         pending = Pending[None]()
-        self._begin(self._read_configs(new, pending))
+        self._tasks.begin(self._read_configs(new, pending))
         return pending
 
     async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
@@ -147,7 +147,7 @@ class ZooKeeperEntry:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
         pending = Pending[KafkaError | None]()
         entity = ConfigEntity(kind, name or DEFAULT_ENTITY)
-        self._begin(self._write_configs(entity, changes, pending))
+        self._tasks.begin(self._write_configs(entity, changes, pending))
         return pending
 
     async def _write_configs(
@@ -217,7 +217,7 @@ class ZooKeeperEntry:
 
     def report_disk_failure(self, node_id: int) -> None:
         """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached."""
-        self._begin(self._report_disk_failure(node_id))
+        self._tasks.begin(self._report_disk_failure(node_id))
 
     async def _report_disk_failure(self, node_id: int) -> None:
         event = Create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(node_id), is_sequential=True)
@@ -234,14 +234,8 @@ class ZooKeeperEntry:
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""
         self._changes.stop()
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.close()
         await self._session.close()
