@@ -26,7 +26,7 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.node import Node
 from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_fetcher import ReplicaFetchers
+from core.broker.replica_fetchers import ReplicaFetchers
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage

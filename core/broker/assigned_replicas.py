@@ -89,7 +89,7 @@ class AssignedReplicas:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if self._services.node.node_id not in registration.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        known = self._find(name)
+        known = self._image.find_partition(name)
         if known is not None and registration.leader_epoch <= known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         return None
@@ -114,7 +114,7 @@ class AssignedReplicas:
 
     def _on_loaded(self, name: TopicPartition) -> None:
         """Called when the log of a partition is open that was assigned before."""
-        registration, partition = self._find(name), self._services.replicas.partitions.get(name)
+        registration, partition = self._image.find_partition(name), self._services.replicas.partitions.get(name)
         if registration is None or partition is None:
             return
         error = self._find_loss(name, registration)
@@ -160,7 +160,7 @@ class AssignedReplicas:
             error = self._why_not_stopped(one)
             errors[one.partition] = error or ErrorCode.NONE
             if error is None:
-                known = self._find(one.partition)
+                known = self._image.find_partition(one.partition)
                 if known is not None:
                     stopped.append(self._without_role(known, is_deleted=one.is_deleted))
                 if one.is_deleted:
@@ -175,7 +175,7 @@ class AssignedReplicas:
     def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
         if one.partition in self._services.log_manager.offline and not one.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        known = self._find(one.partition)
+        known = self._image.find_partition(one.partition)
         if known is not None and one.leader_epoch not in _ANY_EPOCHS and one.leader_epoch < known.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return None
@@ -196,10 +196,6 @@ class AssignedReplicas:
             for topic in self._image.topics.values()
             if not any(node_id in partition.replicas for partition in topic.partitions.values())
         ]
-
-    def _find(self, name: TopicPartition) -> PartitionRecord | None:
-        topic = self._image.topics.get(name.topic)
-        return None if topic is None else topic.partitions.get(name.partition)
 
     def _apply(self, records: Iterable[MetadataRecord]) -> list[Steps[None]]:
         delta = MetadataDelta(self._image).replay(records)

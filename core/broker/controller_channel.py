@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.peer_connection import PeerConnection
+from core.broker.peer_link import PeerLink
 from core.broker.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -71,11 +72,14 @@ class ControllerChannel:
         yet, as if it were over (KAFKA-14154).
         """
         self._find_controller = find_controller
-        self._buffers = buffers
         self._client_id = client_id
         self._backoff_ms = backoff_ms
-        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
-        self._request_timeout_s = config.controller_socket_timeout_ms / 1000
+        self._link = PeerLink(
+            buffers,
+            client_id=client_id,
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.controller_socket_timeout_ms,
+        )
         self._connecting = asyncio.Lock()
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()
@@ -174,36 +178,17 @@ class ControllerChannel:
             self._has_known_one |= found is not None
             if found is None:
                 raise ConnectionFailedError("no controller of the cluster is known", where=self._client_id)
-            if self._connected is not None:
-                if self._connected[:2] == found and not self._connected.connection.is_closed:
-                    return self._connected
+            if self._connected is not None and self._connected[:2] != found:
                 self._disconnect()
-            self._connected = await self._connect_to(*found)
+            node_id, endpoint = found
+            connection = await self._link.connect(endpoint)
+            if self._connected is None or self._connected.connection is not connection:
+                self._connected = _Connected(node_id, endpoint, connection, await _find_versions(connection))
             return self._connected
 
-    async def _connect_to(self, node_id: int, endpoint: Endpoint) -> _Connected:
-        """Connects, and learns what is served there."""
-        connection = await PeerConnection.connect(
-            endpoint,
-            self._buffers,
-            client_id=self._client_id,
-            connect_timeout_s=self._connect_timeout_s,
-            request_timeout_s=self._request_timeout_s,
-        )
-        try:
-            answer = await connection.send(API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest("plog", "1"))
-            if self._is_closed:
-                raise self._closed()
-        except BaseException:
-            connection.close()
-            raise
-        versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-        return _Connected(node_id, endpoint, connection, versions)
-
     def _disconnect(self) -> None:
-        if self._connected is not None:
-            self._connected.connection.close()
-            self._connected = None
+        self._link.leave()
+        self._connected = None
 
     def _closed(self) -> ConnectionFailedError:
         return ConnectionFailedError("nothing is asked of the controller any more", where=self._client_id)
@@ -212,4 +197,11 @@ class ControllerChannel:
         """Ends what waits for an answer; ConnectionFailedError is raised there."""
         self._is_closed = True
         self._disconnect()
+        self._link.close()
         self.look_again()
+
+
+async def _find_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
+    """Asks what is served there: by API key, the lowest and the highest version."""
+    answer = await connection.send(API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest("plog", "1"))
+    return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}

@@ -47,11 +47,11 @@ class CurrentLeaders(Generic[T]):
 
 def find_current_leader(services: Services, topic: str, number: int) -> CurrentLeader:
     """Gives what this broker's own replica knows, by which it has refused, or else what the metadata say."""
-    partition = services.replicas.partitions.get(TopicPartition(topic, number))
+    name = TopicPartition(topic, number)
+    partition = services.replicas.partitions.get(name)
     if partition is not None:
         return CurrentLeader(partition.state.leader, partition.leader_epoch)
-    known = services.image.topics.get(topic)
-    registration = known.partitions.get(number) if known is not None else None
+    registration = services.image.find_partition(name)
     if registration is None:
         return CurrentLeader(NO_LEADER, -1)
     return CurrentLeader(registration.leader, registration.leader_epoch)

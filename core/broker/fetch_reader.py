@@ -69,14 +69,13 @@ class FetchReader:
             log.ensure_in_range(wanted.fetch_offset)
             if self.notes_progress:
                 self._note(partition, wanted)
-        isolation_level = self._isolation_level
         data = PartitionData(
             wanted.partition,
             ErrorCode.NONE,
             log.high_watermark,
             log.last_stable_offset,
             log.log_start_offset,
-            aborted_transactions=[] if isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
             preferred_read_replica=_NO_REPLICA,
             records=b"",
         )
@@ -86,8 +85,15 @@ class FetchReader:
         if self._goes_by_racks and self._is_told_otherwise(partition, wanted, data):
             return data
         room = min(wanted.partition_max_bytes, left)
-        if room <= 0 and not min_one_batch:
-            return data
+        if room > 0 or min_one_batch:
+            self._read_records(partition, wanted, room, data, min_one_batch=min_one_batch)
+        return data
+
+    def _read_records(
+        self, partition: Partition, wanted: FetchPartition, room: int, data: PartitionData, *, min_one_batch: bool
+    ) -> None:
+        """Puts the records into `data`, and with READ_COMMITTED the transactions among them that were aborted."""
+        isolation_level = self._isolation_level
         result = self._services.replicas.read(
             partition,
             lambda log: log.read(
@@ -104,7 +110,6 @@ class FetchReader:
                 data.aborted_transactions = [
                     AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
                 ]
-        return data
 
     def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
         """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
@@ -133,9 +138,8 @@ class FetchReader:
         if self.is_for_replica:
             self.has_new_high_watermark |= wanted.high_watermark < data.high_watermark
             return False
-        listener = self._context.listener or self._services.config.main_listener
         rack = self._request.rack_id
-        found = find_preferred_replica(self._services, partition, rack, listener, wanted.fetch_offset)
+        found = find_preferred_replica(self._services, self._context, partition, rack, wanted.fetch_offset)
         if found is not None:
             data.preferred_read_replica = found
         return found is not None

@@ -108,8 +108,7 @@ class KnownBrokers:
 
     def find_leader(self, name: TopicPartition) -> KnownBroker | None:
         """Finds who leads the partition, if the client can reach it."""
-        topic = self._services.image.topics.get(name.topic)
-        registration = None if topic is None else topic.partitions.get(name.partition)
+        registration = self._services.image.find_partition(name)
         if registration is None:
             return None
         return self.reachable.get(self.look_at(name, registration).leader)

@@ -18,15 +18,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.followed_partition import FollowedPartition
 from core.broker.follower_truncation import Cut, FollowerTruncation
-from core.broker.peer_connection import PeerConnection
+from core.broker.loop_tasks import LoopTasks
+from core.broker.peer_link import PeerLink
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
@@ -107,14 +107,11 @@ class LeaderFetcher:
         self._plan = FetchPlan(broker.node_id, limits=_limits(config))
         self._truncation = FollowerTruncation(broker.replicas, broker.log_manager, broker.runtime)
         self._backoff_ms = config.replica_fetch_backoff_ms
-        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
-        self._timeout_s = config.replica_socket_timeout_ms / 1000
+        self._link = self._new_link()
         self._followed: dict[TopicPartition, FollowedPartition] = {}
-        self._connection: PeerConnection | None = None
-        self._endpoint: Endpoint | None = None
         self._complaint = ""
         self._wake = asyncio.Event()
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside = LoopTasks()
         self._task = self._loop.create_task(self._run())
 
     def __len__(self) -> int:
@@ -149,8 +146,8 @@ class LeaderFetcher:
         """Leaves a connection if the leader is somewhere else now, and looks again where it is. One that is not known
         any more may live all the same: it goes on being asked until another one leads.
         """
-        if self._connection is not None and self._broker.find_endpoint(self.leader) not in (None, self._endpoint):
-            self._disconnect()
+        if self._link.endpoint is not None and self._find_endpoint() != self._link.endpoint:
+            self._link.leave()
         self._wake.set()
 
     def check_invariants(self) -> None:
@@ -162,11 +159,10 @@ class LeaderFetcher:
         """Follows nothing any more, at once; returns when all that was begun has ended."""
         for name in list(self._followed):
             self.stop(name)
-        tasks = [self._task, *self._beside]
-        for task in tasks:
-            task.cancel()
-        self._disconnect()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._task.cancel()
+        self._link.close()
+        await self._beside.close()
+        await asyncio.wait([self._task])
 
     # --- round and round
 
@@ -180,14 +176,14 @@ class LeaderFetcher:
                 await self._wait(self._clock.monotonic_ms() + self._backoff_ms)
 
     def _begin_again(self) -> None:
-        self._disconnect()
+        self._link.leave()
         self._plan.on_lost(self._clock.monotonic_ms())
         for followed in self._followed.values():
             self._add(followed)
 
     async def _go_round(self) -> None:
         """Asks once and takes up the answer, or waits until there is something to ask for."""
-        endpoint = self._endpoint if self._is_connected else self._broker.find_endpoint(self.leader)
+        endpoint = self._find_endpoint()
         if endpoint is None:
             if self._followed:
                 self._complain("where it listens is not known yet")
@@ -198,10 +194,10 @@ class LeaderFetcher:
             await self._wait(self._plan.next_due_ms)
             return
         try:
-            connection = await self._connect(endpoint)
+            connection = await self._link.connect(endpoint)
             response = await connection.send(FETCH, FETCH_VERSION, request)
         except ConnectionFailedError as error:
-            self._disconnect()
+            self._link.leave()
             self._plan.on_lost(self._clock.monotonic_ms())
             self._complain(error.message)
             return
@@ -216,29 +212,18 @@ class LeaderFetcher:
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
 
-    @property
-    def _is_connected(self) -> bool:
-        return self._connection is not None and not self._connection.is_closed
+    def _find_endpoint(self) -> Endpoint | None:
+        """Finds where the leader listens; if that is not known any more, where the connection leads that there is."""
+        return self._broker.find_endpoint(self.leader) or self._link.endpoint
 
-    async def _connect(self, endpoint: Endpoint) -> PeerConnection:
-        if self._connection is None or self._connection.is_closed:
-            self._connection = await self._new_connection(endpoint)
-            self._endpoint = endpoint
-        return self._connection
-
-    async def _new_connection(self, endpoint: Endpoint) -> PeerConnection:
-        return await PeerConnection.connect(
-            endpoint,
+    def _new_link(self) -> PeerLink:
+        config = self._broker.config()
+        return PeerLink(
             self._broker.buffers,
             client_id=f"broker-{self._broker.node_id}-fetcher-0",
-            connect_timeout_s=self._connect_timeout_s,
-            request_timeout_s=self._timeout_s,
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.replica_socket_timeout_ms,
         )
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._endpoint = None
 
     # --- answers
 
@@ -260,7 +245,7 @@ class LeaderFetcher:
             if action.partition is None:
                 self._complain(f"it answers {action.error.name}")
         if others:
-            self._begin(self._move_beside(others))
+            self._beside.begin(self._move_beside(others))
 
     async def _append(self, action: Append, followed: FollowedPartition, end_s: float) -> float:
         """Gives until when others wait for their turns; until `end_s` they do now."""
@@ -308,11 +293,6 @@ class LeaderFetcher:
             self._broker.replicas.take_offline(followed.partition, reason)
 
     # --- cut and reset
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
 
     async def _move_beside(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
         """Has the logs end where they can meet the leader's, and goes on there; asks for them again in any case."""
@@ -398,15 +378,16 @@ class LeaderFetcher:
         endpoint = self._broker.find_endpoint(self.leader)
         if endpoint is None:
             raise ConnectionFailedError(f"where broker {self.leader} listens is not known any more")
-        connection = await self._new_connection(endpoint)
+        link = self._new_link()
         try:
+            connection = await link.connect(endpoint)
             asked = [
                 connection.send(LIST_OFFSETS, LIST_OFFSETS_VERSION, self._ends_request(partitions, timestamp))
                 for timestamp in (_EARLIEST, _LATEST)
             ]
             return _by_name(await asked[0]), _by_name(await asked[1])
         finally:
-            connection.close()
+            link.close()
 
     def _ends_request(self, partitions: Sequence[FollowedPartition], timestamp: int) -> ListOffsetsRequest:
         topics: dict[str, list[ListOffsetsPartition]] = {}

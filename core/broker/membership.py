@@ -19,7 +19,7 @@ from core.broker.isr_reporter import IsrReporter
 from core.broker.log_services import LogServices
 from core.broker.producer_id_blocks import ProducerIdBlocks
 from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_fetcher import ReplicaFetchers
+from core.broker.replica_fetchers import ReplicaFetchers
 from core.broker.transaction_peers import TransactionPeers
 from core.cluster.member_controller import NO_CONTROLLER, MemberController
 from core.cluster.metadata_delta import MetadataDelta

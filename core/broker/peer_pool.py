@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.peer_connection import PeerConnection
+from core.broker.peer_link import PeerLink
 from core.broker.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
@@ -30,54 +29,43 @@ class PeerPool:
     ) -> None:
         """`find_endpoint` says where another broker listens; None if it does not live."""
         self._find_endpoint = find_endpoint
+        self._config = config
         self._buffers = buffers
         self._client_id = client_id
-        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
-        self._request_timeout_s = config.controller_socket_timeout_ms / 1000
-        self._connections: dict[int, tuple[Endpoint, PeerConnection]] = {}
-        self._connecting: dict[int, asyncio.Lock] = {}
+        self._links: dict[int, PeerLink] = {}
         self._is_closed = False
 
     async def ask(self, node_id: int, api: Api[Req, Res], version: int, request: Req) -> Res:
         """Asks once. Raises ConnectionFailedError if the broker can't be reached or gives no answer in time: it may
         have done what it was asked to.
         """
-        async with self._connecting.setdefault(node_id, asyncio.Lock()):
-            connection = await self._connect(node_id)
+        link = self._links.get(node_id) or self._add_link(node_id)
+        endpoint = self._find_endpoint(node_id)
+        if endpoint is None or self._is_closed:
+            link.leave()
+            raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
+        connection = await link.connect(endpoint)
         return await connection.send(api, version, request)
 
-    async def _connect(self, node_id: int) -> PeerConnection:
-        endpoint = self._find_endpoint(node_id)
-        known = self._connections.get(node_id)
-        if known is not None and known[0] == endpoint and not known[1].is_closed:
-            return known[1]
-        if known is not None:
-            known[1].close()
-            del self._connections[node_id]
-        if endpoint is None or self._is_closed:
-            raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
-        connection = await PeerConnection.connect(
-            endpoint,
+    def _add_link(self, node_id: int) -> PeerLink:
+        link = self._links[node_id] = PeerLink(
             self._buffers,
             client_id=self._client_id,
-            connect_timeout_s=self._connect_timeout_s,
-            request_timeout_s=self._request_timeout_s,
+            connect_timeout_ms=self._config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=self._config.controller_socket_timeout_ms,
         )
-        self._connections[node_id] = endpoint, connection
-        return connection
+        return link
 
     def on_brokers_changed(self) -> None:
         """Gives up brokers that live no more, or elsewhere: one that is paused keeps its connections open, and what it
         was asked is to be asked again of whoever took its place.
         """
-        for node_id, (endpoint, connection) in list(self._connections.items()):
-            if self._find_endpoint(node_id) != endpoint:
-                connection.close()
-                del self._connections[node_id]
+        for node_id, link in self._links.items():
+            if link.endpoint != self._find_endpoint(node_id):
+                link.leave()
 
     def close(self) -> None:
         """Ends what waits for an answer; ConnectionFailedError is raised there."""
         self._is_closed = True
-        for _, connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        for link in self._links.values():
+            link.close()

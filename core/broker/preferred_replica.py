@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from core.broker.broker_settings import RACK_AWARE_SELECTOR
+from core.broker.known_brokers import find_broker
+from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.partition import Partition
 
@@ -15,18 +17,15 @@ def selects_by_rack(services: Services) -> bool:
 
 
 def find_preferred_replica(
-    services: Services, partition: Partition, rack: str, listener: str, offset: int
+    services: Services, context: RequestContext, partition: Partition, rack: str, offset: int
 ) -> int | None:
     """Finds the follower in sync that has come furthest of those in that rack that have the records at `offset`; None
-    if there is none, or the leader, this broker, is in that rack. Clients of that listener must reach it.
+    if there is none, or the leader, this broker, is in that rack. The client must reach it.
     """
     if rack == services.config.broker_rack:
         return None
-    brokers = services.image.brokers
     for node_id in partition.followers_in_sync_with(offset):
-        broker = brokers.get(node_id)
-        if broker is None or broker.fenced or broker.rack != rack:
-            continue
-        if any(endpoint.name.upper() == listener for endpoint in broker.end_points):
+        broker = find_broker(services, context, node_id)
+        if broker is not None and broker.rack == rack:
             return node_id
     return None

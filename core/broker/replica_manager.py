@@ -195,7 +195,7 @@ class ReplicaManager:
 
     def serve_loaded(self, log: PartitionLog) -> None:
         """Serves a partition whose log was opened just now, unless this node is no replica of it, or not yet."""
-        registration = self._find_registration(log.partition)
+        registration = self._image.find_partition(log.partition)
         if registration is None or self._node_id not in registration.replicas:
             return
         log.configure(self._configs.of_topic(log.partition.topic))
@@ -260,7 +260,7 @@ class ReplicaManager:
         served = self.partitions.get(partition)
         if served is not None:
             return served.is_leading
-        registration = self._find_registration(partition) if self.is_being_read(partition) else None
+        registration = self._image.find_partition(partition) if self.is_being_read(partition) else None
         return registration is not None and registration.leader == self._node_id
 
     def is_being_read(self, partition: TopicPartition) -> bool:
@@ -269,11 +269,6 @@ class ReplicaManager:
 
     def _registration(self, partition: TopicPartition) -> PartitionRecord:
         return self._image.topics[partition.topic].partitions[partition.partition]
-
-    def _find_registration(self, partition: TopicPartition) -> PartitionRecord | None:
-        """Finds it; None for a folder of which nobody has said yet whose it is."""
-        topic = self._image.topics.get(partition.topic)
-        return None if topic is None else topic.partitions.get(partition.partition)
 
     def find_name(self, topic_id: bytes) -> str | None:
         """Finds the name of the topic with that id, of those that this broker has replicas of."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener_agreement import ensure_others_reach
+from core.broker.loop_tasks import LoopTasks
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
@@ -64,7 +64,9 @@ class ZooKeeperEntry:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self._controller: MemberController | None = None
         self._registration: Registration | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._unreported = 0
+        """How many replicas have failed that no event in ZooKeeper tells of."""
+        self._tasks = LoopTasks()
 
     def __str__(self) -> str:
         return str(self._config)
@@ -109,7 +111,7 @@ class ZooKeeperEntry:
         if not new:
             return None
         pending = Pending[None]()
-        self._begin(self._read_configs(new, pending))
+        self._tasks.begin(self._read_configs(new, pending))
         return pending
 
     async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
@@ -125,13 +127,17 @@ class ZooKeeperEntry:
         then.complete_with(None)
 
     async def _read(self, entity: ConfigEntity) -> Mapping[str, str]:
+        """Reads them as often as it takes; the log says once why not."""
+        said = ""
         while True:
             try:
                 return await self._changes.read(entity)
             except ZooKeeperError as error:
                 if error.refusal in (Refusal.CLOSED, Refusal.AUTH_FAILED):
                     raise
-                _log.debug("%s; it is read again", error)
+                if str(error) != said:
+                    said = str(error)
+                    _log.warning("%s; it is read again, and its topic waits for it", said)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     # --- changes of settings
@@ -147,7 +153,7 @@ class ZooKeeperEntry:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
         pending = Pending[KafkaError | None]()
         entity = ConfigEntity(kind, name or DEFAULT_ENTITY)
-        self._begin(self._write_configs(entity, changes, pending))
+        self._tasks.begin(self._write_configs(entity, changes, pending))
         return pending
 
     async def _write_configs(
@@ -216,32 +222,30 @@ class ZooKeeperEntry:
         return found
 
     def report_disk_failure(self, node_id: int) -> None:
-        """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached."""
-        self._begin(self._report_disk_failure(node_id))
+        """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached:
+        once for all that failed until then.
+        """
+        self._unreported += 1
+        if self._unreported == 1:
+            self._tasks.begin(self._report_disk_failures(node_id))
 
-    async def _report_disk_failure(self, node_id: int) -> None:
+    async def _report_disk_failures(self, node_id: int) -> None:
         event = Create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(node_id), is_sequential=True)
-        while True:
+        while self._unreported:
+            reported = self._unreported
             try:
                 await self._session.commit([event])
             except ZooKeeperError as error:
                 if error.refusal is Refusal.CLOSED:
                     return
-                if not error.is_lost:
-                    _log.error("the controller can't be told of a failed disk: %s", error)
-                    return
-            else:
-                return
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+                if error.is_lost:
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                _log.error("the controller can't be told of a failed disk: %s", error)
+            self._unreported -= reported
 
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""
         self._changes.stop()
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.close()
         await self._session.close()

@@ -59,8 +59,7 @@ class DirectoryTopics:
         return described
 
     def _describe_partition(self, partition: TopicPartition) -> PartitionDescription:
-        topic = self._image.topics.get(partition.topic)
-        known = topic.partitions.get(partition.partition) if topic else None
+        known = self._image.find_partition(partition)
         start = end = size = 0
         latest_epoch = -1
         damaged: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from core.cluster.metadata_record import MetadataRecord
 from core.cluster.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -63,6 +64,10 @@ class MetadataImage:
         """Finds the name of the topic with that id."""
         topic = self.topics_by_id.get(topic_id)
         return topic.name if topic is not None else None
+
+    def find_partition(self, partition: TopicPartition) -> PartitionRecord | None:
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Gives the topic's own overrides."""

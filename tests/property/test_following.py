@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.cluster.divergence import find_divergence, offset_in_range, truncation_offset
+from core.cluster.divergence import offset_in_range, truncation_offset
 from core.cluster.fetch_plan import Action, Append, FetchLimits, FetchPlan, Position, Reset, Truncate
 from core.common.clock import ManualClock
 from core.common.errors import KafkaError
@@ -34,6 +34,7 @@ from core.protocol.schema.fetch import (
     PartitionData,
 )
 from tests.support.logs import NOW, make_batch, make_marker
+from tests.support.scripted_leader import read_as_leader
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ID = bytes(15) + b"\1"
@@ -81,25 +82,10 @@ class Node:
         return decode_response(FETCH, 17, memoryview(frame))[1]
 
     def _data(self, wanted: FetchPartition, rng: random.Random) -> PartitionData:
-        log = self.log(TopicPartition("t", wanted.partition))
-        found = PartitionData(wanted.partition, 0, log.high_watermark, -1, log.log_start_offset, records=b"")
         try:
-            diverging = find_divergence(
-                log.leader_epochs,
-                log_start=log.log_start_offset,
-                log_end=log.log_end_offset,
-                last_fetched_epoch=wanted.last_fetched_epoch,
-                fetch_offset=wanted.fetch_offset,
-            )
-            if diverging is not None:
-                found.diverging_epoch = diverging
-                return found
-            read = log.read(wanted.fetch_offset, rng.choice([1, 300, 5000]), log.log_end_offset)
+            return read_as_leader(self.log(TopicPartition("t", wanted.partition)), wanted, rng.choice([1, 300, 5000]))
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
-        if read.region is not None:
-            found.records = read.region.read()
-        return found
 
     # --- as follower
 

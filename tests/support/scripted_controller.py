@@ -39,6 +39,7 @@ class ScriptedController:
         self.connections = 0
         self._served = served
         self._apis: Mapping[int, Api[Any, Any]] = {api.key: api for api in (*SERVED, *served)}
+        self._server: asyncio.Server | None = None
         self._came = asyncio.Condition()
         self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
@@ -47,6 +48,7 @@ class ScriptedController:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        assert self._server is not None
         self._server.close()
         for writer in self._serving.values():
             writer.close()
@@ -55,6 +57,7 @@ class ScriptedController:
 
     def find(self) -> tuple[int, Endpoint]:
         """What a channel wants to know of the controller."""
+        assert self._server is not None
         return self.node_id, Endpoint("127.0.0.1", self._server.sockets[0].getsockname()[1])
 
     async def was_asked(self, times: int) -> None:

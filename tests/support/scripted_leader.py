@@ -146,26 +146,11 @@ class ScriptedLeader:
         return answer_each(request, self._data)
 
     def _data(self, topic_id: bytes, wanted: FetchPartition) -> PartitionData:
-        log = self.logs[wanted.partition]
-        found = PartitionData(wanted.partition, 0, log.high_watermark, -1, log.log_start_offset, records=b"")
         try:
             self._ensure_known(topic_id, wanted)
-            diverging = find_divergence(
-                log.leader_epochs,
-                log_start=log.log_start_offset,
-                log_end=log.log_end_offset,
-                last_fetched_epoch=wanted.last_fetched_epoch,
-                fetch_offset=wanted.fetch_offset,
-            )
-            if diverging is not None:
-                found.diverging_epoch = diverging
-                return found
-            read = log.read(wanted.fetch_offset, wanted.partition_max_bytes, log.log_end_offset)
+            return read_as_leader(self.logs[wanted.partition], wanted, wanted.partition_max_bytes)
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
-        if read.region is not None:
-            found.records = read.region.read()
-        return found
 
     def _ensure_known(self, topic_id: bytes, wanted: FetchPartition) -> None:
         epoch, known = wanted.current_leader_epoch, self.epochs[wanted.partition]
@@ -197,6 +182,25 @@ def answer_each(request: FetchRequest, answer: Callable[[bytes, FetchPartition],
             for topic in request.topics
         ]
     )
+
+
+def read_as_leader(log: PartitionLog, wanted: FetchPartition, max_bytes: int) -> PartitionData:
+    """Gives what a leader with that log answers a replica. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+    found = PartitionData(wanted.partition, 0, log.high_watermark, -1, log.log_start_offset, records=b"")
+    diverging = find_divergence(
+        log.leader_epochs,
+        log_start=log.log_start_offset,
+        log_end=log.log_end_offset,
+        last_fetched_epoch=wanted.last_fetched_epoch,
+        fetch_offset=wanted.fetch_offset,
+    )
+    if diverging is not None:
+        found.diverging_epoch = diverging
+        return found
+    read = log.read(wanted.fetch_offset, max_bytes, log.log_end_offset)
+    if read.region is not None:
+        found.records = read.region.read()
+    return found
 
 
 def _is_news(data: PartitionData) -> bool:

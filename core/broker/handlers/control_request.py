@@ -50,16 +50,13 @@ def answer_controller(
     """Gives what `answer` makes if the request passes the fence, before and after the settings of `topics` are known:
     a newer controller may have spoken meanwhile. Else what `refuse` makes of the error.
     """
-    fence = membership.find_error
 
-    def take() -> Res | Pending[Res]:
-        error = fence(request.controller_id, request.controller_epoch, request.broker_epoch)
-        if error is not None:
-            return refuse(error)
-        return answer()
+    def pass_fence(then: Callable[[], Res | Pending[Res]]) -> Res | Pending[Res]:
+        error = membership.find_error(request.controller_id, request.controller_epoch, request.broker_epoch)
+        return then() if error is None else refuse(error)
 
-    error = fence(request.controller_id, request.controller_epoch, request.broker_epoch)
-    if error is not None:
-        return refuse(error)
-    reading = membership.read_configs(topics)
-    return take() if reading is None else reading.then(lambda _nothing: take())
+    def read_configs() -> Res | Pending[Res]:
+        reading = membership.read_configs(topics)
+        return answer() if reading is None else reading.then(lambda _nothing: pass_fence(answer))
+
+    return pass_fence(read_configs)

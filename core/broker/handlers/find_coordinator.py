@@ -49,15 +49,15 @@ def _answer(
     keys = request.coordinator_keys if is_batched else [request.key]
     failure = yield from _find_failure(services, request.key_type, context)
     known = KnownBrokers(services, context)
-    found = {key: failure or _find(services, known, key, request.key_type) for key in keys}
-    if is_batched:
-        return FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key, one.node_id, one.host, one.port, one.error_code, one.error_message)
-                for key, one in ((key, found[key]) for key in keys)
-            ]
-        )
-    return found[request.key]
+    found = [failure or _find(services, known, key, request.key_type) for key in keys]
+    if not is_batched:
+        return found[0]
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key, one.node_id, one.host, one.port, one.error_code, one.error_message)
+            for key, one in zip(keys, found, strict=True)
+        ]
+    )
 
 
 def _find(services: Services, known: KnownBrokers, key: str, key_type: int) -> FindCoordinatorResponse:

@@ -266,9 +266,11 @@ def _ask_elsewhere(
     """Asks the broker that coordinates the request's transaction, if that is another one, for the partitions to which
     it may not write; None if there is nothing to ask.
     """
+    if services.membership is None:
+        return None
     client = _client(context.api_version)
     written, _ = _written_by(services, request, context)
-    if services.membership is None or len(written) != 1:
+    if len(written) != 1:
         return None
     ((producer, partitions),) = written.items()
     asking = ask_elsewhere(services, request.transactional_id or "", producer, partitions, client)

@@ -54,19 +54,10 @@ from core.protocol.schema.update_metadata import (
 )
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
 from tests.support.broker import SteeredNode, ask, decode
+from tests.support.fake_entry import FakeEntry
 
 US, CONTROLLER, OTHER, DEAD = 5, 1, 2, 9
 TOPIC_ID, GROUPS_ID = bytes(range(16)), bytes(range(1, 17))
-
-
-class Entry:
-    """Stands in for ZooKeeper, of which nothing is asked."""
-
-    cluster_id = "a-cluster-of-the-tests"
-
-    def attach(self, _controller: object) -> None: ...
-
-    def read_configs(self, _topics: object) -> None: ...
 
 
 @pytest.fixture
@@ -88,7 +79,7 @@ def member(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SteeredNode]:
             "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         }
     )
-    node = SteeredNode(tmp_path / "member", config, entry=Entry())
+    node = SteeredNode(tmp_path / "member", config, entry=FakeEntry())
     node.services.node.endpoints = {"INSIDE": Endpoint("127.0.0.1", 1), "OUTSIDE": Endpoint("127.0.0.1", 2)}
     yield node
     assert node.services.membership is not None

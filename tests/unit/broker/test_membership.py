@@ -12,7 +12,6 @@ import pytest
 from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.metadata import NotInformedError
 from core.broker.metrics import broker_metrics
-from core.cluster.member_controller import MemberController
 from core.cluster.partition import Role
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -53,32 +52,13 @@ from tests.support.broker import (
     send,
     values_of,
 )
+from tests.support.fake_entry import FakeEntry
 
 US, OTHER = 5, 1
 BROKER_EPOCH = 40
 TOPIC_ID = bytes(range(16))
 ANOTHER_ID = bytes(range(1, 17))
 T0 = TopicPartition("t", 0)
-
-
-class FakeEntry:
-    """Stands in for ZooKeeper: settings of topics, which are there at once, or when the test says so."""
-
-    cluster_id = "a-cluster-of-the-tests"
-
-    def __init__(self) -> None:
-        self.configs: dict[str, dict[str, str]] = {}
-        self.reading: Pending[None] | None = None
-        self.controller: MemberController | None = None
-
-    def attach(self, controller: MemberController) -> None:
-        self.controller = controller
-
-    def read_configs(self, topics: list[str]) -> Pending[None] | None:
-        assert self.controller is not None
-        for topic in topics:
-            self.controller.take_configs(ConfigResourceType.TOPIC, topic, self.configs.get(topic, {}))
-        return self.reading if topics else None
 
 
 class Member:

@@ -6,11 +6,11 @@ is followed any more. Source: kafka.server.ReplicaFetcherManager.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.leader_fetcher import FollowingBroker, LeaderFetcher
+from core.broker.loop_tasks import LoopTasks
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
 from core.broker.runtime import Runtime
@@ -53,7 +53,7 @@ class ReplicaFetchers:
         )
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = LoopTasks()
         self._is_closed = False
         replicas.subscribe(self.stop, self.follow)
         for partition in replicas.partitions.values():
@@ -83,12 +83,7 @@ class ReplicaFetchers:
             fetcher.stop(name)
             if not len(fetcher):
                 del self._fetchers[leader]
-                self._begin_close(fetcher)
-
-    def _begin_close(self, fetcher: LeaderFetcher) -> None:
-        task = asyncio.get_running_loop().create_task(fetcher.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+                self._closing.begin(fetcher.close())
 
     def on_brokers_changed(self) -> None:
         """Called when another broker listens somewhere else, or is known only now."""
@@ -106,4 +101,4 @@ class ReplicaFetchers:
         self._is_closed = True
         for name in list(self._leaders):
             self.stop(name)
-        await asyncio.gather(*self._closing)
+        await self._closing.wait()

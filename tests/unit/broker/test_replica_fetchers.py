@@ -18,7 +18,7 @@ import pytest
 from core.broker import event_loop, leader_fetcher
 from core.broker.connection import ReceiveBuffers
 from core.broker.loop_runtime import LoopRuntime
-from core.broker.replica_fetcher import ReplicaFetchers
+from core.broker.replica_fetchers import ReplicaFetchers
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.partition import Partition, Role
 from core.common.background import run_now

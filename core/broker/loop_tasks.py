@@ -1,0 +1,31 @@
+"""Tasks of the event loop that somebody has begun and must not leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class LoopTasks:
+    """Owned by the loop's task. One that has ended is forgotten; Python logs what it raised."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does the work beside what the caller does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Returns when all that was begun has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancels all that was begun, and returns when it has ended."""
+        for task in self._tasks:
+            task.cancel()
+        await self.wait()

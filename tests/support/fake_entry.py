@@ -1,0 +1,27 @@
+"""What stands in for ZooKeeper where a broker without sockets is a member of a cluster."""
+
+from __future__ import annotations
+
+from core.cluster.member_controller import MemberController
+from core.common.config_def import ConfigResourceType
+from core.common.pending import Pending
+
+
+class FakeEntry:
+    """Has settings of topics, which are there at once, or when the test says so."""
+
+    cluster_id = "a-cluster-of-the-tests"
+
+    def __init__(self) -> None:
+        self.configs: dict[str, dict[str, str]] = {}
+        self.reading: Pending[None] | None = None
+        self.controller: MemberController | None = None
+
+    def attach(self, controller: MemberController) -> None:
+        self.controller = controller
+
+    def read_configs(self, topics: list[str]) -> Pending[None] | None:
+        assert self.controller is not None
+        for topic in topics:
+            self.controller.take_configs(ConfigResourceType.TOPIC, topic, self.configs.get(topic, {}))
+        return self.reading if topics else None

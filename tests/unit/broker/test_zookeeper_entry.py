@@ -1,0 +1,110 @@
+"""What a member of a cluster asks ZooKeeper for while it is there; the answers are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from core.broker import zookeeper_entry
+from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.cluster.member_controller import MemberController
+from core.common.clock import SystemClock
+from core.common.config_def import ConfigResourceType
+from core.zookeeper.config_changes import ConfigChanges
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
+from core.zookeeper.znodes import ConfigEntity
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+from tests.support.scripted_controller import run
+
+US = 5
+
+
+class Script:
+    """Stands in for the session and for the reader of settings: each call raises the next refusal, if any is left."""
+
+    def __init__(self, *refusals: Refusal) -> None:
+        self._refusals = list(refusals)
+        self.events: list[bytes] = []
+
+    def _answer(self, path: str) -> None:
+        if self._refusals:
+            raise ZooKeeperError(self._refusals.pop(0), path)
+
+    async def read(self, entity: ConfigEntity) -> dict[str, str]:
+        self._answer(entity.path)
+        return {"retention.ms": "1"}
+
+    async def commit(self, operations: Sequence[Create]) -> None:
+        self.events += [operation.data for operation in operations]
+        await asyncio.sleep(0)
+        self._answer(operations[0].path)
+
+    def stop(self) -> None:
+        """There is no watch."""
+
+    async def close(self) -> None:
+        """Nor a session."""
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_entry, "_AGAIN_SECONDS", 0)
+
+
+def entry_with(script: Script) -> ZooKeeperEntry:
+    entry = ZooKeeperEntry(ZooKeeperConfig(*parse_zookeeper_connect("127.0.0.1:1"), 6000), SystemClock())
+    entry._session = cast(ZooKeeperSession, script)
+    entry._changes = cast(ConfigChanges, script)
+    return entry
+
+
+def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        entry = entry_with(Script(Refusal.NO_AUTH, Refusal.NO_AUTH))
+        controller = MemberController(bytes(16))
+        entry.attach(controller)
+        pending, done = entry.read_configs(["t"]), asyncio.Event()
+        assert pending is not None
+        pending.on_value = lambda _nothing: done.set()
+        await done.wait()
+        assert controller.image.configs[ConfigResourceType.TOPIC, "t"] == {"retention.ms": "1"}
+        await entry.close()
+
+    run(scenario())
+    assert caplog.text.count("our login may not read") == 1
+
+
+def test_nothing_is_read_any_more_once_it_is_closed() -> None:
+    async def scenario() -> None:
+        entry = entry_with(Script(*[Refusal.NO_AUTH] * 1000))
+        entry.attach(MemberController(bytes(16)))
+        entry.read_configs(["t"])
+        await entry.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(scenario())
+
+
+def test_replicas_that_fail_together_are_reported_once() -> None:
+    async def scenario() -> None:
+        script = Script(Refusal.CONNECTION_LOST, Refusal.NO_AUTH)
+        entry = entry_with(script)
+        for _ in range(100):
+            entry.report_disk_failure(US)
+        while entry._unreported:
+            await asyncio.sleep(0)
+        assert len(script.events) == 2  # the first got lost, the second was refused
+        entry.report_disk_failure(US)
+        while len(script.events) < 3:
+            await asyncio.sleep(0)
+        entry.report_disk_failure(US)  # while that is under way, which may be too late to count in it
+        while entry._unreported:
+            await asyncio.sleep(0)
+        assert len(script.events) == 4
+        await entry.close()
+
+    run(scenario())
