@@ -23,7 +23,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.common.steps import Steps
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, is_valid_topic_name
+from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from core.protocol.schema.stop_replica import StopReplicaRequest
@@ -57,7 +58,7 @@ class AssignedReplicas:
 
         STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION
         for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one that is served as another topic's,
-        KAFKA_STORAGE_ERROR for one whose log is offline.
+        KAFKA_STORAGE_ERROR for one whose log is offline, INVALID_TOPIC_EXCEPTION for a name that is no folder's.
         """
         errors: Errors = {}
         taken: dict[TopicPartition, PartitionRecord] = {}
@@ -82,13 +83,18 @@ class AssignedReplicas:
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
     def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
+        node_id, topic_id = self._services.node.node_id, registration.topic_id
+        if _is_impossible(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._services.log_manager.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic = self._image.topics.get(name.topic)
-        if topic is not None and topic.topic_id != registration.topic_id:
+        if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if self._services.node.node_id not in registration.replicas:
+        if node_id not in registration.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if registration.leader == node_id and node_id not in registration.isr:
+            return ErrorCode.INVALID_REQUEST
         known = self._image.find_partition(name)
         if known is not None and registration.leader_epoch <= known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -173,6 +179,8 @@ class AssignedReplicas:
         return errors
 
     def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
+        if _is_impossible(one.partition):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
         if one.partition in self._services.log_manager.offline and not one.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
         known = self._image.find_partition(one.partition)
@@ -201,6 +209,11 @@ class AssignedReplicas:
         delta = MetadataDelta(self._image).replay(records)
         self._image = delta.apply()
         return self._services.replicas.apply(delta)
+
+
+def _is_impossible(name: TopicPartition) -> bool:
+    """Says whether no controller can mean that: its folder would be somewhere else, or is no replica's."""
+    return not is_valid_topic_name(name.topic) or name.topic == CLUSTER_METADATA_TOPIC
 
 
 def _registration(topic_id: bytes, state: LeaderAndIsrPartitionState) -> PartitionRecord:

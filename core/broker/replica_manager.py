@@ -107,41 +107,57 @@ class ReplicaManager:
     # --- which partitions there are
 
     def apply(self, delta: MetadataDelta) -> list[Steps[None]]:
-        """Takes up a change of the metadata. Partitions that are gone are stopped, and those that are led in another
-        epoch, or by another node, change their roles, at once; the steps, if there are any, start new ones.
+        """Takes up a change of the metadata. Partitions that are gone are stopped at once. The steps, if there are any,
+        have those that are led in another epoch, or by another node, change their roles, and start new ones.
         """
         self._image = delta.apply()
         for topic in delta.deleted_topics():
             self._stop(topic)
         self.configure(delta)
-        starting = []
+        effects = []
         for topic, changed in delta.changed_topics():
-            held = [registration for registration in changed.values() if self._node_id in registration.replicas]
+            names = {number: TopicPartition(topic.name, number) for number in changed}
+            held = [one for one in changed.values() if self._node_id in one.replicas]
             for registration in changed.values():
-                self._change_role(TopicPartition(topic.name, registration.partition_id), registration)
-            if new := [one for one in held if self._is_missing(TopicPartition(topic.name, one.partition_id))]:
-                starting.append(self._start(topic, new))
-        return starting
+                if self._node_id not in registration.replicas:
+                    self._let_go(names[registration.partition_id])
+            if served := [name for name in names.values() if name in self.partitions]:
+                effects.append(self._change_roles(topic, served))
+            if new := [one for one in held if self._is_missing(names[one.partition_id])]:
+                effects.append(self._start(topic, new))
+        return effects
 
-    def _change_role(self, name: TopicPartition, registration: PartitionRecord) -> None:
-        """Has a partition that is served take up the change, or lets go of it if this node is no replica any more: its
-        log stays, until it is said to be deleted. Whoever waits here for what another node does now is answered.
+    def _let_go(self, name: TopicPartition) -> None:
+        """Stops a partition of which this node is no replica any more: its log stays, until it is said to be deleted.
+        Whoever waits here for what another node does now is answered.
         """
         partition = self.partitions.get(name)
-        if partition is None:
-            return
-        if self._node_id not in registration.replicas:
+        if partition is not None:
             self._stop_serving(partition)
             self.notify([name])
             partition.notify_waiting()
+
+    def _change_roles(self, topic: TopicImage, names: Sequence[TopicPartition]) -> Steps[None]:
+        """Has partitions that are served take up the change, one a step: a leader writes down where its epoch begins,
+        and others are served while many do. What is decided later, and came meanwhile, counts.
+        """
+        for name in names:
+            partition, known = self.partitions.get(name), self._image.topics_by_id.get(topic.topic_id)
+            if partition is not None and known is not None:
+                self._change_role(partition, known.partitions[name.partition])
+                yield
+
+    def _change_role(self, partition: Partition, registration: PartitionRecord) -> None:
+        state = PartitionState.of_registration(registration)
+        if partition.state == state:
             return
         try:
-            partition.take_up(PartitionState.of_registration(registration), self._clock.monotonic_ms())
+            partition.take_up(state, self._clock.monotonic_ms())
         except OSError as error:
             self.take_offline(partition, access_error(error, partition.log.directory, "write to"))
         else:
             self._tell_role(partition)
-            self.notify([name])
+            self.notify([partition.log.partition])
 
     def _tell_role(self, partition: Partition) -> None:
         for on_role in self._on_role:

@@ -21,7 +21,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.pending import Pending
-from core.common.topic_partition import random_uuid, uuid_text
+from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.registration import Registration, ensure_cluster_id
@@ -107,7 +107,7 @@ class ZooKeeperEntry:
         than it was made to.
         """
         assert self._controller is not None
-        new = [name for name in topics if name not in self._controller.image.topics]
+        new = [name for name in topics if name not in self._controller.image.topics and is_valid_topic_name(name)]
         if not new:
             return None
         pending = Pending[None]()

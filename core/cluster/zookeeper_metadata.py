@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_record import MetadataRecord
 from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
     PartitionRecord,
@@ -76,7 +77,8 @@ def records_of_update(request: UpdateMetadataRequest, image: MetadataImage) -> l
     """Gives the records that bring the image to what the request says; none for what it knows already.
 
     `request`: of version 7 or later, the first with topic ids (KIP-516). What it does not say of a partition (replicas
-    that are being added or removed, whether the leader recovers) is not in the records.
+    that are being added or removed, whether the leader recovers) is not in the records. Raises MalformedMessageError
+    for a topic that has another one's id: no two ever have the same.
     """
     records = list(_brokers(request, image))
     for topic in request.topic_states:
@@ -110,6 +112,9 @@ def _topic(topic: UpdateMetadataTopicState, image: MetadataImage) -> Iterator[Me
     """Gives the records of a topic. It is gone if one of its partitions is: partitions are deleted with their topic
     alone. A topic of that name with another id went without a word, and is gone first.
     """
+    namesake = image.find_name(topic.topic_id)
+    if namesake not in (None, topic.topic_name):
+        raise MalformedMessageError(f"UpdateMetadata has the id of topic {namesake!r} for {topic.topic_name!r}")
     known = image.topics.get(topic.topic_name)
     is_deleted = any(state.leader == LEADER_DURING_DELETE for state in topic.partition_states)
     is_another = known is not None and known.topic_id != topic.topic_id

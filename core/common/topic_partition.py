@@ -49,6 +49,15 @@ def ensure_valid_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
+def is_valid_topic_name(name: str) -> bool:
+    """Says whether a topic may have that name, and a folder be named after it."""
+    try:
+        ensure_valid_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
 def name_in_metrics(name: str) -> str:
     """Gives what Kafka's metrics call the topic: to them '.' and '_' are the same. No two topics may share it."""
     return name.replace(".", "_")

@@ -16,8 +16,9 @@ from core.broker.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
+from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
-from core.protocol.schema.stop_replica import StopReplicaRequest
+from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaTopicState
 from core.protocol.schema.update_metadata import UpdateMetadataRequest
 
 Res = TypeVar("Res")
@@ -48,8 +49,10 @@ def answer_controller(
     refuse: Callable[[ErrorCode], Res],
 ) -> Res | Pending[Res]:
     """Gives what `answer` makes if the request passes the fence, before and after the settings of `topics` are known:
-    a newer controller may have spoken meanwhile. Else what `refuse` makes of the error.
+    a newer controller may have spoken meanwhile. Else what `refuse` makes of the error. Raises MalformedMessageError
+    for a request that contradicts itself.
     """
+    _ensure_distinct(request)
 
     def pass_fence(then: Callable[[], Res | Pending[Res]]) -> Res | Pending[Res]:
         error = membership.find_error(request.controller_id, request.controller_epoch, request.broker_epoch)
@@ -60,3 +63,21 @@ def answer_controller(
         return answer() if reading is None else reading.then(lambda _nothing: pass_fence(answer))
 
     return pass_fence(read_configs)
+
+
+def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
+    """Raises MalformedMessageError if the request speaks twice of a topic, or of a partition: controllers never do, and
+    what would hold then is anybody's guess.
+    """
+    names: set[str] = set()
+    ids: set[bytes] = set()
+    for topic in request.topic_states:
+        topic_id = ZERO_UUID if isinstance(topic, StopReplicaTopicState) else topic.topic_id
+        if topic.topic_name in names or topic_id in ids:
+            raise MalformedMessageError(f"a control request has topic {topic.topic_name!r} or its id twice")
+        names.add(topic.topic_name)
+        if topic_id != ZERO_UUID:
+            ids.add(topic_id)
+        numbers = {state.partition_index for state in topic.partition_states}
+        if len(numbers) < len(topic.partition_states) or min(numbers, default=0) < 0:
+            raise MalformedMessageError(f"a control request has a partition of {topic.topic_name!r} twice, or below 0")

@@ -64,6 +64,28 @@ def test_a_new_leader_epoch_is_led_at_once(broker: SteeredNode) -> None:
     assert led.log.leader_epochs.epoch_of(2) == 1
 
 
+def test_partitions_change_their_roles_one_a_step(broker: SteeredNode) -> None:
+    """Each leader writes down where its epoch begins: thousands would keep everybody waiting. What is decided later,
+    and before their turn comes, counts.
+    """
+    topic_id, node_id = add_topic(broker, partitions=3), broker.services.node.node_id
+    change = [PartitionChangeRecord(number, topic_id, leader=node_id) for number in range(3)]
+    first = MetadataDelta(broker.services.image).replay(change)
+    (changing,) = broker.services.replicas.apply(first)
+
+    def epochs() -> list[int]:
+        return [broker.services.replicas.find("t", number).leader_epoch for number in range(3)]
+
+    assert epochs() == [0, 0, 0]
+    next(changing)
+    assert epochs() == [1, 0, 0]
+    for later in broker.services.replicas.apply(MetadataDelta(first.apply()).replay(change[1:2])):
+        finish(later)
+    assert epochs() == [1, 2, 0]
+    finish(changing)
+    assert epochs() == [1, 2, 1]
+
+
 def test_a_topic_that_is_deleted_before_its_logs_are_made_gets_none(broker: SteeredNode) -> None:
     replicas, node_id = broker.services.replicas, broker.services.node.node_id
     made = MetadataDelta(broker.services.image).replay(

@@ -1,0 +1,182 @@
+"""Control requests that no controller sends: they are refused, and nothing outside of the data directory is touched."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from core.broker.handlers.produce import UnacknowledgedError
+from core.cluster.partition import Role
+from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.support.broker import PRODUCE_BY_NAME, ask, produce_request, send
+from tests.support.logs import make_batch
+from tests.unit.broker.test_membership import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, play
+
+NO_NAMES = ["../x", "a/b", "", ".", "..", "x\0", "x" * 250, "__cluster_metadata"]
+_OF_DELETED_TOPICS = -2
+
+
+def folders(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.is_dir()}
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
+    """Or its folder would be anywhere on the disk: to be made, and to be deleted."""
+
+    def scenario(member: Member) -> None:
+        for folder in ("outside/x-0", "outside/data/__cluster_metadata-0"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        before = folders(tmp_path)
+        assert member.assign(topic=name) is ErrorCode.INVALID_TOPIC_EXCEPTION
+        states = [StopReplicaTopicState(name, [StopReplicaPartitionState(0, _OF_DELETED_TOPICS, True)])]
+        answer = ask(member.node, STOP_REPLICA, StopReplicaRequest(OTHER, False, 1, -1, topic_states=states))
+        assert answer.partition_errors[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert folders(tmp_path) == before
+
+    play(scenario, tmp_path / "outside" / "data")
+
+
+def test_a_request_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        first, second = member.assignment(), member.assignment(leader=OTHER, epoch=1)
+        for states in (
+            [*first.topic_states, *second.topic_states],
+            [*first.topic_states, *member.assignment(topic="u").topic_states],
+            [LeaderAndIsrTopicState("t", TOPIC_ID, first.topic_states[0].partition_states * 2)],
+            member.assignment(-1).topic_states,
+        ):
+            with pytest.raises(MalformedMessageError, match="a control request has"):
+                ask(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, False, 1, -1, topic_states=states))
+        assert member.role() is None
+
+    play(scenario, tmp_path)
+
+
+def test_two_topics_never_have_the_same_id(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        assert member.assign() is ErrorCode.NONE
+        assert member.assign(topic="u") is ErrorCode.INCONSISTENT_TOPIC_ID
+        member.update()
+        request = UpdateMetadataRequest(OTHER, controller_epoch=1, broker_epoch=-1)
+        request.topic_states = [UpdateMetadataTopicState("u", TOPIC_ID)]
+        before = member.node.services.image
+        with pytest.raises(MalformedMessageError, match="has the id of topic 't' for 'u'"):
+            ask(member.node, UPDATE_METADATA, request)
+        assert member.node.services.image is before
+
+    play(scenario, tmp_path)
+
+
+def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        request = member.assignment()
+        request.topic_states[0].partition_states[0].isr = [OTHER]
+        answer = ask(member.node, LEADER_AND_ISR, request)
+        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.INVALID_REQUEST
+        assert member.role(TopicPartition("t", 0)) is None
+        assert member.assign() is ErrorCode.NONE
+        assert member.role() is Role.LEADING
+
+    play(scenario, tmp_path)
+
+
+# --- at random
+
+
+class Dice:
+    """Control requests whose fields fit together by chance alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def one_of(self, *choices: object) -> object:
+        return self._random.choice(choices)
+
+    def some(self, *choices: int) -> list[int]:
+        return self._random.sample(choices, self._random.randrange(len(choices) + 1))
+
+    def state(self, kind: type, name: str) -> object:
+        replicas = self.some(US, OTHER, 6, -1)
+        isr = [one for one in replicas if self.one_of(True, False)]
+        leader = self.one_of(US, US, OTHER, 6, -1, -2, 77)
+        epoch = self.one_of(*range(12), -1, 2**31 - 1)
+        number = self.one_of(0, 0, 1, 1, 2, 1_000_000)
+        return kind(name, number, 1, leader, epoch, isr, self.one_of(*range(6)), replicas)
+
+    def leader_and_isr(self) -> LeaderAndIsrRequest:
+        states = [
+            LeaderAndIsrTopicState(name, self.topic_id(), [self.state(LeaderAndIsrPartitionState, name)])  # type: ignore[list-item]
+            for name in self._random.sample("tuv", 2)
+        ]
+        return LeaderAndIsrRequest(OTHER, False, 1, -1, topic_states=states)
+
+    def topic_id(self) -> bytes:
+        return self._random.choice((TOPIC_ID, ANOTHER_ID, bytes(15) + b"\7"))
+
+    def stop_replica(self) -> StopReplicaRequest:
+        state = StopReplicaPartitionState(self.one_of(0, 1, 2), self.one_of(-1, -2, 0, 5), self.one_of(True, False))  # type: ignore[arg-type]
+        states = [StopReplicaTopicState(self._random.choice("tuv"), [state])]
+        return StopReplicaRequest(OTHER, False, 1, -1, topic_states=states)
+
+    def update_metadata(self) -> UpdateMetadataRequest:
+        states = [
+            UpdateMetadataTopicState(name, self.topic_id(), [self.state(UpdateMetadataPartitionState, name)])  # type: ignore[list-item]
+            for name in self._random.sample("tuv", 2)
+        ]
+        endpoint = UpdateMetadataEndpoint(1, "127.0.0.1", "PLAINTEXT", 0)
+        brokers = [UpdateMetadataBroker(one, endpoints=[endpoint]) for one in self.some(US, OTHER, 6)]
+        return UpdateMetadataRequest(
+            OTHER, controller_epoch=1, broker_epoch=-1, topic_states=states, live_brokers=brokers
+        )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
+    def scenario(member: Member) -> None:
+        dice = Dice(seed)
+        for _ in range(30):
+            try:
+                match dice.one_of("assign", "assign", "stop", "update", "produce"):
+                    case "assign":
+                        ask(member.node, LEADER_AND_ISR, dice.leader_and_isr())
+                    case "stop":
+                        ask(member.node, STOP_REPLICA, dice.stop_replica())
+                    case "update":
+                        ask(member.node, UPDATE_METADATA, dice.update_metadata())
+                    case _:
+                        for name in list(member.node.services.replicas.partitions):
+                            send(member.node, PRODUCE, produce_request(make_batch(b"v"), *name), PRODUCE_BY_NAME)
+            except (MalformedMessageError, UnacknowledgedError):
+                pass
+            for partition in member.node.services.replicas.partitions.values():
+                partition.check_invariants()
+                partition.log.check_invariants()
+            member.membership._fetchers.check_invariants()
+
+    play(scenario, tmp_path)
