@@ -23,6 +23,7 @@ from benchmarks.follower import make_answers
 from benchmarks.peers import PlogPeer, cpu_seconds
 from core.broker import event_loop
 from core.broker.broker_config import BrokerConfig
+from core.broker.leader_fetcher import FollowingBroker
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.node import Node
 from core.broker.receive_buffers import ReceiveBuffers
@@ -64,14 +65,16 @@ async def follow(directory: Path, leader: PlogPeer, topic_id: bytes, end_offset:
     log = replicas.partitions[PARTITION].log
     before = time.process_time(), sum(cpu_seconds(leader.pid))
     fetchers = ReplicaFetchers(
-        node_id=A_CONSUMER,
-        replicas=replicas,
-        log_manager=node.services.log_manager,
-        find_endpoint=lambda _: parse_endpoint(leader.address),
-        broker_epoch=lambda: -1,
-        config=lambda: node.services.config,
-        runtime=runtime,
-        buffers=ReceiveBuffers(),
+        FollowingBroker(
+            node_id=A_CONSUMER,
+            replicas=replicas,
+            log_manager=node.services.log_manager,
+            find_endpoint=lambda _: parse_endpoint(leader.address),
+            broker_epoch=lambda: -1,
+            config=lambda: node.services.config,
+            runtime=runtime,
+            buffers=ReceiveBuffers(),
+        )
     )
     while log.log_end_offset < end_offset:
         await asyncio.sleep(0.005)

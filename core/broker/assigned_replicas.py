@@ -189,7 +189,9 @@ class AssignedReplicas:
         return None
 
     def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
-        """What is deleted is this node's replica no more; what is only stopped is led by nobody as far as it knows."""
+        """Gives the partition as it is once it is stopped: led by nobody, as far as this node knows, and without a
+        replica here if it is deleted.
+        """
         after = copy(known)
         if is_deleted:
             after.replicas = [one for one in known.replicas if one != self._services.node.node_id]

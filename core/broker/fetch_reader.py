@@ -82,7 +82,7 @@ class FetchReader:
         if diverging is not None:
             data.diverging_epoch = diverging
             return data
-        if self._goes_by_racks and self._is_told_otherwise(partition, wanted, data):
+        if self._goes_by_racks and self._is_sent_elsewhere(partition, wanted, data):
             return data
         room = min(wanted.partition_max_bytes, left)
         if room > 0 or min_one_batch:
@@ -131,7 +131,7 @@ class FetchReader:
             broker_epoch=self._request.replica_state.replica_epoch,
         )
 
-    def _is_told_otherwise(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
+    def _is_sent_elsewhere(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
         """Says whether the answer names a replica in the consumer's rack instead of holding records. A replica is told
         at once that more is committed than it knows: consumers may wait for that there.
         """

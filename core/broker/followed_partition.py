@@ -21,7 +21,7 @@ class FollowedPartition:
     is_over: bool = False
     """Whether it is followed no more, or in another epoch."""
     complaint: str = ""
-    """What was told last of what is wrong; empty if nothing is."""
+    """Why nothing is appended to it, as it was logged last; empty if nothing is wrong."""
 
     @property
     def name(self) -> TopicPartition:

@@ -67,7 +67,7 @@ class IsrReporter:
             self._task = asyncio.get_running_loop().create_task(self._report())
 
     async def close(self) -> None:
-        """Reports nothing more. Who proposed is not answered."""
+        """Reports nothing more; the partitions that proposed get no answer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -63,7 +63,7 @@ def controller_id(services: Services) -> int:
 
 
 class KnownBrokers:
-    """Made for one request. Immutable, but that the partitions are as they are when they are asked for."""
+    """Made for one request; immutable. How a partition stands is looked up when it is asked for."""
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self._services = services

@@ -55,7 +55,7 @@ from core.protocol.schema.list_offsets import (
 _log = logging.getLogger("plog.broker")
 
 LIST_OFFSETS_VERSION = 9
-"""That of Kafka 3.9's followers."""
+"""Kafka 3.9's followers ask in this one."""
 
 _LATEST, _EARLIEST = -1, -2
 
@@ -80,13 +80,15 @@ _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowingBroker:
-    """What all fetchers of a broker work with; `ReplicaFetchers` says what it is."""
+    """The broker that follows others, as its fetchers need it. Immutable."""
 
     node_id: int
     replicas: ReplicaManager
     log_manager: LogManager
     find_endpoint: Callable[[int], Endpoint | None]
+    """Finds where another broker listens, if that is known."""
     broker_epoch: Callable[[], int]
+    """Gives the epoch of this broker's present registration."""
     config: Callable[[], BrokerConfig]
     runtime: Runtime
     buffers: ReceiveBuffers
@@ -135,7 +137,7 @@ class LeaderFetcher:
         self._wake.set()
 
     def stop(self, name: TopicPartition) -> None:
-        """Does nothing to its log any more."""
+        """Follows it no more, if it was followed: nothing is done to its log from now on."""
         followed = self._followed.pop(name, None)
         if followed is not None:
             followed.is_over = True
@@ -248,7 +250,7 @@ class LeaderFetcher:
             self._beside.begin(self._move_beside(others))
 
     async def _append(self, action: Append, followed: FollowedPartition, end_s: float) -> float:
-        """Gives until when others wait for their turns; until `end_s` they do now."""
+        """Appends the records, and gives others their turns from `end_s` on; gives when they are to have the next."""
         try:
             for piece in pieces_of(action.records, _PIECE_BYTES):
                 if not followed.is_current:
@@ -326,12 +328,12 @@ class LeaderFetcher:
     async def _cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
         for followed, cut in cuts.items():
             if followed.is_current:
-                self._tell_of_cut(followed, cut)
+                self._log_cut(followed, cut)
         await self._truncation.cut(cuts)
         for followed in cuts:
             self._go_on(followed)
 
-    def _tell_of_cut(self, followed: FollowedPartition, cut: Cut) -> None:
+    def _log_cut(self, followed: FollowedPartition, cut: Cut) -> None:
         log = followed.log
         if not cut.begins_again and cut.offset >= log.log_end_offset:
             return
@@ -401,7 +403,7 @@ class LeaderFetcher:
     # --- what operators read
 
     def _complain(self, text: str) -> None:
-        """Says it once, however often it comes again before something else happens."""
+        """Logs the text once, however often it comes again before something else happens."""
         if text != self._complaint:
             self._complaint = text
             _log.warning(

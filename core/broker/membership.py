@@ -16,6 +16,7 @@ from core.broker.cluster_peers import ClusterPeers
 from core.broker.controlled_shutdown import controlled_shutdown
 from core.broker.controller_channel import ControllerChannel
 from core.broker.isr_reporter import IsrReporter
+from core.broker.leader_fetcher import FollowingBroker
 from core.broker.log_services import LogServices
 from core.broker.producer_id_blocks import ProducerIdBlocks
 from core.broker.receive_buffers import ReceiveBuffers
@@ -59,14 +60,16 @@ class Membership:
         )
         self._topic_creation = AutoTopicCreation(self.channel, lambda: services.config)
         self._fetchers = ReplicaFetchers(
-            node_id=node_id,
-            replicas=services.replicas,
-            log_manager=services.log_manager,
-            find_endpoint=peers.find_endpoint,
-            broker_epoch=self._broker_epoch,
-            config=lambda: services.config,
-            runtime=services.runtime,
-            buffers=buffers,
+            FollowingBroker(
+                node_id=node_id,
+                replicas=services.replicas,
+                log_manager=services.log_manager,
+                find_endpoint=peers.find_endpoint,
+                broker_epoch=self._broker_epoch,
+                config=lambda: services.config,
+                runtime=services.runtime,
+                buffers=buffers,
+            )
         )
         services.replicas.on_proposal = self._isr_reporter.propose
         services.topics.ask_for = self._topic_creation.begin

@@ -1,23 +1,15 @@
 """Follows the leaders of all partitions that this broker has a replica of and does not lead.
 
-There is one fetcher for each broker that leads some (`core.broker.leader_fetcher`); it goes when nothing of that broker
+There is one fetcher for each broker that leads some (`core.broker.leader_fetcher`); it ends when nothing of that broker
 is followed any more. Source: kafka.server.ReplicaFetcherManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from core.broker.broker_config import BrokerConfig
 from core.broker.leader_fetcher import FollowingBroker, LeaderFetcher
 from core.broker.loop_tasks import LoopTasks
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_manager import ReplicaManager
-from core.broker.runtime import Runtime
 from core.cluster.partition import Partition, Role
-from core.common.endpoint import Endpoint
 from core.common.topic_partition import TopicPartition
-from core.log.log_manager import LogManager
 
 
 class ReplicaFetchers:
@@ -26,37 +18,15 @@ class ReplicaFetchers:
     I1 each partition is followed by one fetcher, that of its leader
     """
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        replicas: ReplicaManager,
-        log_manager: LogManager,
-        find_endpoint: Callable[[int], Endpoint | None],
-        broker_epoch: Callable[[], int],
-        config: Callable[[], BrokerConfig],
-        runtime: Runtime,
-        buffers: ReceiveBuffers,
-    ) -> None:
-        """`find_endpoint` says where another broker listens, if that is known; `broker_epoch` is that of this broker's
-        present registration. What `replicas` tells of roles, and of partitions that are served no more, is followed.
-        """
-        self._broker = FollowingBroker(
-            node_id=node_id,
-            replicas=replicas,
-            log_manager=log_manager,
-            find_endpoint=find_endpoint,
-            broker_epoch=broker_epoch,
-            config=config,
-            runtime=runtime,
-            buffers=buffers,
-        )
+    def __init__(self, broker: FollowingBroker) -> None:
+        """Follows what the broker's replicas say now, and from now on to those who subscribe."""
+        self._broker = broker
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._closing = LoopTasks()
         self._is_closed = False
-        replicas.subscribe(self.stop, self.follow)
-        for partition in replicas.partitions.values():
+        broker.replicas.subscribe(self.stop, self.follow)
+        for partition in broker.replicas.partitions.values():
             self.follow(partition)
 
     def follow(self, partition: Partition) -> None:

@@ -1,4 +1,4 @@
-"""How a broker reaches ZooKeeper, by its settings; Kafka's names where Kafka has them."""
+"""How a broker reaches ZooKeeper, by its settings. They have Kafka's names, if Kafka has them."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def answer_controller(
     answer: Callable[[], Res | Pending[Res]],
     refuse: Callable[[ErrorCode], Res],
 ) -> Res | Pending[Res]:
-    """Gives what `answer` makes if the request passes the fence, before and after the settings of `topics` are known:
-    a newer controller may have spoken meanwhile. Else what `refuse` makes of the error. Raises MalformedMessageError
-    for a request that contradicts itself.
+    """Gives what `answer` makes if the request passes the fence, and again after a wait for the settings of `topics`: a
+    newer controller may have spoken meanwhile. Gives what `refuse` makes of the error if it does not pass. Raises
+    MalformedMessageError for a request that contradicts itself.
     """
     _ensure_distinct(request)
 

@@ -17,6 +17,7 @@ import pytest
 
 from core.broker import event_loop, leader_fetcher
 from core.broker.connection import ReceiveBuffers
+from core.broker.leader_fetcher import FollowingBroker
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.replica_fetchers import ReplicaFetchers
 from core.cluster.directory_controller import DirectoryController
@@ -70,14 +71,16 @@ class Following:
         self.changes = changes
         self.broker_epoch = 5
         self.fetchers = ReplicaFetchers(
-            node_id=broker.services.node.node_id,
-            replicas=self.replicas,
-            log_manager=broker.services.log_manager,
-            find_endpoint=self.endpoints.get,
-            broker_epoch=lambda: self.broker_epoch,
-            config=lambda: broker.services.configs.broker,
-            runtime=broker.services.runtime,
-            buffers=ReceiveBuffers(),
+            FollowingBroker(
+                node_id=broker.services.node.node_id,
+                replicas=self.replicas,
+                log_manager=broker.services.log_manager,
+                find_endpoint=self.endpoints.get,
+                broker_epoch=lambda: self.broker_epoch,
+                config=lambda: broker.services.configs.broker,
+                runtime=broker.services.runtime,
+                buffers=ReceiveBuffers(),
+            )
         )
 
     async def start(self) -> None:
