@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -349,7 +349,7 @@ def _serve(
         if zookeeper is not None:
             entry = _entry(zookeeper, config, runtime)
             stack.callback(lambda: runner.run(entry.close()))
-            runner.run(entry.open(directory))
+            _run_whole(runner, entry.open(directory, config.given_node_id))
         with without_collector():
             node = Node(
                 directory,
@@ -365,7 +365,7 @@ def _serve(
         if unheeded:
             say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
         try:
-            runner.run(_run(node, runtime, listeners, metrics, ready_file, entry))
+            _run_whole(runner, _run(node, runtime, listeners, metrics, ready_file, entry))
         finally:
             stack.close()
             runner.close()
@@ -373,6 +373,22 @@ def _serve(
             node.close(threads=_CLOSING_THREADS)
             if ready_file is not None:
                 ready_file.unlink(missing_ok=True)
+
+
+def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
+    """Runs it to its end. A signal that stops the command meanwhile cancels it, and what it does about that is done."""
+
+    async def end() -> None:
+        await task
+
+    task = runner.get_loop().create_task(work)
+    try:
+        runner.run(end())
+    except KeyboardInterrupt:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            runner.run(end())
+        raise
 
 
 def _entry(zookeeper: str, config: BrokerConfig, runtime: LoopRuntime) -> ZooKeeperEntry:

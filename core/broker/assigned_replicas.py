@@ -53,7 +53,7 @@ class AssignedReplicas:
     # --- LeaderAndIsr
 
     def take_up(self, request: LeaderAndIsrRequest) -> Steps[Errors]:
-        """Takes up what the request assigns: roles change at once, new logs are made in the steps. Gives for each
+        """Takes up what the request assigns: roles change, and new logs are made, in the steps. Gives for each
         partition whether it was taken.
 
         STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION

@@ -339,7 +339,8 @@ class ReplicaManager:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
 
         Raises what `Partition.append` raises, and KAFKA_STORAGE_ERROR if the disk refuses, or holds damage where the
-        batch is to go: it is not kept then. PERHAPS_KEPT if it was written, and the partition is offline.
+        batch is to go: it is not kept then. PERHAPS_KEPT if it was written, and the partition is offline. It is also
+        offline if the disk refuses, and another replica could lead.
         """
         try:
             result = partition.append(batch, required_acks=required_acks, from_client=from_client)
@@ -352,6 +353,8 @@ class ReplicaManager:
             if not partition.log.is_settled:
                 self.take_offline(partition, reason)
                 raise _logged_error(reason, PERHAPS_KEPT) from error
+            if partition.has_others_in_sync and error.errno not in OUT_OF_DESCRIPTORS:
+                self.take_offline(partition, reason)  # and the controller has one lead that has a better disk
             raise _logged_error(reason) from error
         except CorruptRecordError as error:
             raise _logged_error(error) from error

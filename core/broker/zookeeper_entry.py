@@ -19,12 +19,12 @@ from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError, PlogError
+from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
 from core.common.pending import Pending
 from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.registration import Registration, ensure_cluster_id
+from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Create, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
@@ -71,12 +71,19 @@ class ZooKeeperEntry:
     def __str__(self) -> str:
         return str(self._config)
 
-    async def open(self, directory: Path) -> None:
-        """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. Raises AccessError if
-        the chroot is missing, UsageError if the directory is another cluster's.
+    async def open(self, directory: Path, node_id: int | None) -> None:
+        """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
+        that it was given. Raises AccessError if the chroot is missing, or a new directory would be that of a node id
+        which is taken; UsageError if there is no node id for it, or the directory is another cluster's.
         """
-        await self._session.open()
         known = read_meta_properties(directory)
+        if known is None and node_id is None:
+            raise UsageError(
+                f"{directory} has no node id yet, and a member of a cluster needs one of its own", hint="--node-id N"
+            )
+        await self._session.open()
+        if known is None and node_id is not None:
+            await until_free(self._session, node_id)
         found = None if known is None else known.cluster_id
         self.cluster_id = await ensure_cluster_id(self._session, found, uuid_text(random_uuid()))
         await self._session.ensure_paths(["/config/changes"])

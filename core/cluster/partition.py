@@ -227,6 +227,11 @@ class Partition:
         return self._leadership is not None and self._isr_size < self._leadership.replica_count
 
     @property
+    def has_others_in_sync(self) -> bool:
+        """Whether it is led here, and another replica could lead instead."""
+        return self._leadership is not None and self._isr_size > 1
+
+    @property
     def is_under_min_isr(self) -> bool:
         """Whether it is led here and has fewer replicas in sync than acks=all asks for."""
         return self.is_leading and self._isr_size < self._min_isr

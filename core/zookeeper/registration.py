@@ -54,7 +54,6 @@ class Registration:
         self._broker = broker
         self._path = broker_path(broker_id)
         self._clock = clock
-        self._grace_ms = _GRACE_MS
         self._on_registered = on_registered
         self._on_lost = on_lost
         self._on_failed = on_failed
@@ -94,7 +93,7 @@ class Registration:
 
     async def _register(self) -> None:
         while (epoch := await self._try()) is None:
-            await self._until_free()
+            await until_free(self._session, self._broker_id)
         self.epoch = epoch
         _log.info("broker %d is registered in ZooKeeper, with broker epoch %d", self._broker_id, epoch)
         self._on_registered(epoch)
@@ -115,31 +114,35 @@ class Registration:
                 if node is not None:
                     return node.stat.czxid if node.stat.ephemeral_owner == self._session.session_id else None
 
-    async def _until_free(self) -> None:
-        """Returns when the node is gone; raises AccessError if it is not, after the time that a dead broker's has."""
-        gone = asyncio.Event()
-        holder: list[Node] = []
 
-        def on_change(node: Node | None) -> None:
-            if node is None:
-                gone.set()
-            else:
-                holder[:] = [node]
+async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
+    """Returns when no broker has that node id; raises AccessError if one still has it after the time that ZooKeeper
+    gives a dead broker.
+    """
+    path = broker_path(broker_id)
+    gone = asyncio.Event()
+    holder: list[Node] = []
 
-        watch = await self._session.watch_data(self._path, on_change)
-        try:
-            if holder and not gone.is_set():
-                who = _described(holder[0], self._path)
-                _log.warning("node id %d is still that of %s: waiting for it to leave", self._broker_id, who)
-            await asyncio.wait_for(gone.wait(), (self._session.timeout_ms + self._grace_ms) / 1000)
-        except TimeoutError:
-            raise AccessError(
-                f"node id {self._broker_id} is taken: ZooKeeper has {_described(holder[0], self._path)} with it",
-                where=self._path,
-                hint="each broker needs an id of its own: stop that broker, or choose another node id",
-            ) from None
-        finally:
-            watch.cancel()
+    def on_change(node: Node | None) -> None:
+        if node is None:
+            gone.set()
+        else:
+            holder[:] = [node]
+
+    watch = await session.watch_data(path, on_change)
+    try:
+        if holder and not gone.is_set():
+            who = _described(holder[0], path)
+            _log.warning("node id %d is still that of %s: waiting for it to leave", broker_id, who)
+        await asyncio.wait_for(gone.wait(), (session.timeout_ms + _GRACE_MS) / 1000)
+    except TimeoutError:
+        raise AccessError(
+            f"node id {broker_id} is taken: ZooKeeper has {_described(holder[0], path)} with it",
+            where=path,
+            hint="each broker needs an id of its own: stop that broker, or choose another node id",
+        ) from None
+    finally:
+        watch.cancel()
 
 
 def _described(node: Node, path: str) -> str:

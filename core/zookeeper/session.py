@@ -140,9 +140,12 @@ class ZooKeeperSession:
         await self._ensure_chroot()
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes are deleted, unless ZooKeeper can't be reached."""
+        """Ends the session: its ephemeral nodes are deleted, unless ZooKeeper can't be reached; nobody waits for it
+        then.
+        """
         if self.state is SessionState.CLOSED:
             return
+        is_reached = self.state is SessionState.CONNECTED
         self._move_to(SessionState.CLOSED)
         for watch in self._watches:
             watch.cancel()
@@ -150,6 +153,8 @@ class ZooKeeperSession:
             return
         done = asyncio.Event()
         threading.Thread(target=self._stop_client, args=(done,), daemon=True, name="zookeeper-close").start()
+        if not is_reached:
+            return
         with contextlib.suppress(TimeoutError):  # it waits for a server that hangs much longer
             await asyncio.wait_for(done.wait(), _CLOSE_SECONDS)
 

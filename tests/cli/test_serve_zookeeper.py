@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from cli.main import run
+from tests.support.server import PLOG
+from tests.support.waiting import wait_until
 
 _JOINS_NOTHING = """\
 warning: zookeeper.connect joins no cluster: what is here is served by a broker of its own
@@ -35,3 +40,29 @@ def test_a_configuration_alone_joins_nothing(
     assert run(["serve", "--config", str(config), "--data-dir", directory, "--listen", ":0", *arguments]) != 0
     warnings, error, _ = capsys.readouterr().err.partition("error: ")
     assert (warnings, error) == (said, "error: ")
+
+
+def test_a_new_member_needs_a_node_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The default could be that of a broker which is away just now: its replicas would begin with nothing."""
+    new = tmp_path / "new"
+    assert run(["serve", "--zookeeper", "127.0.0.1:1/x", "--data-dir", str(new), "--listen", "127.0.0.1:0"]) == 2
+    error = f"error: {new} has no node id yet, and a member of a cluster needs one of its own\nhint: --node-id N\n"
+    assert capsys.readouterr().err == error
+    assert not new.exists()
+
+
+def test_a_signal_ends_the_wait_for_a_zookeeper_that_hangs(tmp_path: Path) -> None:
+    """It takes connections, and says nothing: closing the session would wait for it in vain."""
+    new, said = tmp_path / "new", tmp_path / "said"
+    with socket.create_server(("127.0.0.1", 0)) as hangs, said.open("wb") as log:
+        where = f"127.0.0.1:{hangs.getsockname()[1]}/x"
+        command = [PLOG, "serve", "--zookeeper", where, "--node-id", "3", "--data-dir", new, "--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: "waiting for it" in said.read_text(), "it says that it waits")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert said.read_text().count("\n") == 1, said.read_text()
+    assert not new.exists()

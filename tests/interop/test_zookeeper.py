@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.broker.zookeeper_entry import ZooKeeperEntry
 from core.common.clock import ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
@@ -175,17 +176,24 @@ def test_after_an_expiry_the_broker_registers_again(server: ZooKeeperServer, chr
     run(scenario())
 
 
-def test_an_id_that_a_live_broker_has_is_refused(server: ZooKeeperServer, chroot: str) -> None:
-    """After the time that a dead one would keep it."""
+def test_an_id_that_a_live_broker_has_is_refused(
+    server: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After the time that a dead one would keep it; a new directory is not made for it."""
+    monkeypatch.setattr("core.zookeeper.registration._GRACE_MS", 0)
 
     async def scenario() -> None:
         async with session_of(server.config(chroot)) as holder:
             await registration(holder, 3, []).register()
             async with session_of(server.config(chroot, session_timeout_ms=1000)) as second:
-                other = registration(second, 3, [])
-                other._grace_ms = 0
                 with pytest.raises(AccessError) as refused:
-                    await other.register()
+                    await registration(second, 3, []).register()
+            entry = ZooKeeperEntry(server.config(chroot, session_timeout_ms=1000), SystemClock())
+            try:
+                with pytest.raises(AccessError, match="node id 3 is taken"):
+                    await entry.open(tmp_path / "new", 3)
+            finally:
+                await entry.close()
         assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
         assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
         assert "choose another node id" in (refused.value.hint or "")

@@ -81,9 +81,11 @@ class Member:
         **how: Any,
     ) -> ErrorCode:
         """The error of that partition, or of all."""
-        answer = ask(
-            self.node, LEADER_AND_ISR, self.assignment(number, topic=topic, topic_id=topic_id, fence=fence, **how)
-        )
+        return self.assign_all(self.assignment(number, topic=topic, topic_id=topic_id, fence=fence, **how))
+
+    def assign_all(self, request: LeaderAndIsrRequest) -> ErrorCode:
+        """The error of the first partition, or of all."""
+        answer = ask(self.node, LEADER_AND_ISR, request)
         return ErrorCode.of(answer.error_code or answer.topics[0].partition_errors[0].error_code)
 
     def assignment(
