@@ -53,8 +53,12 @@ from tests.crash.chaos.ledger import (
 
 QUICK = {
     "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100,
-    "topic.metadata.refresh.fast.interval.ms": 20, "metadata.recovery.strategy": "none", "log_level": 0,
+    "topic.metadata.refresh.fast.interval.ms": 20, "topic.metadata.refresh.interval.ms": 5000,
+    "metadata.recovery.strategy": "none", "log_level": 0,
 }  # fmt: skip
+"""A broker of Kafka 3.9 that has just started says that there is no topic, which librdkafka takes for the truth until
+it asks again.
+"""
 _KEYS = 400
 _TRANSACTION_SECONDS = 20
 _PERHAPS = (
