@@ -275,7 +275,7 @@ class LeaderFetcher:
 
     def _go_on(self, followed: FollowedPartition) -> None:
         if followed.is_current:
-            followed.complaint = ""
+            followed.complaint = followed.first_sign = ""
             self._plan.move(followed.name, followed.position)
             self._wake.set()
 
@@ -414,7 +414,10 @@ class LeaderFetcher:
             )
 
     def _complain_of(self, followed: FollowedPartition, text: str, *, is_usual: bool = False) -> None:
-        if text != followed.complaint:
+        """Says it once; what is usual for a moment only if it comes twice in a row."""
+        if is_usual and text != followed.first_sign:
+            followed.first_sign = text
+        elif text != followed.complaint:
             followed.complaint = text
             _log.log(
                 logging.INFO if is_usual else logging.ERROR,

@@ -34,6 +34,10 @@ _FIRST_ANSWER_BYTES = 1 << 20
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
+_CLOSED_HINT = (
+    "it had answered before: has it stopped? A member of a cluster also closes connections until the cluster's "
+    "controller has spoken to it; its log says so"
+)
 
 
 class Transport(Protocol):
@@ -110,6 +114,8 @@ class SocketTransport:
             if other is not None:
                 return other
             hint = _SECURITY_HINT if self._peer is None else _TLS_HINT
+        elif what.startswith("lost"):
+            hint = _CLOSED_HINT
         return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def _find_other_speech(self) -> ConnectionFailedError | None:
