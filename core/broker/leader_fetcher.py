@@ -407,9 +407,10 @@ class LeaderFetcher:
         if text != self._complaint:
             self._complaint = text
             _log.warning(
-                "nothing comes from broker %d, which leads %d partitions followed here: %s",
+                "nothing comes from broker %d, which leads %d %s followed here: %s",
                 self.leader,
                 len(self),
+                "partition" if len(self) == 1 else "partitions",
                 text,
             )
 

@@ -34,9 +34,9 @@ _FIRST_ANSWER_BYTES = 1 << 20
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
-_CLOSED_HINT = (
-    "it had answered before: has it stopped? A member of a cluster also closes connections until the cluster's "
-    "controller has spoken to it; its log says so"
+_AFTER_ONE_ANSWER_HINT = (
+    "a listener with SASL closes like this: --command-config FILE with its security.protocol; or a broker that joins a "
+    "cluster, until its controller has spoken to it: the broker's log says so"
 )
 
 
@@ -114,8 +114,6 @@ class SocketTransport:
             if other is not None:
                 return other
             hint = _SECURITY_HINT if self._peer is None else _TLS_HINT
-        elif what.startswith("lost"):
-            hint = _CLOSED_HINT
         return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def _find_other_speech(self) -> ConnectionFailedError | None:
@@ -299,7 +297,7 @@ class ClientConnection:
             frame = self._transport.receive()
         except ConnectionFailedError as error:
             if self._answers == 1 and self._authenticator is None:  # of ApiVersions, which everybody may ask
-                error.hint = "a listener with SASL closes like this: --command-config FILE with its security.protocol"
+                error.hint = _AFTER_ONE_ANSWER_HINT
             raise
         self._answers += 1
         return frame
