@@ -80,7 +80,7 @@ class ZooKeeperEntry:
         if known is None and node_id is None:
             raise UsageError(
                 f"{directory} has no node id yet, and a member of a cluster needs one of its own",
-                hint="--node-id N, which no other broker has; `plog cluster brokers` lists theirs",
+                hint="--node-id N",
             )
         await self._session.open()
         if known is None and node_id is not None:
