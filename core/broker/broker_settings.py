@@ -278,6 +278,12 @@ class BrokerSettings:
     zookeeper_session_timeout_ms = Setting(
         _T.INT, 18000, "How long a broker that ZooKeeper does not hear from stays in its cluster, ms.", at_least(1)
     )
+    zookeeper_connection_timeout_ms = Setting[int | None](
+        _T.INT,
+        None,
+        "How long Kafka's brokers wait for ZooKeeper at a start; plog waits until it is there.",
+        is_kept_only=True,
+    )
     zookeeper_set_acl = Setting(
         _T.BOOLEAN, False, "Whether only who logged in as this broker may change what it makes in ZooKeeper."
     )

@@ -138,10 +138,10 @@ class ControllerChannel:
         return answer
 
     def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
-        if self._failures.get(api.name) != str(error):
+        """Says it once, and nothing before any controller has spoken here: no failure begins with that."""
+        if self._has_known_one and self._failures.get(api.name) != str(error):
             self._failures[api.name] = str(error)
-            level = logging.WARNING if self._has_known_one else logging.DEBUG  # else nobody has spoken here yet
-            _log.log(level, "%s; %s is tried again until the controller answers", error, api.name)
+            _log.warning("%s; %s is tried again until the controller answers", error, api.name)
 
     def _note_success(self, api: Api[Any, Any]) -> None:
         if self._failures.pop(api.name, None) is not None:

@@ -22,6 +22,8 @@ class FollowedPartition:
     """Whether it is followed no more, or in another epoch."""
     complaint: str = ""
     """Why nothing is appended to it, as it was logged last; empty if nothing is wrong."""
+    first_sign: str = ""
+    """What is usual for a moment, and is logged if it comes again before anything is fetched."""
 
     @property
     def name(self) -> TopicPartition:

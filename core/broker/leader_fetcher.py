@@ -275,7 +275,7 @@ class LeaderFetcher:
 
     def _go_on(self, followed: FollowedPartition) -> None:
         if followed.is_current:
-            followed.complaint = ""
+            followed.complaint = followed.first_sign = ""
             self._plan.move(followed.name, followed.position)
             self._wake.set()
 
@@ -407,14 +407,18 @@ class LeaderFetcher:
         if text != self._complaint:
             self._complaint = text
             _log.warning(
-                "nothing comes from broker %d, which leads %d partitions followed here: %s",
+                "nothing comes from broker %d, which leads %d %s followed here: %s",
                 self.leader,
                 len(self),
+                "partition" if len(self) == 1 else "partitions",
                 text,
             )
 
     def _complain_of(self, followed: FollowedPartition, text: str, *, is_usual: bool = False) -> None:
-        if text != followed.complaint:
+        """Says it once; what is usual for a moment only if it comes twice in a row."""
+        if is_usual and text != followed.first_sign:
+            followed.first_sign = text
+        elif text != followed.complaint:
             followed.complaint = text
             _log.log(
                 logging.INFO if is_usual else logging.ERROR,

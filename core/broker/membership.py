@@ -116,8 +116,8 @@ class Membership:
     def _say_silence(self) -> None:
         if self.controller.controller_id == NO_CONTROLLER:
             _log.warning(
-                "no controller of the cluster has spoken to this broker in %d s: clients are told of no topics until "
-                "one does; is a broker of Kafka's running, and can it reach %s?",
+                "no controller of the cluster has spoken to this broker in %d s: until one does, clients that ask for "
+                "topics are disconnected. Is a broker of Kafka's running, and can it reach this one's listener %s?",
                 *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
             )
 
@@ -127,7 +127,11 @@ class Membership:
         return self._peers.max_lag_ms // 2
 
     async def hand_over(self) -> None:
-        """Has the controller elect others for what is led here, before the broker stops."""
+        """Has the controller elect others for what is led here, before the broker stops. If none has ever spoken to it,
+        nothing is here.
+        """
+        if self.controller.controller_id == NO_CONTROLLER:
+            return
         await controlled_shutdown(
             self.channel,
             self._services.config,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.listener_agreement import ensure_others_reach
+from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
@@ -79,7 +79,8 @@ class ZooKeeperEntry:
         known = read_meta_properties(directory)
         if known is None and node_id is None:
             raise UsageError(
-                f"{directory} has no node id yet, and a member of a cluster needs one of its own", hint="--node-id N"
+                f"{directory} has no node id yet, and a member of a cluster needs one of its own",
+                hint="--node-id N",
             )
         await self._session.open()
         if known is None and node_id is not None:
@@ -207,9 +208,12 @@ class ZooKeeperEntry:
         the session: `on_registered` is called with each broker epoch. Raises AccessError if the node id is another
         broker's, and what `ensure_others_reach` raises.
         """
-        ensure_others_reach(config, endpoints.keys(), await self._find_others(node_id))
+        others = await self._find_others(node_id)
+        ensure_others_reach(config, endpoints.keys(), others)
         reached = tuple(BrokerEndpoint(name, one.host, one.port) for name, one in endpoints.items())
         broker = BrokerNode(endpoints=reached, timestamp_ms=self._clock.now_ms(), rack=config.broker_rack)
+        for doubt in find_doubts(broker, others):
+            _log.warning(doubt)
         self._registration = Registration(
             self._session, node_id, broker, clock=self._clock, on_registered=on_registered, on_failed=on_failed
         )

@@ -80,6 +80,11 @@ _ERRORS_OF_NO_ACCESS = (
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 )
 
+_UNEXPECTED_HINT = (
+    "the log of the controller says why. One of Kafka's with ZooKeeper answers so, for example, if some brokers have a "
+    "rack and others none: plog cluster brokers"
+)
+
 
 class Admin:
     """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused."""
@@ -107,7 +112,12 @@ class Admin:
 
         def create(connection: ClientConnection) -> None:
             for result in connection.call(CREATE_TOPICS, request).topics:
-                ensure_success(result.error_code, name, result.error_message)
+                try:
+                    ensure_success(result.error_code, name, result.error_message)
+                except KafkaError as error:
+                    if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                        error.hint = _UNEXPECTED_HINT
+                    raise
 
         self._at_controller(create)
 

@@ -34,6 +34,10 @@ _FIRST_ANSWER_BYTES = 1 << 20
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
+_AFTER_ONE_ANSWER_HINT = (
+    "a listener with SASL closes like this: --command-config FILE with its security.protocol; or a broker that joins a "
+    "cluster, until its controller has spoken to it: the broker's log says so"
+)
 
 
 class Transport(Protocol):
@@ -293,7 +297,7 @@ class ClientConnection:
             frame = self._transport.receive()
         except ConnectionFailedError as error:
             if self._answers == 1 and self._authenticator is None:  # of ApiVersions, which everybody may ask
-                error.hint = "a listener with SASL closes like this: --command-config FILE with its security.protocol"
+                error.hint = _AFTER_ONE_ANSWER_HINT
             raise
         self._answers += 1
         return frame

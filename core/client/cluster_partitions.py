@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from core.client.admin import Admin
 from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
@@ -53,17 +53,20 @@ def report_partitions(
     surveys = survey_brokers(client, asked, [p.partition for p in placed])
     notes += [f"broker {broker.broker_id}: {broker.failure.message}" for broker in asked if broker.failure is not None]
     notes += survey_notes(surveys)
-    elrs = _read_elrs(client, sorted({p.partition.topic for p in placed}), notes)
-    return [_report(cluster, p, surveys, elrs.get(p.partition)) for p in placed]
+    elrs = _read_elrs(client, sorted({p.partition.topic for p in placed if p.out_of_sync}), notes)
+    return [_report(cluster, p, surveys, elrs.get(p.partition, None if p.out_of_sync else ())) for p in placed]
 
 
 def survey_notes(surveys: Mapping[int, BrokerSurvey]) -> list[str]:
     return [f"broker {broker_id}: {note}" for broker_id, survey in surveys.items() for note in survey.notes]
 
 
-def _read_elrs(client: KafkaClient, topics: Iterable[str], notes: list[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    connection = client.any_connection()
+def _read_elrs(client: KafkaClient, topics: Sequence[str], notes: list[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Only replicas that are not in sync can be eligible: nobody is asked about others."""
     found = dict[TopicPartition, tuple[int, ...]]()
+    if not topics:
+        return found
+    connection = client.any_connection()
     request = DescribeTopicPartitionsRequest([TopicRequest(name) for name in topics])
     try:
         while True:

@@ -95,7 +95,8 @@ class Registration:
         while (epoch := await self._try()) is None:
             await until_free(self._session, self._broker_id)
         self.epoch = epoch
-        _log.info("broker %d is registered in ZooKeeper, with broker epoch %d", self._broker_id, epoch)
+        where = ",".join(map(str, self._broker.endpoints))
+        _log.info("broker %d is registered in ZooKeeper as %s, with broker epoch %d", self._broker_id, where, epoch)
         self._on_registered(epoch)
 
     async def _try(self) -> int | None:
@@ -139,7 +140,7 @@ async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
         raise AccessError(
             f"node id {broker_id} is taken: ZooKeeper has {_described(holder[0], path)} with it",
             where=path,
-            hint="each broker needs an id of its own: stop that broker, or choose another node id",
+            hint="each broker needs an id of its own: stop that broker, or choose another id: --node-id",
         ) from None
     finally:
         watch.cancel()

@@ -224,11 +224,11 @@ class ZooKeeperSession:
             return
         parent = chroot.rpartition("/")[0]
         found = [name for name in await self._children_of(parent or "/") or () if name != "zookeeper"]
-        named = ", ".join(f"{parent}/{name}" for name in found[:10]) or "nothing"
+        named = f"there are {', '.join(f'{parent}/{name}' for name in found[:10])}" if found else "nothing is beside it"
         raise AccessError(
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
             where=str(self._config),
-            hint=f"check the chroot; beside it there is {named}. Kafka makes that of a new cluster when it starts",
+            hint=f"is the path after the address right? {named}. A new cluster's is made by its first broker of Kafka",
         )
 
     async def _children_of(self, whole_path: str) -> list[str] | None:

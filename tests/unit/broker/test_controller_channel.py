@@ -99,13 +99,22 @@ def test_a_controller_that_can_not_be_reached_is_tried_until_another_is_found() 
     run(scenario())
 
 
-def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is() -> None:
+def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """That is how each start begins: nothing is said of it."""
+    caplog.set_level(logging.INFO, "plog.broker")
+
     async def scenario() -> None:
         async with ScriptedController(block) as controller:
             known: list[ScriptedController] = []
-            channel = channel_to(lambda: known[0].find() if known else None, backoff_ms=HOUR_MS)
+            looked: list[bool] = []
+
+            def find() -> tuple[int, Endpoint] | None:
+                looked.append(True)
+                return known[0].find() if known else None
+
+            channel = channel_to(find, backoff_ms=HOUR_MS)
             asking = begin(channel)
-            while not channel._failures:
+            while not looked:
                 await asyncio.sleep(0)
             known.append(controller)
             channel.look_again()
@@ -113,6 +122,7 @@ def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is() -> None:
             channel.close()
 
     run(scenario())
+    assert caplog.messages == []
 
 
 def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.broker.broker_config import BrokerConfig
-from core.broker.listener_agreement import ensure_others_reach
+from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.common.errors import UsageError
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode
 
@@ -56,3 +56,29 @@ def test_a_broker_that_can_not(own: str, inner: str | None, theirs: list[str], r
         ensure_others_reach(config(own, inner), own.split(","), others(*theirs))
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("--listener ")
+
+
+def member(host: str, rack: str | None) -> BrokerNode:
+    return BrokerNode((BrokerEndpoint("PLAINTEXT", host, 9092),), 0, rack)
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "expected"),
+    [
+        (member("k2", None), [], ["no other broker is in this cluster"]),
+        (member("k2", None), [member("k1", None)], []),
+        (member("k2", "a"), [member("k1", "b")], []),
+        (member("localhost", None), [member("127.0.0.1", None)], []),
+        (
+            member("localhost", None),
+            [member("k1", None)],
+            ["is at PLAINTEXT://localhost:9092, which only this machine"],
+        ),
+        (member("k3", None), [member("k1", "a"), member("k2", None)], ["no --rack, and brokers 1 have one"]),
+        (member("k3", "a"), [member("k1", "a"), member("k2", None)], ["has a rack, and brokers 2 have none"]),
+    ],
+)
+def test_what_is_likely_to_be_a_mistake(own: BrokerNode, theirs: list[BrokerNode], expected: list[str]) -> None:
+    found = find_doubts(own, dict(enumerate(theirs, start=1)))
+    assert len(found) == len(expected)
+    assert all(text in doubt for text, doubt in zip(expected, found, strict=True))

@@ -539,3 +539,19 @@ def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:
         with pytest.raises(MalformedMessageError, match="unknown API"):
             send(broker, api, api.request(), api.versions.last)
         assert api not in broker.services.served_apis
+
+
+# --- its place
+
+
+def test_a_member_that_no_controller_has_spoken_to_has_nothing_to_hand_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        member = Member(tmp_path, FakeEntry())
+        await member.membership.hand_over()  # without a try every 5 s
+        await member.membership.close()
+        member.node.close()
+
+    asyncio.run(scenario())
+    assert "has not taken over" not in caplog.text

@@ -588,10 +588,12 @@ def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
 ) -> None:
     caplog.set_level(logging.INFO, "plog.broker")
 
-    async def refuse(request: FetchRequest) -> Reply:
-        return answer_first(request, error=error)
-
     async def talk(at: Following) -> None:
+        async def refuse(request: FetchRequest) -> Reply:
+            if "does not follow" not in caplog.text:  # not every request asks for t-0
+                at.leader.script.append(refuse)
+            return answer_first(request, error=error)
+
         at.leader.script += [refuse] * 3
         at.leader.write(b"a")
         at.leader.write(b"b", partition=1)
@@ -601,6 +603,23 @@ def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
     following(talk)
     told = [one for one in caplog.records if "t-0 does not follow broker 8 in epoch 1 for now" in one.message]
     assert [one.levelname for one in told] == ["INFO" if error == ErrorCode.NOT_LEADER_OR_FOLLOWER else "ERROR"]
+
+
+def test_what_is_usual_for_a_moment_is_not_told(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A topic with many partitions would have as many lines in the log when it is made."""
+    caplog.set_level(logging.INFO, "plog.broker")
+
+    async def refuse(request: FetchRequest) -> Reply:
+        return answer_first(request, error=ErrorCode.UNKNOWN_TOPIC_ID)
+
+    async def talk(at: Following) -> None:
+        at.leader.script.append(refuse)
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+
+    following(talk)
+    assert "does not follow" not in caplog.text
 
 
 def test_a_leader_that_knows_the_epoch_later_is_asked_again(following: Run) -> None:
