@@ -106,6 +106,8 @@ class SimulatedNode(Endpoint):
         self._history = history
         self.has_lost = False
         """Whether its last start was one after a power cut."""
+        self.last_proposal: IsrProposal | None = None
+        """What it had proposed, and was not answered, when it was killed."""
         self._clock_ahead_ms = 0
         self._begin_life()
 
@@ -125,6 +127,7 @@ class SimulatedNode(Endpoint):
         self.is_up = False
         self._end_life()
         self.partition = None
+        self.last_proposal = self.proposal
 
     def start(self, *, loses_unsynced: bool) -> None:
         self.has_lost = loses_unsynced

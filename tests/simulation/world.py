@@ -163,8 +163,12 @@ class World:
         self.time.call_later(self.random.randint(10, most_ms), lambda: self._start(node))
 
     def _start(self, node: SimulatedNode) -> None:
-        """After a power cut, perhaps, but not of the last replica in sync: nobody has what that one loses."""
+        """After a power cut, perhaps, but not of the last replica in sync: nobody has what that one loses. What it has
+        proposed before it was killed may be on its way still, and make it the last one.
+        """
         others = self.controller.isr - {node.node_id}
+        if node.last_proposal is not None:
+            others &= set(node.last_proposal.isr)
         are_well = all(self.nodes[one].is_up and self.controller.knows(self.nodes[one]) for one in others)
         loses = self._power_cuts and bool(others) and are_well
         self._note(f"node {node.node_id} starts{', and has lost what was not synced' if loses else ''}")
