@@ -77,6 +77,8 @@ def status(
     if output is OutputFormat.table:
         _say_cluster(found, is_served=placed is not None)
         _say_partitions(placed or ())
+        if any(one.failure is not None and one.broker_id == found.controller_id for one in found.brokers):
+            say("note: the controller can't be reached from here: the others may know nothing newer of partitions")
     if api_versions:
         write_rows(
             api_rows(found, shows_all=output is OutputFormat.table),

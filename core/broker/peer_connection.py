@@ -14,6 +14,7 @@ answer gets a ConnectionFailedError, and so does who sends another request. Whoe
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from functools import cache
@@ -269,6 +270,8 @@ async def _connected_socket(endpoint: Endpoint) -> socket.socket:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
+        return os.strerror(error.errno).lower()  # asyncio's words are "connect call failed"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
 
 

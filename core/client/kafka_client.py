@@ -150,7 +150,13 @@ class KafkaClient:
         self.refresh([])
         if self.controller_id not in self._brokers:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no controller now")
-        return self.connection_to(self.controller_id)
+        try:
+            return self.connection_to(self.controller_id)
+        except ConnectionFailedError as error:
+            error.hint = (
+                f"broker {self.controller_id} is the cluster's controller, which makes this change: is it running?"
+            )
+            raise
 
     def forget_connections(self) -> None:
         """Forgets them after one broke: the next request makes a new one."""

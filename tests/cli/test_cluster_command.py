@@ -78,6 +78,7 @@ def test_a_broker_whose_address_can_not_be_reached() -> None:
     assert row["failure"] == "could not connect to 127.0.0.1:1: connection refused"
     assert "unreachable" in shown
     assert "error: could not connect to 127.0.0.1:1: connection refused\n" in told
+    assert "note: the controller can't be reached from here" in told
 
 
 def test_a_cluster_that_says_less(monkeypatch: pytest.MonkeyPatch) -> None:

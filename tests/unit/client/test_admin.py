@@ -9,7 +9,7 @@ import pytest
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.api import Api
 from core.protocol.schema.create_partitions import (
@@ -125,3 +125,23 @@ def test_a_cluster_may_have_no_controller(broker: SteeredNode, monkeypatch: pyte
     with pytest.raises(KafkaError, match="the cluster has no controller now") as missing:
         client.controller_connection()
     assert missing.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_a_controller_that_can_not_be_reached_is_named(broker: SteeredNode) -> None:
+    """Its address is not the one that the user gave."""
+
+    def connect(host: str, port: int) -> EmbeddedTransport:
+        if host != "bootstrap":
+            raise ConnectionFailedError(f"could not connect to {host}:{port}", where=host, hint="is a broker there?")
+        return EmbeddedTransport(broker.dispatcher)
+
+    with pytest.raises(ConnectionFailedError) as failed:
+        KafkaClient([("bootstrap", 1)], connect).controller_connection()
+    assert failed.value.hint == "broker 1 is the cluster's controller, which makes this change: is it running?"
+
+
+def test_an_error_without_words_gets_a_hint(change: str) -> None:
+    """So does Kafka answer, for example, if only some of its brokers have a rack."""
+    with pytest.raises(KafkaError) as refused:
+        CHANGES[change](admin_of(OneBroker(ErrorCode.UNKNOWN_SERVER_ERROR)))
+    assert ("the log of the controller says why" in str(refused.value.hint)) is (change == "CreateTopics")
