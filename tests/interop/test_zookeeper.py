@@ -196,7 +196,7 @@ def test_an_id_that_a_live_broker_has_is_refused(
                 await entry.close()
         assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
         assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
-        assert "choose another node id" in (refused.value.hint or "")
+        assert "choose another id: --node-id" in (refused.value.hint or "")
 
     run(scenario())
 
