@@ -58,6 +58,8 @@ LIST_OFFSETS_VERSION = 9
 """Kafka 3.9's followers ask in this one."""
 
 _LATEST, _EARLIEST = -1, -2
+_HIGHEST_END = 2**62
+"""No log comes that far; one that began there could soon take no more records."""
 
 _TURN_SECONDS = 0.002
 _PIECE_BYTES = 1024 * 1024
@@ -363,6 +365,9 @@ class LeaderFetcher:
                 codes = [answer.error_code for answer in (start, end) if answer is not None and answer.error_code]
                 text = ErrorCode.of(codes[0]).name if codes else "nothing"
                 self._delay(followed, f"asked where its log begins and ends, the leader answers {text}")
+                continue
+            if not 0 <= start.offset <= end.offset <= _HIGHEST_END:
+                self._delay(followed, f"the leader says that its log begins at {start.offset} and ends at {end.offset}")
                 continue
             log = followed.log
             offset = offset_in_range(

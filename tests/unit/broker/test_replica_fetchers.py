@@ -31,6 +31,7 @@ from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from core.protocol.schema.list_offsets import ListOffsetsPartitionResponse
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from tests.support.broker import Background, SteeredNode, add_topic, open_broker
 from tests.support.logs import make_batch, read_all
@@ -564,6 +565,29 @@ def test_a_leader_that_cannot_say_where_its_log_ends_is_asked_again(
 
     following(talk)
     assert "asked where its log begins and ends, the leader answers UNKNOWN_LEADER_EPOCH" in caplog.text
+
+
+@pytest.mark.parametrize("nonsense", [-1, 2**63 - 1])
+def test_a_leader_that_says_nonsense_of_where_its_log_ends_is_asked_again(
+    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, nonsense: int
+) -> None:
+    """A log that began there would have no name for its first file, or soon take no more records."""
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b", b"c")
+        at.elect(OTHER)
+        await at.catch_up()
+        with monkeypatch.context() as patch:
+            answer = ListOffsetsPartitionResponse(0, 0, offset=nonsense)
+            patch.setattr(ScriptedLeader, "_end", lambda *_: answer)
+            at.leader.script += [out_of_range]
+            text = f"the leader says that its log begins at {nonsense} and ends at {nonsense}"
+            await until(lambda: text in caplog.text)
+        assert at.log().log_end_offset == 3
+        at.leader.write(b"d")
+        await at.catch_up()
+
+    following(talk)
 
 
 def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
