@@ -120,9 +120,11 @@ def consume(
         Commit, typer.Option("--commit", help="Commit after printing (at least once) or before (at most once).")
     ] = Commit.after,
     group_protocol: Annotated[
-        GroupProtocol,
-        typer.Option("--group-protocol", help="consumer is KIP-848's protocol; older brokers need classic."),
-    ] = GroupProtocol.consumer,
+        GroupProtocol | None,
+        typer.Option(
+            "--group-protocol", help="consumer is KIP-848's, which is taken if the cluster has it; else it is classic."
+        ),
+    ] = None,
     group_instance_id: Annotated[
         str | None,
         typer.Option(
@@ -215,7 +217,7 @@ def consume(
         filters=filter_ or (),
         grep=grep,
         group=group,
-        is_classic=group_protocol is GroupProtocol.classic,
+        is_classic=None if group_protocol is None else group_protocol is GroupProtocol.classic,
         group_instance_id=group_instance_id,
         commits_first=commit is Commit.before,
         read_committed=isolation is Isolation.read_committed,

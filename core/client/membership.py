@@ -68,6 +68,13 @@ class SoleMember:
         """Does nothing: it was never in."""
 
 
+def has_consumer_protocol(client: KafkaClient) -> bool:
+    """Says whether the cluster has groups of the consumer protocol: they come with the feature group.version. What is
+    advertised does not tell: Kafka 3.9 with ZooKeeper lists their requests, and refuses them.
+    """
+    return client.any_connection().features.get("group.version", 0) >= 1
+
+
 class ConsumerMember:
     """A member of the consumer protocol; owned by one task."""
 

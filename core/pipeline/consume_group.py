@@ -11,7 +11,7 @@ from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.group_admin import GroupAdmin
 from core.client.group_consumer import GroupConsumer, Reset
 from core.client.kafka_client import KafkaClient
-from core.client.membership import ConsumerMember, Membership, SoleMember
+from core.client.membership import ConsumerMember, Membership, SoleMember, has_consumer_protocol
 from core.client.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError
@@ -61,7 +61,8 @@ def _open_group(
     if is_alone:
         membership = _sole_member(client, request.group, subscription)
     else:
-        member = ClassicMember if request.is_classic else ConsumerMember
+        is_classic = not has_consumer_protocol(client) if request.is_classic is None else request.is_classic
+        member = ClassicMember if is_classic else ConsumerMember
         membership = member(client, request.group, subscription, request.group_instance_id)
     consumer = GroupConsumer(
         client,

@@ -38,7 +38,8 @@ class ConsumeRequest:
     filters: Sequence[str] = ()
     grep: str | None = None
     group: str | None = None
-    is_classic: bool = False
+    is_classic: bool | None = None
+    """Whether it is a member of the classic protocol; None if that is for the cluster to say."""
     group_instance_id: str | None = None
     commits_first: bool = False
     read_committed: bool = True

@@ -183,17 +183,18 @@ def test_records_are_produced_and_consumed(broker: Kafka39Broker) -> None:
     assert [record.value for record in confluent_consume(broker.address, "records", 2)] == [b"one", b"two"]
 
 
-def test_groups_of_the_classic_protocol_read_on_where_they_stopped(broker: Kafka39Broker) -> None:
+def test_groups_are_of_the_protocol_that_the_cluster_has_and_read_on_where_they_stopped(broker: Kafka39Broker) -> None:
     plog(broker, "topic", "create", "grouped")
     plog(broker, "produce", "grouped", stdin=b"one\ntwo\n")
-    as_member = ("consume", "grouped", "--group", "readers", "--group-protocol", "classic", "--from-beginning")
+    as_member = ("consume", "grouped", "--group", "readers", "--from-beginning")
     assert [plog(broker, *as_member, "--max-messages", "1") for _ in range(2)] == ["one\n", "two\n"]
     assert "readers" in plog(broker, "group", "list")
     assert "readers  grouped          0       2           2    0" in plog(broker, "group", "describe", "readers")
 
 
 def test_whoever_asks_for_the_newer_group_protocol_hears_of_the_older_one(broker: Kafka39Broker) -> None:
-    refused = plog(broker, "consume", TOPIC, "--group", "new", "--max-messages", "1", code=1)
+    newer = ("--group", "new", "--group-protocol", "consumer")
+    refused = plog(broker, "consume", TOPIC, *newer, "--max-messages", "1", code=1)
     assert "UNSUPPORTED_VERSION" in refused
     assert "--group-protocol classic" in refused
 

@@ -8,7 +8,6 @@ import logging
 import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -26,7 +25,6 @@ from core.common.background import run_now
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
@@ -986,13 +984,13 @@ class Chaos:
         self._random.choice([self._write, self._write, self._elect, self._spoil, self._hold, self._trim, self._fill])()
 
     def _write(self) -> None:
+        """Not as a leader whose disk is full: it would leave office for good."""
         number = self._random.randrange(2)
         values = [self._random.randbytes(self._random.choice([1, 90, 400])) for _ in range(self._random.choice([1, 4]))]
         partition = self._at.partition(number)
-        if partition.is_leading:
-            with suppress(KafkaError):  # the disk is full
-                self._at.replicas.append(partition, make_batch(*values), required_acks=1)
-        else:
+        if partition.is_leading and not self._disk.is_refusing:
+            self._at.replicas.append(partition, make_batch(*values), required_acks=1)
+        elif not partition.is_leading:
             self._at.leaders[partition.state.leader].write(*values, partition=number)
 
     def _elect(self) -> None:
