@@ -76,6 +76,7 @@ from tests.support.logs import open_log
 from tests.support.oracle import requires_kafka39
 from tests.support.replication import KnownPeers
 from tests.support.server import call_plog
+from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka39, pytest.mark.java]
 
@@ -203,7 +204,7 @@ def test_transactions_are_committed_and_listed(broker: Kafka39Broker) -> None:
     plog(broker, "topic", "create", "transactional")
     plog(broker, "produce", "transactional", "--transactional-id", "mover", stdin=b"one\ntwo\n")
     read = ("consume", "transactional", "--from-beginning", "--isolation", "read_committed", "--max-messages", "2")
-    assert plog(broker, *read) == "one\ntwo\n"
+    wait_until(lambda: plog(broker, *read) == "one\ntwo\n", "Kafka has written the marker")
     assert "CompleteCommit" in plog(broker, "transaction", "list")
 
 
