@@ -185,8 +185,8 @@ class CoordinatorLog(ABC):
 
     def find_number(self, key: str) -> int | None:
         """Gives the partition that the key belongs to; None if there is no topic yet."""
-        numbers = self.numbers
-        return partition_of(key, len(numbers)) if numbers else None
+        count = self._services.controller.count_partitions(self._topic)
+        return partition_of(key, count) if count else None
 
     def number_of(self, key: str) -> int:
         """See `GroupEnvironment.number_of` and `TransactionEnvironment.number_of`."""
@@ -234,7 +234,7 @@ class CoordinatorLog(ABC):
         """Gives what is kept of the key, if that may not be acknowledged before it is committed. Gives nothing if its
         partition is served no more: it is refused at once then.
         """
-        if not self.numbers:
+        if self.find_number(key) is None:
             return []
         try:
             partition = self.partition(key)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
@@ -21,7 +23,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
 from core.common.pending import Pending
-from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
+from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name, random_uuid, uuid_text
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
@@ -37,9 +39,11 @@ from core.zookeeper.znodes import (
     ConfigEntity,
     decode_broker,
     decode_config,
+    decode_topic,
     encode_config,
     encode_config_change,
     encode_log_dir_event,
+    topic_path,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
@@ -47,6 +51,8 @@ _log = logging.getLogger("plog.zookeeper")
 
 _RESOURCES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
 """Kinds of entities whose settings plog obeys, and what they are called in requests."""
+
+T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.5
 
@@ -126,7 +132,9 @@ class ZooKeeperEntry:
         for topic in topics:
             entity = ConfigEntity("topics", topic)
             try:
-                self._on_config(entity, await self._read(entity))
+                self._on_config(entity, await self._until_read(partial(self._changes.read, entity)))
+                if topic in INTERNAL_TOPICS:
+                    await self._read_count(topic)
             except MalformedMessageError as error:
                 _log.error("settings that can't be read are passed over: %s", error)
             except ZooKeeperError as error:  # this broker is about to end
@@ -134,12 +142,19 @@ class ZooKeeperEntry:
                 return
         then.complete_with(None)
 
-    async def _read(self, entity: ConfigEntity) -> Mapping[str, str]:
-        """Reads them as often as it takes; the log says once why not."""
+    async def _read_count(self, topic: str) -> None:
+        """Learns how many partitions a coordinator's topic has, before it is served."""
+        path = topic_path(topic)
+        node = await self._until_read(partial(self._session.read, path))
+        if node is not None and self._controller is not None:
+            self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
+
+    async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Reads as often as it takes; the log says once why not."""
         said = ""
         while True:
             try:
-                return await self._changes.read(entity)
+                return await read()
             except ZooKeeperError as error:
                 if error.refusal in (Refusal.CLOSED, Refusal.AUTH_FAILED):
                     raise

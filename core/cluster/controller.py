@@ -62,6 +62,11 @@ class Controller(Protocol):
     def epoch(self) -> int:
         """Gives the epoch in which the metadata log is written now."""
 
+    def count_partitions(self, topic: str) -> int:
+        """Counts the partitions of the topic, also those that the image does not have, as no leader is known yet; 0 if
+        there is no such topic.
+        """
+
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         """Calls back with each change from now on, when the image has it: in the task that owns the controller, also if
         nobody submitted the change here.

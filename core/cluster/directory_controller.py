@@ -76,6 +76,10 @@ class DirectoryController:
     def epoch(self) -> int:
         return self._log.epoch
 
+    def count_partitions(self, topic: str) -> int:
+        known = self.image.topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         self._subscribers.append(on_delta)
 

@@ -44,7 +44,18 @@ class MemberController:
         """Gives a block of producer ids that the controller has given to this broker, or raises KafkaError."""
         self.write_configs: WriteConfigs = _refuse_configs
         """Writes settings where all brokers of the cluster read them: any broker may."""
+        self._counts: dict[str, int] = {}
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
+
+    def note_count(self, topic: str, partitions: int) -> None:
+        """Takes note of how many partitions a topic has: the controller tells a broker that starts of those alone that
+        have a leader, and a group's place among some of them would be another one.
+        """
+        self._counts[topic] = partitions
+
+    def count_partitions(self, topic: str) -> int:
+        known = self.image.topics.get(topic)
+        return max(self._counts.get(topic, 0), 0 if known is None else len(known.partitions))
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         self._subscribers.append(on_delta)
@@ -71,6 +82,8 @@ class MemberController:
             return
         delta = MetadataDelta(self.image).replay(records)
         self.image = delta.apply()
+        for topic in delta.deleted_topics():
+            self._counts.pop(topic.name, None)
         self.end_offset += 1
         for on_delta in self._subscribers:
             on_delta(delta)

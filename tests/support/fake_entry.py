@@ -14,6 +14,8 @@ class FakeEntry:
 
     def __init__(self) -> None:
         self.configs: dict[str, dict[str, str]] = {}
+        self.counts: dict[str, int] = {}
+        """Of partitions, by topic, as ZooKeeper has them."""
         self.reading: Pending[None] | None = None
         self.controller: MemberController | None = None
 
@@ -24,4 +26,6 @@ class FakeEntry:
         assert self.controller is not None
         for topic in topics:
             self.controller.take_configs(ConfigResourceType.TOPIC, topic, self.configs.get(topic, {}))
+            if topic in self.counts:
+                self.controller.note_count(topic, self.counts[topic])
         return self.reading if topics else None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.broker.commit_wait import find_uncommitted, when_committed
+from core.broker.coordinator_log import partition_of
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.cluster.partition import Role
@@ -49,7 +50,9 @@ from core.protocol.schema.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from core.records.control_record import EndTransactionMarker
 from core.records.record import Record
+from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import Background, Timers, ask, decode, send, values_of
 from tests.support.logs import make_batch
@@ -150,6 +153,40 @@ class Waiting:
 
 def offset_of(offset: int, group: str = GROUP) -> tuple[bytes, bytes | None]:
     return tuple(offset_commit_record(group, T0, CommittedOffset(offset, -1, "", 1)))
+
+
+def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: Path) -> None:
+    """The controller tells a broker that starts of partitions with leaders alone. Its own may have none until then: it
+    takes office before it hears of them, and what transactions have committed there counts.
+    """
+    number, producer = partition_of(GROUP, 3), ProducerIdAndEpoch(7, 0)
+    assert number > 0
+
+    def office(member: Member, epoch: int) -> None:
+        member.entry.counts[GROUPS_TOPIC] = 3
+        error = member.assign(number, topic=GROUPS_TOPIC, topic_id=GROUPS_ID, epoch=epoch, replicas=[US])
+        assert error is ErrorCode.NONE
+
+    def first(member: Member) -> None:
+        office(member, 0)
+        partition = member.node.services.replicas.find(GROUPS_TOPIC, number)
+        batch = batch_of(
+            [Record(0, 1, *offset_of(5))], is_transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
+        )
+        member.node.services.replicas.append(
+            partition, RecordBatch(memoryview(bytearray(batch))), required_acks=-1, from_client=False
+        )
+        end = EndTransactionMarker(is_commit=True, coordinator_epoch=0)
+        member.node.services.transaction_log.append_marker(partition, end, *producer)
+
+    def second(member: Member) -> None:
+        office(member, 1)
+        groups = member.node.services.groups
+        assert groups.offsets(GROUP)[T0].offset == 5
+        assert not groups.is_unstable(GROUP, T0)
+
+    play(first, tmp_path)
+    play(second, tmp_path)
 
 
 def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
-from core.zookeeper.znodes import ConfigEntity
+from core.zookeeper.transaction import Create, Node, NodeStat, Refusal, ZooKeeperError
+from core.zookeeper.znodes import ConfigEntity, TopicNode
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.scripted_controller import run
 
@@ -60,6 +60,29 @@ def entry_with(script: Script) -> ZooKeeperEntry:
     entry._session = cast(ZooKeeperSession, script)
     entry._changes = cast(ConfigChanges, script)
     return entry
+
+
+def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
+    class WithTopic(Script):
+        async def read(self, asked: ConfigEntity | str) -> dict[str, str] | Node:  # type: ignore[override]
+            if isinstance(asked, ConfigEntity):
+                return await super().read(asked)
+            assert asked == "/brokers/topics/__consumer_offsets"
+            node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
+            return Node(node.encode(), cast(NodeStat, None))
+
+    async def scenario() -> None:
+        entry, controller = entry_with(WithTopic()), MemberController(bytes(16))
+        entry.attach(controller)
+        pending, done = entry.read_configs(["t", "__consumer_offsets"]), asyncio.Event()
+        assert pending is not None
+        pending.on_value = lambda _nothing: done.set()
+        await done.wait()
+        assert controller.count_partitions("__consumer_offsets") == 3
+        assert controller.count_partitions("t") == 0
+        await entry.close()
+
+    run(scenario())
 
 
 def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(caplog: pytest.LogCaptureFixture) -> None:
