@@ -339,11 +339,15 @@ class FetchPlan:
         if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self._wait(key, wanted, now_ms)
             return Retry(partition, ErrorCode.of(data.error_code))
+        is_diverging = data.diverging_epoch.epoch >= 0
+        if is_diverging and data.diverging_epoch.end_offset < 0:  # no leader's log ends there
+            self._wait(key, wanted, now_ms)
+            return Retry(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted.enter(_State.BUSY)
         self._changed[key] = None
         if data.error_code:
             return Reset(partition, leader_epoch)
-        if data.diverging_epoch.epoch >= 0:
+        if is_diverging:
             return Truncate(partition, leader_epoch, data.diverging_epoch)
         records = data.records or b""
         assert isinstance(records, bytes | bytearray | memoryview), "an answer that was decoded holds bytes"

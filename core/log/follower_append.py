@@ -20,6 +20,7 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.java_numbers import LONG_MAX
 from core.log.log_segment import LogSegment
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, entry_size
 from core.records.checksum import crc32c
@@ -61,6 +62,8 @@ def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, lea
         batches.append(batch)
         next_offset = batch.base_offset + batch.last_offset_delta + 1
         start = end
+    if next_offset > LONG_MAX:
+        raise batches[-1].corrupt("it ends above the last offset that there can be")
     if size and not batches:
         raise CorruptRecordError(f"the first batch of a fetched answer is cut short: {size} bytes came", position=0)
     return batches

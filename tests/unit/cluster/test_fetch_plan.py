@@ -217,6 +217,15 @@ def test_an_error_is_tried_again_later_and_holds_nobody_else_up(error: ErrorCode
     assert named(asked(plan, 1100)) == {1: 0}
 
 
+def test_logs_that_part_nowhere_are_asked_for_again_later() -> None:
+    """A leader that says so is none of ours: nothing is cut for it."""
+    plan = plan_of(ONE)
+    asked(plan)
+    parting = data(1, diverging_epoch=EpochEndOffset(0, -5))
+    assert plan.on_answer(answer(parting), 10) == [Retry(ONE, ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert plan.next_due_ms == 1010
+
+
 def test_a_partition_alone_waits_as_long_as_it_is_told() -> None:
     plan = plan_of(ONE)
     asked(plan)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.java_numbers import LONG_MAX
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.partition_log import PartitionLog
@@ -248,6 +249,12 @@ def test_offsets_must_rise(log: PartitionLog) -> None:
     assert "a batch of offsets 4 to 4, expected 5" in refused(log, again, again)
     lower = as_leader(make_batch(b"x", b"y"), 3, 5)
     assert "a batch of offsets 3 to 4, expected 5" in refused(log, again, lower)
+
+
+@pytest.mark.parametrize("base_offset", [LONG_MAX, LONG_MAX - 1])
+def test_offsets_have_an_end(log: PartitionLog, base_offset: int) -> None:
+    """What says where a batch begins is outside of its crc."""
+    assert "above the last offset" in refused(log, as_leader(make_batch(b"a", b"b"), base_offset, 5))
 
 
 def test_epochs_must_not_fall_nor_be_above_the_leaders(log: PartitionLog) -> None:
