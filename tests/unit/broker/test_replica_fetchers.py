@@ -15,9 +15,9 @@ from typing import cast
 import pytest
 
 from core.broker import event_loop, leader_fetcher
-from core.broker.connection import ReceiveBuffers
 from core.broker.leader_fetcher import FollowingBroker
 from core.broker.loop_runtime import LoopRuntime
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_fetchers import ReplicaFetchers
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.partition import Partition, Role
@@ -26,12 +26,14 @@ from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from core.protocol.schema.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from core.protocol.schema.list_offsets import ListOffsetsPartitionResponse
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from tests.support.broker import Background, SteeredNode, add_topic, open_broker
+from tests.support.fetched import as_leader
 from tests.support.logs import make_batch, read_all
 from tests.support.replication import KnownPeers
 from tests.support.scripted_leader import Answer, Reply, ScriptedLeader, answer_each
@@ -1027,6 +1029,80 @@ class Chaos:
         self._at.elect(OTHER)
         for number in (0, 1):
             self._at.leader.write(b"last", partition=number)
+
+
+# --- anything that a leader may say
+
+
+class HostileLeader:
+    """Answers for partition 0 with whatever an answer has room for: errors that there are not, offsets from one end of
+    the numbers to the other, and sound batches that belong anywhere.
+    """
+
+    _OFFSETS = (-LONG_MAX - 1, -5, -1, 0, 1, 2, 5, 9, 1 << 31, LONG_MAX - 1, LONG_MAX)
+    _ERRORS = (1, 3, 6, 56, 74, 75, 76, -1, 999)
+
+    def __init__(self, at: Following, random: Random) -> None:
+        self._at = at
+        self._random = random
+        self.answers = 0
+
+    async def answer(self, request: FetchRequest) -> Reply:
+        self.answers += 1
+        return answer_each(request, lambda _id, wanted: self._answer(wanted.partition))
+
+    def _answer(self, number: int) -> PartitionData:
+        random = self._random
+        data = PartitionData(number, high_watermark=0, log_start_offset=0, records=b"")
+        if number == 0:
+            data.error_code = random.choice(self._ERRORS) if random.random() < 0.3 else 0
+            data.high_watermark, data.log_start_offset = random.choice(self._OFFSETS), random.choice(self._OFFSETS)
+            if random.random() < 0.3:
+                epoch = random.choice([-3, 0, 1, 5, (1 << 31) - 1])
+                data.diverging_epoch = EpochEndOffset(epoch, random.choice(self._OFFSETS))
+            data.records = self._records() if random.random() < 0.6 else b""
+        return data
+
+    def _records(self) -> bytes:
+        random, end = self._random, self._at.log().log_end_offset
+        batches = [
+            as_leader(
+                make_batch(*[b"v"] * random.randrange(1, 4)),
+                random.choice([end, end, end + 1, end + 4, *self._OFFSETS]),
+                random.choice([-1, 0, 1, 2, 5]),
+            )
+            for _ in range(random.randrange(1, 4))
+        ]
+        records = b"".join(batches)
+        return records if random.random() < 0.7 else records[: random.randrange(len(records))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hostile_leader_breaks_nothing_but_the_partition_that_it_leads(
+    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    limits = leader_fetcher._limits
+    monkeypatch.setattr(leader_fetcher, "_limits", lambda config: limits(config)._replace(backoff_ms=1))
+    random = Random(seed)
+
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a", b"b", b"c")
+        at.elect(OTHER)
+        await at.catch_up()
+        hostile = HostileLeader(at, random)
+        at.leader.script.extend([hostile.answer] * 60)
+        while hostile.answers < 60:
+            await asyncio.sleep(0.001)
+            at.log().check_invariants()
+            at.fetchers.check_invariants()
+            if random.random() < 0.05:
+                at.elect(OTHER)
+        at.leader.write(b"d", partition=1)
+        await at.catch_up(1)
+
+    following(talk)
+    assert "Traceback" not in caplog.text
+    assert "begun again" not in caplog.text
 
 
 # --- the end
