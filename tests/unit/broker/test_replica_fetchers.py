@@ -1068,7 +1068,7 @@ class HostileLeader:
         batches = [
             as_leader(
                 make_batch(*[b"v"] * random.randrange(1, 4)),
-                random.choice([end, end, end + 1, end + 4, *self._OFFSETS]),
+                min(random.choice([end, end, end + 1, end + 4, *self._OFFSETS]), LONG_MAX),
                 random.choice([-1, 0, 1, 2, 5]),
             )
             for _ in range(random.randrange(1, 4))
