@@ -176,7 +176,8 @@ class AssignedReplicas:
         configs = {name: self._services.configs.of_topic(name.topic) for name in deleted}
         for steps in effects + self._services.topics.remove_logs(configs):
             yield from steps
-        return errors
+        left = filter(self._services.log_manager.has_folder, deleted)  # which the disk has refused to rename
+        return errors | dict.fromkeys(left, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
         if _is_impossible(one.partition):

@@ -150,6 +150,10 @@ class LogManager:
         self._topic_ids = {tp: topic_id for tp, topic_id in ids.items() if topic_id is not None}
         return found
 
+    def has_folder(self, partition: TopicPartition) -> bool:
+        """Says whether there is a folder of that partition, whoever's it is."""
+        return self._path(partition).is_dir()
+
     def ensure_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
         """Sets aside what is there of another topic of that name, which was deleted while nobody told this broker.
         Raises the disk's OSError.
@@ -163,7 +167,7 @@ class LogManager:
         self.unloaded.pop(partition, None)
         self.offline.pop(partition, None)
         self.lost_ends.pop(partition, None)
-        if self._path(partition).is_dir():
+        if self.has_folder(partition):
             self._set_aside(partition, self._path(partition))
 
     def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:

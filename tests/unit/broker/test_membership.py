@@ -64,10 +64,11 @@ T0 = TopicPartition("t", 0)
 class Member:
     """Broker 5 of a cluster whose controller is the test."""
 
-    def __init__(self, directory: Path, entry: FakeEntry) -> None:
+    def __init__(self, directory: Path, entry: FakeEntry, **how: Any) -> None:
+        """`how` is as for `Node`."""
         config = BrokerConfig.parse({"broker.id": str(US), "log.retention.ms": "-1"})
         self.entry = entry
-        self.node = SteeredNode(directory, config, entry=entry, loads_late=True)
+        self.node = SteeredNode(directory, config, entry=entry, loads_late=True, **how)
         self.membership = self.node.services.membership
         self.membership.on_registered(BROKER_EPOCH)
 
