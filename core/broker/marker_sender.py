@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from core.broker.loop_tasks import LoopTasks
 from core.broker.peer_pool import PeerPool
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -44,7 +45,7 @@ class MarkerSender:
 
     def __init__(self, pool: PeerPool) -> None:
         self._pool = pool
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = LoopTasks()
 
     def send(
         self,
@@ -54,9 +55,7 @@ class MarkerSender:
         then: Callable[[set[TopicPartition]], None],
     ) -> None:
         """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it."""
-        task = asyncio.get_running_loop().create_task(self._send_all(prepared, marker, by_leader, then))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._send_all(prepared, marker, by_leader, then))
 
     async def _send_all(
         self,
@@ -101,6 +100,4 @@ class MarkerSender:
 
     async def close(self) -> None:
         """Gives up what is not answered: whoever coordinates next writes the markers again."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -191,8 +191,7 @@ class TransactionLog(CoordinatorLog):
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
         """Finds who leads the partition, if that is another broker of the cluster; None if nobody does, or this one."""
-        topic = self._services.image.topics.get(name.topic)
-        known = None if topic is None or self._others is None else topic.partitions.get(name.partition)
+        known = None if self._others is None else self._services.image.find_partition(name)
         is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._services.node.node_id)
         return known.leader if known is not None and is_elsewhere else None
 

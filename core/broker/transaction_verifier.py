@@ -10,12 +10,12 @@ Source: kafka.server.AddPartitionsToTxnManager, org.apache.kafka.storage.interna
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from core.broker.loop_tasks import LoopTasks
 from core.broker.peer_pool import PeerPool
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -58,7 +58,7 @@ class TransactionVerifier:
         self._asked: dict[_Asked, None] = {}
         self._verified: dict[TopicPartition, dict[int, int]] = {}
         """The epochs of producers, by their ids and by partition; the oldest first."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = LoopTasks()
 
     def ask(
         self, coordinator: int, transactional_id: str, producer: ProducerIdAndEpoch, names: Sequence[TopicPartition]
@@ -67,11 +67,7 @@ class TransactionVerifier:
         if nobody can be asked there: the client asks again.
         """
         pending = Pending[Verdicts]()
-        task = asyncio.get_running_loop().create_task(
-            self._ask(coordinator, transactional_id, producer, frozenset(names), pending)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._ask(coordinator, transactional_id, producer, frozenset(names), pending))
         return pending
 
     async def _ask(
@@ -125,9 +121,7 @@ class TransactionVerifier:
                 asked.ended.add(name)
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
 
 def _verdicts_in(

@@ -54,6 +54,8 @@ _RESOURCES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.
 
 T = TypeVar("T")
 
+_READ_AT_ONCE = 500
+
 _AGAIN_SECONDS = 0.5
 
 
@@ -129,25 +131,30 @@ class ZooKeeperEntry:
         return pending
 
     async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
-        for topic in topics:
-            entity = ConfigEntity("topics", topic)
-            try:
-                self._on_config(entity, await self._until_read(partial(self._changes.read, entity)))
-                if topic in INTERNAL_TOPICS:
-                    await self._read_count(topic)
-            except MalformedMessageError as error:
-                _log.error("settings that can't be read are passed over: %s", error)
-            except ZooKeeperError as error:  # this broker is about to end
-                _log.debug("the settings of %s are not known: %s", topic, error)
-                return
+        entities = [ConfigEntity("topics", topic) for topic in topics]
+        try:
+            for start in range(0, len(entities), _READ_AT_ONCE):
+                some = entities[start : start + _READ_AT_ONCE]
+                found = await self._until_read(partial(self._changes.read_many, some))
+                for entity, settings in zip(some, found, strict=True):
+                    self._on_config(entity, settings)
+            for topic in INTERNAL_TOPICS.intersection(topics):
+                await self._read_count(topic)
+        except ZooKeeperError as error:  # this broker is about to end
+            _log.debug("the settings of new topics are not known: %s", error)
+            return
         then.complete_with(None)
 
     async def _read_count(self, topic: str) -> None:
         """Learns how many partitions a coordinator's topic has, before it is served."""
         path = topic_path(topic)
         node = await self._until_read(partial(self._session.read, path))
-        if node is not None and self._controller is not None:
+        if node is None or self._controller is None:
+            return
+        try:
             self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
+        except MalformedMessageError as error:
+            _log.error("how many partitions %s has can't be read: %s", topic, error)
 
     async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Reads as often as it takes; the log says once why not."""

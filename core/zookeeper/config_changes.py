@@ -5,14 +5,14 @@ broker watches that folder and reads the entities that are named. Nodes older th
 sees them; so a broker that has a new session reads everything again.
 
 The settings that a topic is made with come without a node below /config/changes: whoever makes a log of the topic has
-to `read` them.
+to read them (`read_many`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from core.common.clock import Clock
@@ -67,13 +67,13 @@ class ConfigChanges:
         assert self._task is not None
         await self._task
 
-    async def read(self, entity: ConfigEntity) -> dict[str, str]:
-        """Gives the settings that the entity has now, without a call of `on_config`; none if there is no such entity.
-        Raises MalformedMessageError if they can't be read.
+    async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
+        """Gives the settings that each of the entities has now, without a call of `on_config`, with all questions under
+        way at once; none if there is no such entity, or if they can't be read, of which the log tells.
         """
-        node = await self._session.read(entity.path)
-        self._known.add(entity)
-        return _settings_of(node, entity)
+        nodes = await self._session.read_many([entity.path for entity in entities])
+        self._known.update(entities)
+        return [_readable_settings_of(node, entity) for node, entity in zip(nodes, entities, strict=True)]
 
     def stop(self) -> None:
         if self._watch is not None:
@@ -172,6 +172,14 @@ def _say_failure(task: asyncio.Task[None]) -> None:
 
 def _settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, str]:
     return decode_config(node.data, entity.path) if node is not None and node.data else {}
+
+
+def _readable_settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, str]:
+    try:
+        return _settings_of(node, entity)
+    except MalformedMessageError as error:
+        _log.error("settings that can't be read are passed over: %s", error)
+        return {}
 
 
 def _entity_of(node: Node, path: str) -> ConfigEntity | None:

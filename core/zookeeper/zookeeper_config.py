@@ -71,5 +71,8 @@ def parse_zookeeper_connect(text: str) -> tuple[tuple[Endpoint, ...], str]:
     parts = [part.strip() for part in hosts.split(",") if part.strip()]
     if not parts:
         raise UsageError("no ZooKeeper is named", hint=f"for example 127.0.0.1:{DEFAULT_PORT}/kafka")
-    endpoints = (parse_endpoint(part, DEFAULT_PORT) for part in parts)
+    endpoints = [parse_endpoint(part, DEFAULT_PORT) for part in parts]
+    wrong = next((one for one in endpoints if not 0 < one.port < 1 << 16 or re.search(r"\s", one.host)), None)
+    if wrong is not None:
+        raise UsageError(f"no ZooKeeper can be at {wrong}", hint=f"for example 127.0.0.1:{DEFAULT_PORT}/kafka")
     return tuple(Endpoint(one.host or "127.0.0.1", one.port) for one in endpoints), chroot

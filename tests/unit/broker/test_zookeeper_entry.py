@@ -34,9 +34,9 @@ class Script:
         if self._refusals:
             raise ZooKeeperError(self._refusals.pop(0), path)
 
-    async def read(self, entity: ConfigEntity) -> dict[str, str]:
-        self._answer(entity.path)
-        return {"retention.ms": "1"}
+    async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
+        self._answer(entities[0].path)
+        return [{"retention.ms": "1"} for _ in entities]
 
     async def commit(self, operations: Sequence[Create]) -> None:
         self.events += [operation.data for operation in operations]
@@ -64,9 +64,7 @@ def entry_with(script: Script) -> ZooKeeperEntry:
 
 def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
     class WithTopic(Script):
-        async def read(self, asked: ConfigEntity | str) -> dict[str, str] | Node:  # type: ignore[override]
-            if isinstance(asked, ConfigEntity):
-                return await super().read(asked)
+        async def read(self, asked: str) -> Node:
             assert asked == "/brokers/topics/__consumer_offsets"
             node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
             return Node(node.encode(), cast(NodeStat, None))

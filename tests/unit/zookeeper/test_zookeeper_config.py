@@ -35,6 +35,8 @@ def test_servers_and_chroot(text: str, servers: list[tuple[str, int]], chroot: s
         ("", "no ZooKeeper is named"),
         ("/kafka", "no ZooKeeper is named"),
         ("h:x", "is no HOST:PORT"),
+        ("h:0", "no ZooKeeper can be at h:0"),
+        ("x y:1", "no ZooKeeper can be at x y:1"),
         ("h:1/a,g:2/a", "is no chroot"),
         ("h:1/a//b", "is no chroot"),
         ("h:1/a/../b", "is no chroot"),
