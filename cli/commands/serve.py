@@ -471,6 +471,8 @@ async def _run_as_member(
         server.stop()
         server.stop()
 
+    membership.on_unfit = fail
+
     def on_registered(broker_epoch: int) -> None:
         membership.on_registered(broker_epoch)
         server.turns_away = False

@@ -27,6 +27,7 @@ from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.zookeeper_metadata import ControlFence
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.common.errors import PlogError
 from core.common.pending import Pending
 
 _log = logging.getLogger("plog.broker")
@@ -45,6 +46,8 @@ class Membership:
     ) -> None:
         self.controller = controller
         self.read_configs = read_configs
+        self.on_unfit: Callable[[PlogError], None] | None = None
+        """Has the broker leave the cluster, for that reason."""
         self.assigned = AssignedReplicas(services)
         self._services = services
         self._peers = peers
@@ -105,6 +108,13 @@ class Membership:
             self.channel.look_again()
 
     # --- its place
+
+    def leave_unfit(self, reason: PlogError) -> None:
+        """Called if the cluster is none that this broker can be in. Not once a controller was obeyed: what comes then
+        is of somebody else.
+        """
+        if self.controller.controller_id == NO_CONTROLLER and self.on_unfit is not None:
+            self.on_unfit(reason)
 
     def on_registered(self, broker_epoch: int) -> None:
         """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""

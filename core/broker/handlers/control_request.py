@@ -14,7 +14,7 @@ from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
-from core.common.errors import MalformedMessageError
+from core.common.errors import MalformedMessageError, UsageError
 from core.common.pending import Pending
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
@@ -27,17 +27,16 @@ Res = TypeVar("Res")
 def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
     """Gives the membership that the request is about. Raises MalformedMessageError for one that came to a listener for
     clients, and for a version that has no topic ids: a controller that obeys an `inter.broker.protocol.version` older
-    than that of Kafka 3.9 would send other old requests, too.
+    than that of Kafka 3.9 would send other old requests, too, so that this broker can't be in its cluster.
     """
     membership = services.membership
     inner = services.config.inter_broker_listener
     if membership is None or context.listener not in ("", inner):
         raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
     if context.api_version < first_version:
-        raise MalformedMessageError(
-            f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later: "
-            "set inter.broker.protocol.version of Kafka's brokers to 3.9"
-        )
+        text = f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later"
+        membership.leave_unfit(UsageError(text, hint="set inter.broker.protocol.version of Kafka's brokers to 3.9"))
+        raise MalformedMessageError(text)
     return membership
 
 

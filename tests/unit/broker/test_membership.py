@@ -15,7 +15,7 @@ from core.broker.metrics import broker_metrics
 from core.cluster.partition import Role
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import MalformedMessageError
+from core.common.errors import MalformedMessageError, PlogError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -525,6 +525,20 @@ def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path
 def in_cluster_again(member: Member) -> None:
     member.assign(replicas=[US], epoch=8)
     produce_values(member.node, b"and more")
+
+
+def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(tmp_path: Path) -> None:
+    def scenario(member: Member) -> None:
+        reasons: list[PlogError] = []
+        member.membership.on_unfit = reasons.append
+        for _ in range(2):
+            with pytest.raises(MalformedMessageError, match="of version 4, and plog knows 5 and later"):
+                send(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, controller_epoch=1), 4)
+            member.assign()
+        (reason,) = reasons
+        assert reason.hint == "set inter.broker.protocol.version of Kafka's brokers to 3.9"
+
+    play(scenario, tmp_path)
 
 
 def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
