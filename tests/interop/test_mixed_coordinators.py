@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -414,6 +415,9 @@ class Copier:
             return
         try:
             self._copy(messages)
+        except TimeoutError:
+            self._consumer.close()
+            self._begin()
         except KafkaException as failure:
             error = failure.args[0]
             if error.txn_requires_abort():
@@ -427,8 +431,7 @@ class Copier:
         self._producer.begin_transaction()
         for message in messages:
             self._producer.produce(self._target, message.value())
-        positions = self._consumer.position(self._consumer.assignment())
-        self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), SECONDS)
+        self._send_offsets()
         while True:
             try:
                 self._producer.commit_transaction(SECONDS)
@@ -437,6 +440,27 @@ class Copier:
                 if not failure.args[0].retriable():
                     raise
         self.transactions += 1
+
+    def _send_offsets(self) -> None:
+        """Raise TimeoutError for a producer that is to be given up, as a program with a watchdog does.
+
+        librdkafka waits here without a limit (its issue 5456) for a coordinator that has left the
+        cluster's metadata (its issue 5511). Its transaction is aborted by the next one of the id; should
+        the call come back after that, it is a zombie's, and must change nothing.
+        """
+        producer, metadata = self._producer, self._consumer.consumer_group_metadata()
+        positions = self._consumer.position(self._consumer.assignment())
+        outcome: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(positions, metadata, SECONDS)
+                outcome.set_result(None)
+            except KafkaException as failure:
+                outcome.set_exception(failure)
+
+        threading.Thread(target=send, daemon=True).start()
+        outcome.result(timeout=10)
 
     def _abort(self) -> None:
         with suppress(KafkaException):  # the next one of the id is begun either way
