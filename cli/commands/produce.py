@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from cli.output import OutputFormat, write_rows
 from cli.session import session_of
 from core.common.errors import UsageError
 from core.pipeline.input_format import InputFormat, TimestampUnit
+
+if TYPE_CHECKING:
+    from core.pipeline.row_writer import PartitionReport
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -224,11 +228,15 @@ def produce(
     session = session_of(bootstrap_server, data_dir, lock_timeout)
     written = run(session, topic, input_, options, tee=_tee if tee else None)
     if report is not None:
-        rows = [
-            {"partition": number, "records": r.records, "first_offset": r.first_offset, "last_offset": r.last_offset}
-            for number, r in sorted(written.items())
-        ]
-        write_rows(rows, ["partition", "records", "first_offset", "last_offset"], report)
+        _print_report(written, report)
+
+
+def _print_report(written: Mapping[int, PartitionReport], report: OutputFormat) -> None:
+    rows = [
+        {"partition": number, "records": r.records, "first_offset": r.first_offset, "last_offset": r.last_offset}
+        for number, r in sorted(written.items())
+    ]
+    write_rows(rows, ["partition", "records", "first_offset", "last_offset"], report)
 
 
 def _say_where_from(topic: str) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import groupby
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.broker.log_services import LogServices
+from core.broker.newest_records import Fields, ReadRecord, newest_records
 from core.broker.runtime import go_through
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import TopicImage
@@ -32,16 +32,12 @@ from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_reading import DamagedBytes
-from core.records.batches import Batch, count_records, group_batches
-from core.records.control_record import read_end_transaction_marker
-from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
 
 T = TypeVar("T")
 
 _INT_MIN = -(1 << 31)
-_FEW_RECORDS = 2000
-"""So many are read sooner one by one than by columns, whose libraries may have to be loaded first."""
-
 _OF_COMMITS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -68,24 +64,6 @@ def partition_of(key: str, partitions: int) -> int:
     """Applies Kafka's `Utils.abs` to the hash: the one number that has no positive is 0."""
     value = java_hash(key)
     return 0 if value == _INT_MIN else abs(value) % partitions
-
-
-class ReadRecord(NamedTuple):
-    """A record as the log holds it; a transaction's marker if the key is empty.
-
-    `producer_id`: that of the transaction which it belongs to, -1 if it belongs to none.
-    """
-
-    key: bytes
-    value: bytes | None
-    producer_id: int
-    is_commit: bool = False
-
-
-_Fields = tuple[bytes, bytes | None, int, bool]
-"""A `ReadRecord` as a plain tuple, which the collector of cycles does not look through: hundreds of thousands may wait
-to be taken up, and nobody is served meanwhile.
-"""
 
 
 class Replay(Protocol):
@@ -358,7 +336,7 @@ class CoordinatorLog(ABC):
     def _read(
         self, number: int, reading: object, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]
     ) -> None:
-        found: deque[_Fields] = deque()
+        found: deque[Fields] = deque()
         is_whole = False  # whether all of it could be read
 
         def work() -> None:
@@ -385,7 +363,7 @@ class CoordinatorLog(ABC):
 
         self._services.runtime.run_in_background(work, then)
 
-    def _take_up(self, number: int, reading: object, found: deque[_Fields]) -> Steps[None]:
+    def _take_up(self, number: int, reading: object, found: deque[Fields]) -> Steps[None]:
         replay = self._begin_replay(number)
         count = len(found)
         while found and self._readings.get(number) is reading:  # else the partition is gone
@@ -414,88 +392,5 @@ def _batches(
                 yield item
 
 
-def newest_records(
-    batches: Iterable[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
-) -> Iterable[_Fields]:
-    """Gives the records of the batches in their order, but for those whose key has a later one: the log's cleaner may
-    take them away at any time, so that nobody may depend on them.
-
-    One that deletes comes with what it deletes, which shows that there was such a group at all. Those of transactions
-    and their markers all stay: which of them counts is known at the end only.
-    """
-    found: dict[object, _Fields] = {}
-    for group in group_batches(batches):
-        for run in _runs(group):
-            for read in _records(run, on_undecodable):
-                name, value, producer_id, _ = read
-                key = name if name and producer_id == NO_PRODUCER_ID else object()
-                earlier = found.pop(key, None)  # for the order, which is that of the last ones
-                if value is None and earlier is not None and earlier[1] is not None:
-                    found[object()] = earlier
-                found[key] = read
-    return found.values()
-
-
-def _runs(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Gives neighbours that belong to no transaction together, each other one alone."""
-    for is_plain, neighbours in groupby(batches, _is_plain):
-        if is_plain:
-            yield list(neighbours)
-        else:
-            yield from ([batch] for batch in neighbours)
-
-
-def _is_plain(batch: Batch) -> bool:
-    return not (isinstance(batch, RecordBatch) and (batch.is_control or batch.is_transactional))
-
-
-def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[_Fields]:
-    """Reads the records of batches that belong to no transaction, or of one that does."""
-    if count_records(batches) > _FEW_RECORDS:
-        yield from _newest_by_columns(batches, on_undecodable)
-        return
-    for batch in batches:
-        try:
-            yield from _of_batch(batch)
-        except CorruptRecordError as error:
-            on_undecodable(batch, error)
-
-
-def _newest_by_columns(
-    batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
-) -> Iterator[_Fields]:
-    """Gives the newest record of each key in the batches, in order, and the newest that does not delete: older ones
-    cost no object.
-    """
-    import numpy as np
-
-    from core.records.columns import decode_whole_batches
-
-    for columns in decode_whole_batches(batches, on_undecodable):
-        keyed = columns.select(np.flatnonzero(columns.key_lengths > 0))
-        if len(keyed):
-            codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-            last = np.full((2, int(codes.max()) + 1), -1)
-            last[0, codes] = np.arange(len(codes))  # of what is assigned to one place several times, the last counts
-            kept = np.flatnonzero(keyed.value_lengths >= 0)
-            last[1, codes[kept]] = kept
-            newest = keyed.select(np.unique(last[last >= 0]))
-            for key, value in zip(newest.keys().to_pylist(), newest.values().to_pylist(), strict=True):
-                yield key, value, NO_PRODUCER_ID, False
-
-
 def _log_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
     _log.error("%s: offsets %d-%d can't be read: %s", partition, batch.base_offset, batch.last_offset, error)
-
-
-def _of_batch(batch: Batch) -> Iterator[_Fields]:
-    records = batch.records()
-    if isinstance(batch, RecordBatch) and batch.is_control:
-        marker = read_end_transaction_marker(records[0]) if records else None
-        if marker is not None:
-            yield b"", None, batch.producer_id, marker.is_commit
-        return
-    is_open = isinstance(batch, RecordBatch) and batch.is_transactional
-    for record in records:
-        if record.key:
-            yield record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID, False

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from core.broker.coordinator_log import CoordinatorLog, ReadRecord
+from core.broker.coordinator_log import CoordinatorLog
 from core.broker.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
 from core.broker.log_services import LogServices
+from core.broker.newest_records import ReadRecord
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import TopicImage
 from core.common.config_def import ConfigResourceType

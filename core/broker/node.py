@@ -247,31 +247,13 @@ class Node:
 
     def _open(self, config: BrokerConfig) -> _Parts:
         """Makes the services, from the metadata up, and opens the logs on the way."""
-        runtime = self._runtime
         meta = self._identify(config)
         controller, alone = self._make_controller(meta)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
-        log_manager = self._make_log_manager(configs)
         peers = None if self._entry is None else ClusterPeers(configs.broker, lambda: controller.image)
-        storage = StorageServices(
-            runtime=runtime,
-            filesystem=self._filesystem,
-            node=node,
-            controller=controller,
-            configs=configs,
-            log_manager=log_manager,
-            replicas=ReplicaManager(
-                node,
-                configs,
-                log_manager,
-                runtime,
-                peers=peers,
-                find_topic=None if peers is None else lambda name: controller.image.topics.get(name),
-            ),
-            deletion=FileDeletion(log_manager, runtime),
-            stepped_answers=SteppedAnswers(runtime),
-        )
+        storage = self._make_storage(node, controller, configs, peers)
+        runtime, log_manager = storage.runtime, storage.log_manager
         scrubber = self._make_scrubber(storage)
         cleaning = Cleaning(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
         storage.replicas.on_cut = cleaning.cleaner.break_off
@@ -308,6 +290,30 @@ class Node:
             membership=membership,
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)
+
+    def _make_storage(
+        self, node: NodeIdentity, controller: Controller, configs: Configs, peers: ClusterPeers | None
+    ) -> StorageServices:
+        """Makes what holds the partitions and their logs; no log is opened yet."""
+        log_manager = self._make_log_manager(configs)
+        return StorageServices(
+            runtime=self._runtime,
+            filesystem=self._filesystem,
+            node=node,
+            controller=controller,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=ReplicaManager(
+                node,
+                configs,
+                log_manager,
+                self._runtime,
+                peers=peers,
+                find_topic=None if peers is None else lambda name: controller.image.topics.get(name),
+            ),
+            deletion=FileDeletion(log_manager, self._runtime),
+            stepped_answers=SteppedAnswers(self._runtime),
+        )
 
     def _make_controller(self, meta: MetaProperties) -> tuple[Controller, DirectoryController | None]:
         """Gives who decides on the metadata; the second is it, too, if the broker is alone, and None in a cluster."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from core.broker.commit_wait import Uncommitted, find_uncommitted, when_committed
-from core.broker.coordinator_log import CoordinatorLog, ReadRecord
+from core.broker.coordinator_log import CoordinatorLog
 from core.broker.group_log import GROUPS_TOPIC, GroupLog
 from core.broker.log_services import LogServices
+from core.broker.newest_records import ReadRecord
 from core.broker.producer_ids import ProducerIds
 from core.broker.transaction_peers import TransactionPeers
 from core.cluster.controller import NewTopic

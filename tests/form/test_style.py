@@ -31,6 +31,8 @@ PATH_WRITES = (".write_text", ".write_bytes", ".touch", ".symlink_to", ".hardlin
 GIVEN_OUT_PIECE_BY_PIECE = {"GapLedger", "LogMap", "LogReading", "SalvagingFile", "SegmentReading", "SegmentWalk"}
 """Their invariants are of all that comes out of them, and only a test sees that."""
 MOST_BY_PLACE = 6
+MOST_LINES_OF_A_FILE = 500
+MOST_LINES_OF_A_FUNCTION = 60
 TAKES_ANY_NUMBER = re.compile(r"partial|join_rows|.*\.pack|_log\.\w+")
 
 
@@ -163,3 +165,23 @@ def test_many_arguments_are_passed_by_name() -> None:
         if not TAKES_ANY_NUMBER.fullmatch(ast.unparse(node.func))
     ]
     assert found == []
+
+
+def test_a_long_file_has_its_reason() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    reasons = (ROOT / "docs" / "adr" / "0021-services-and-one-kind-of-waiting.md").read_text()
+    (paragraph,) = re.findall(r"\*\*Files over 500 lines\*\*.*?\n\n", reasons, re.DOTALL)
+    named = {name if name.startswith("cli/") else f"core/{name}" for name in re.findall(r"`([\w/]+\.py)`", paragraph)}
+    assert named - {"core/tests/form/test_style.py"} == {
+        path for path, count in lines.items() if count > MOST_LINES_OF_A_FILE
+    }
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_function_is_short_but_for_option_lists(path: Path) -> None:
+    for node in nodes_of(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            counted_from = first.lineno if path.is_relative_to(ROOT / "cli" / "commands") else node.lineno
+            lines = (node.end_lineno or 0) - counted_from + 1
+            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{path}:{node.lineno}: {node.name} has {lines} lines"
