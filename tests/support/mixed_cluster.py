@@ -26,6 +26,13 @@ SESSION_MS = 6000
 """How long ZooKeeper keeps a broker that is silent."""
 
 _ELECTION_NOT_NEEDED = 84
+_ELECTION_SECONDS = 10
+"""How long an answer about an election is waited for. Kafka's controller answers when its own metadata tell of the new
+leader, and has been seen not to for a minute: its purgatory looks at new metadata only while it counts requests, and
+counts one a moment after that one could be found. Asked again, it says that the election is not needed.
+"""
+
+_ASK_AGAIN = (KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT)
 
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _SETTINGS = {
@@ -218,11 +225,11 @@ class MixedCluster:
         partitions = [TopicPartition(*name)]
 
         def elect(admin: AdminClient) -> None:
-            (error,) = admin.elect_leaders(kind, partitions).result(60).values()
+            (error,) = admin.elect_leaders(kind, partitions).result().values()
             if error is not None and error.code() != _ELECTION_NOT_NEEDED:
                 raise KafkaException(error)
 
-        self._ask(elect)
+        self._ask(elect, _ELECTION_SECONDS)
 
     def elect_preferred(self, names: Sequence[Name]) -> int:
         """Has the controller elect the preferred leaders of all these; counts those that it can't."""
@@ -230,21 +237,25 @@ class MixedCluster:
 
         def elect(admin: AdminClient) -> None:
             nonlocal refused
-            answers = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(*name) for name in names]).result(60)
+            answers = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(*name) for name in names]).result()
             refused = sum(error is not None and error.code() != _ELECTION_NOT_NEEDED for error in answers.values())
 
-        self._ask(elect)
+        self._ask(elect, _ELECTION_SECONDS)
         return refused
 
-    def _ask(self, work: Callable[[AdminClient], object]) -> None:
-        """Does it with the controller; again if it is another one than the brokers knew."""
+    def _ask(self, work: Callable[[AdminClient], object], seconds: int = 60) -> None:
+        """Does it with the controller; again if it is another one than the brokers knew, or has not answered in
+        so many seconds.
+        """
 
         def is_done() -> bool:
-            admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+            admin = AdminClient(
+                {"bootstrap.servers": self.address, "log_level": 0, "socket.timeout.ms": seconds * 1000}
+            )
             try:
                 work(admin)
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.NOT_CONTROLLER:
+                if error.args[0].code() in _ASK_AGAIN:
                     return False
                 raise
             return True
