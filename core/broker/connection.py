@@ -15,12 +15,12 @@ turn is over, until it has the next one (core.broker.turns).
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
@@ -43,15 +43,13 @@ _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most that is received at once: more would keep others waiting."""
 _MAX_IOV = 64
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
-_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""The system's errors for a file system, or a kind of socket, that sendfile does not work with."""
 _TURN_BYTES = 256 * 1024
 """The bytes of files that are sent in one turn: a client that takes all it can get keeps others waiting no longer."""
 
 
 class Connection:
-    """Owned by the loop's task. `on_close` is called when it is over; `listener` is the name of the one that the client
-    came to.
+    """Owned by the loop's task. `on_close` is called when it is over, and `on_unreadable` if that is because the disk
+    refuses a file that is sent; `listener` is the name of the one that the client came to.
     """
 
     def __init__(
@@ -64,6 +62,7 @@ class Connection:
         memory: ConnectionMemory,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
+        on_unreadable: Callable[[Path, OSError], None],
         *,
         listener: str = "",
     ) -> None:
@@ -76,6 +75,7 @@ class Connection:
         self._memory = memory
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
+        self._on_unreadable = on_unreadable
         self._listener = listener
         self._local_host: str = sock.getsockname()[0]
         self.client_host, self._peer = _peer(sock)
@@ -393,13 +393,21 @@ class Connection:
         return sent
 
     def _send_file(self, region: FileRegion, size_bytes: int) -> int:
+        """Gives how much was sent. Raises what the socket raises, and what the disk does."""
         try:
             return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
-        except OSError as error:
-            if error.errno not in _NO_SENDFILE:
-                raise
-        data = region.file.read_at(size_bytes, region.position)
+        except (BlockingIOError, ConnectionError):
+            raise
+        except OSError:  # of the disk, or of a system whose sendfile does not do this
+            data = self._read_region(region, size_bytes)
         return self._socket.send(data) if data else 0
+
+    def _read_region(self, region: FileRegion, size_bytes: int) -> bytes:
+        try:
+            return region.file.read_at(size_bytes, region.position)
+        except OSError as error:
+            self._loop.call_soon(self._on_unreadable, region.file.path, error)
+            raise
 
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray | memoryview] = []

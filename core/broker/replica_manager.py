@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from core.broker.configs import Configs
@@ -26,6 +27,7 @@ from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
+from core.log.file_names import parse_partition_directory_name
 from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
@@ -353,8 +355,7 @@ class ReplicaManager:
             if not partition.log.is_settled:
                 self.take_offline(partition, reason)
                 raise _logged_error(reason, PERHAPS_KEPT) from error
-            if partition.has_others_in_sync and error.errno not in OUT_OF_DESCRIPTORS:
-                self.take_offline(partition, reason)  # and the controller has one lead that has a better disk
+            self._leave_to_others(partition, error, reason)
             raise _logged_error(reason) from error
         except CorruptRecordError as error:
             raise _logged_error(error) from error
@@ -362,12 +363,13 @@ class ReplicaManager:
     def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
         """Gives what `read` finds in the partition's log.
 
-        KafkaError: its own, CORRUPT_MESSAGE if the log is damaged there, KAFKA_STORAGE_ERROR if the disk refuses.
+        KafkaError: its own, CORRUPT_MESSAGE if the log is damaged there, KAFKA_STORAGE_ERROR if the disk refuses. The
+        partition is offline then if another replica leads it or could.
         """
         try:
             return read(partition.log)
         except (CorruptRecordError, OSError) as error:
-            raise self._reading_error(partition.log, error) from error
+            raise self._reading_error(partition, error) from error
 
     def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
         """Gives what the steps find in the partition's log; raises what `read` raises, and what `find` raises if it is
@@ -380,20 +382,39 @@ class ReplicaManager:
                 found: Result = end.value
                 return found
             except (CorruptRecordError, OSError) as error:
-                raise self._reading_error(partition.log, error) from error
+                raise self._reading_error(partition, error) from error
             yield step
             if not partition.is_served:
                 self.find_replica(*partition.log.partition)
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now
 
-    def _reading_error(self, log: PartitionLog, error: CorruptRecordError | OSError) -> KafkaError:
+    def _reading_error(self, partition: Partition, error: CorruptRecordError | OSError) -> KafkaError:
+        log = partition.log
         if isinstance(error, OSError):
-            return _logged_error(access_error(error, log.directory, "read"))
+            reason = access_error(error, log.directory, "read")
+            self._leave_to_others(partition, error, reason)
+            return _logged_error(reason)
         if any(gap.position == error.position for gap in log.gaps):
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if self.on_damage is not None:
             self.on_damage(log, error)
         return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
+
+    def on_unreadable(self, path: Path, error: OSError) -> None:
+        """Called when a file can't be read that an answer was to be sent from, as `read` found it."""
+        reason = access_error(error, path, "read")
+        _log.error("%s; the answer that was to hold it is cut off", reason)
+        name = parse_partition_directory_name(path.parent.name)
+        partition = None if name is None else self.partitions.get(name)
+        if partition is not None and partition.log.directory == path.parent:
+            self._leave_to_others(partition, error, reason)
+
+    def _leave_to_others(self, partition: Partition, error: OSError, reason: PlogError) -> None:
+        """Takes the partition offline if another replica leads it or could: the controller has one lead that has a
+        better disk. Not so if the disk was not asked, for want of descriptors.
+        """
+        if partition.is_served and partition.has_others_in_sync and error.errno not in OUT_OF_DESCRIPTORS:
+            self.take_offline(partition, reason)
 
     # --- followers
 

@@ -120,6 +120,7 @@ class SocketServer:
                     memory=self._memory,
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
+                    on_unreadable=self._node.services.replicas.on_unreadable,
                     listener=bound.name,
                 )
             except OSError:  # the client is gone already

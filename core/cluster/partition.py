@@ -228,8 +228,8 @@ class Partition:
 
     @property
     def has_others_in_sync(self) -> bool:
-        """Whether it is led here, and another replica could lead instead."""
-        return self._leadership is not None and self._isr_size > 1
+        """Whether another broker leads it, or is in sync and could."""
+        return self._isr_size > 1 if self._leadership is not None else self.role is Role.FOLLOWING
 
     @property
     def is_under_min_isr(self) -> bool:

@@ -62,19 +62,20 @@ def serving(
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> None:
     """Runs `talk` beside a server of the broker; nothing of it may take longer than 20 s."""
+    run_loop(serve(broker, talk))
 
-    async def run() -> None:
-        runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-        server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
-        await server.start()
-        serve = asyncio.create_task(server.run())
-        try:
-            await asyncio.wait_for(talk(server), 20)
-        finally:
-            server.stop()
-            await serve
 
-    run_loop(run())
+async def serve(broker: SteeredNode, talk: Callable[[SocketServer], Awaitable[None]]) -> None:
+    """What `serving` does, in a loop that runs."""
+    runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
+    await server.start()
+    running = asyncio.create_task(server.run())
+    try:
+        await asyncio.wait_for(talk(server), 20)
+    finally:
+        server.stop()
+        await running
 
 
 async def connect(server: SocketServer, receive_buffer: int | None = None) -> Client:
