@@ -35,6 +35,10 @@ class FetchReader:
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
+        inner = services.config.inter_broker_listener
+        is_elsewhere = services.membership is not None and context.listener not in ("", inner)
+        self._right_listener = inner if is_for_replica and is_elsewhere else None
+        """The one on which a replica may fetch, if it came to another: clients, who reach that one, are no replicas."""
         self.notes_progress = is_for_replica
         """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
         again, as the records that it is answered with later say nothing of what the replica has."""
@@ -116,6 +120,8 @@ class FetchReader:
         partition.ensure_leader_epoch(wanted.current_leader_epoch)
         if self._needs_leader:
             partition.ensure_leading()
+        if self._right_listener is not None:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"replicas fetch from {self._right_listener}")
         if self.is_for_replica:
             partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
         is_zstd = partition.log.config.target_compression is CompressionType.ZSTD

@@ -11,7 +11,10 @@ from core.broker.handlers.produce import UnacknowledgedError
 from core.cluster.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.protocol.frame import encode_request
+from core.protocol.schema.fetch import FETCH, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,
@@ -33,7 +36,7 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from tests.support.broker import PRODUCE_BY_NAME, ask, produce_request, send
+from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.logs import make_batch
 from tests.unit.broker.test_membership import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, play
 
@@ -102,6 +105,32 @@ def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> 
         assert member.role(TopicPartition("t", 0)) is None
         assert member.assign() is ErrorCode.NONE
         assert member.role() is Role.LEADING
+
+    play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("listener", "code"), [("CLIENT", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("PLAINTEXT", ErrorCode.NONE)]
+)
+def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener: str, code: ErrorCode) -> None:
+    """What it says it has would be committed: it comes to a listener that replicas do not come to."""
+
+    def scenario(member: Member) -> None:
+        member.assign()
+        partition = member.node.services.replicas.find("t", 0)
+        partition.append(make_batch(b"a"), required_acks=1)
+        request = fetch_request(1, max_wait_ms=500)
+        request.topics[0].topic_id = TOPIC_ID
+        request.replica_state = ReplicaState(OTHER, -1)
+        frame = memoryview(bytearray(encode_request(FETCH, FETCH.versions.last, 77, "test", request)))[4:]
+        answer = member.node.dispatcher.handle(frame, listener=listener)
+        if isinstance(answer, Pending):
+            answer.complete_now()
+        else:
+            assert answer is not None
+            (data,) = decode(FETCH, answer, FETCH.versions.last).responses[0].partitions
+            assert data.error_code == code
+        assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)
 
     play(scenario, tmp_path)
 
