@@ -56,8 +56,9 @@ def patiently(
     *,
     seconds: float = _TIMEOUT_SECONDS,
     pause_seconds: float = _RETRY_SECONDS,
+    note: Callable[[KafkaError], None] = lambda _error: None,
 ) -> Result:
-    """Tries again, for so long, if the error may go away by itself."""
+    """Tries again, for so long, if the error may go away by itself; `note` is called with each such error."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -65,6 +66,7 @@ def patiently(
         except KafkaError as error:
             if error.code not in retriable or time.monotonic() > deadline:
                 raise
+            note(error)
         time.sleep(pause_seconds)
 
 

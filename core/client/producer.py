@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from core.client.coordinator import ensure_success, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.told_delay import ToldDelay
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -118,8 +119,11 @@ class Producer:
         delivery_timeout_s: float = 120.0,
         on_acknowledged: OnAcknowledged | None = None,
         transaction: ProducerIdentity | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """With `transaction` it writes as that producer, within its transaction, which is not begun or ended here."""
+        """With `transaction` it writes as that producer, within its transaction, which is not begun or ended here.
+        `tell` is called with what keeps records waiting for long, in words.
+        """
         self.acknowledged = 0
         self._client = client
         self._topic = topic
@@ -127,6 +131,7 @@ class Producer:
         self._compression = compression
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
+        self._delay = ToldDelay(tell, delivery_timeout_s)
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
@@ -152,7 +157,8 @@ class Producer:
             return response
 
         # A broker that has just started, or whose cluster has just lost its controller, may not have an id to give yet.
-        response = patiently(ask, seconds=self._delivery_timeout_s)
+        response = patiently(ask, seconds=self._delivery_timeout_s, note=self._delay.note)
+        self._delay.end()
         self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
 
     # --- in
@@ -291,6 +297,7 @@ class Producer:
 
     def _acknowledge(self, batch: _PendingBatch, base_offset: int) -> None:
         self._known_to_broker.add(batch.partition)
+        self._delay.end()
         self.acknowledged += batch.count
         if self._on_acknowledged is not None:
             self._on_acknowledged(batch.partition, base_offset, batch.count)
@@ -367,6 +374,7 @@ class Producer:
             self._queues.setdefault(batch.partition, deque()).appendleft(batch)
         if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:
             raise error
+        self._delay.note(error)
         time.sleep(_RETRY_SECONDS)
         self._client.forget_topic(self._topic)
         self._find_topic_again()
@@ -377,10 +385,11 @@ class Producer:
             try:
                 self._client.topic(self._topic)
                 return
-            except ConnectionFailedError:
+            except ConnectionFailedError as error:
                 self._client.forget_connections()
                 if time.monotonic() > deadline:
                     raise
+                self._delay.note(error)
             time.sleep(_RETRY_SECONDS)
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:

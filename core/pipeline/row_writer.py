@@ -153,6 +153,7 @@ class RowWriter:
             "compression": options.compression,
             "batch_bytes": options.batch_bytes,
             "on_acknowledged": self._acknowledged,
+            "tell": self._say,
         }
         if options.transactional_id is None:
             return Producer(client, self._topic, **how)

@@ -13,7 +13,7 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.client import coordinator as coordinator_module
-from core.client import kafka_client
+from core.client import kafka_client, told_delay
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -137,6 +137,29 @@ def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.Monke
     with pytest.raises(ConnectionFailedError):
         producer.flush()
     assert producer.acknowledged == 0
+
+
+def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(told_delay, "_QUIET_SECONDS", 0)
+    left = 0
+
+    def is_down() -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0
+
+    told: list[str] = []
+    producer = Producer(client_of(broker, is_down), "t", tell=told.append)
+    for value in (1, 2):
+        left = 20
+        producer.send(rows_of(0, value))
+        producer.flush()
+    assert stored(broker) == [1, 2]
+    assert len(told) == 4
+    for first, last in (told[:2], told[2:]):
+        assert first.endswith("; it is tried again for 120 s")
+        assert last.startswith("it goes on, after 0.")
 
 
 class BusyCluster:

@@ -1,0 +1,37 @@
+"""A delay of which a person hears once it has lasted for a while: most are over before anybody would ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_QUIET_SECONDS = 3.0
+"""Leaders change in less, usually."""
+
+
+class ToldDelay:
+    """Owned by one task."""
+
+    def __init__(self, tell: Callable[[str], None], seconds: float) -> None:
+        """`tell` is called with what keeps somebody waiting, and again when it is over. `seconds` is how long it is
+        tried in all.
+        """
+        self._tell = tell
+        self._seconds = seconds
+        self._began_s: float | None = None
+        self._is_told = False
+
+    def note(self, error: Exception) -> None:
+        """Notes that it failed, and is tried again."""
+        now = time.monotonic()
+        if self._began_s is None:
+            self._began_s = now
+        elif not self._is_told and now - self._began_s >= _QUIET_SECONDS:
+            self._is_told = True
+            self._tell(f"{error}; it is tried again for {self._seconds:g} s")
+
+    def end(self) -> None:
+        """Notes that it went well."""
+        if self._is_told and self._began_s is not None:
+            self._tell(f"it goes on, after {time.monotonic() - self._began_s:.1f} s")
+        self._began_s, self._is_told = None, False
