@@ -52,6 +52,10 @@ _START_SECONDS = 180
 _STUCK_SECONDS = 90
 _SYNC_SECONDS = 180
 _EQUAL_SECONDS = 30
+_FAILED_LOAD = "Uncaught exception in scheduled task 'load-"
+"""What Kafka logs if its session expires while it reads transactions as their coordinator: it never ends loading them
+then, and answers COORDINATOR_LOAD_IN_PROGRESS whenever it leads that partition.
+"""
 
 
 @dataclass
@@ -82,6 +86,7 @@ class ClusterChaos:
         self._cluster = MixedCluster(directory, kafkas, range(5, 5 + plogs), SETTINGS)
         for member in self._cluster.plogs.values():
             member.server.ready_seconds = _START_SECONDS
+        self._failed_loads: dict[int, int] = {}
         self._journal = (directory / "journal").open("w", buffering=1)
 
     def run(self, deeds: int) -> Report:
@@ -174,7 +179,7 @@ class ClusterChaos:
         self._metadata.wait_until(are_whole, "all replicas are in sync", seconds=_SYNC_SECONDS)
 
     def _ensure_running(self) -> None:
-        """Nobody ends by himself. If Kafka does it is noted, and it is started again."""
+        """Nobody ends by himself. If Kafka does it is noted, and it is started again, and so if it can't go on."""
         for member in self._cluster.plogs.values():
             process = member.server.process
             assert process is not None
@@ -183,9 +188,16 @@ class ClusterChaos:
                 member.start()
         for broker in self._cluster.kafka.brokers.values():
             if not broker.is_running:
-                self._note(f"Kafka {broker.node_id} ended by itself")
-                self.report.deeds["Kafka ended by itself"] = self.report.deeds.get("Kafka ended by itself", 0) + 1
-                broker.start()
+                self._start_again(broker, "Kafka ended by itself")
+            elif (failed := broker.log.read_text().count(_FAILED_LOAD)) > self._failed_loads.get(broker.node_id, 0):
+                self._failed_loads[broker.node_id] = failed
+                self._start_again(broker, "Kafka loads for ever")
+
+    def _start_again(self, broker: Kafka39Broker, reason: str) -> None:
+        self._note(f"{reason}: {broker.node_id}")
+        self.report.deeds[reason] = self.report.deeds.get(reason, 0) + 1
+        broker.kill()
+        broker.start()
 
     # --- what must be so
 
