@@ -29,7 +29,7 @@ def find_text(words: list[str]) -> str:
             return page(candidate)
     if name in findings():
         return findings()[name]
-    if words[0] in COMMANDS:  # plog help group describe
+    if words[0] in COMMANDS and all(_uses(page(words[0]), word) for word in words[1:]):  # plog help group describe
         return page(words[0])
     raise UsageError(f"there is no page about {' '.join(words)!r}", hint=_hint(name, words))
 

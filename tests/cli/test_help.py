@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands.help import find_text
 from cli.main import COMMANDS
+from core.common.errors import UsageError
 from tests.support.server import PLOG, Server, run_plog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,9 +21,10 @@ SUBCOMMANDS = {
     "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
-    "cluster": ["status"],
+    "cluster": ["status", "brokers", "topics", "describe"],
     "cert": ["dev", "show"],
     "transaction": ["list", "describe", "find-hanging", "abort"],
+    "zookeeper": ["start"],
 }
 WITH_EXAMPLE = [
     *([c] for c in COMMANDS),
@@ -47,6 +50,14 @@ def test_plain_plog_lists_the_commands() -> None:
 @pytest.mark.parametrize("command", WITH_EXAMPLE, ids=" ".join)
 def test_help_has_an_example_of_the_command(command: list[str]) -> None:
     assert " ".join(["plog", *command]) in example_of(command)
+
+
+def test_the_page_of_a_command_is_found_by_its_whole_name() -> None:
+    for command, subcommands in SUBCOMMANDS.items():
+        for subcommand in subcommands:
+            assert find_text([command, subcommand]) == find_text([command])
+        with pytest.raises(UsageError, match=f"no page about '{command} frob'"):
+            find_text([command, "frob"])
 
 
 @pytest.mark.parametrize(
