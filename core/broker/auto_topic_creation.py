@@ -9,15 +9,15 @@ Source: kafka.server.AutoTopicCreationManager.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.controller_channel import ControllerChannel
+from core.broker.controller_errand import ControllerErrand
 from core.cluster.controller import NewTopic
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import KafkaError
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
     CreatableReplicaAssignment,
@@ -49,7 +49,7 @@ class AutoTopicCreation:
         self._asked: dict[str, NewTopic] = {}
         """What the request that is in flight names."""
         self._refusals: dict[str, KafkaError] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._errand = ControllerErrand(self._create)
 
     def begin(self, topic: NewTopic) -> None:
         """Has a topic made that the metadata do not have, unless that is under way. Raises the KafkaError with which
@@ -60,13 +60,11 @@ class AutoTopicCreation:
             raise refusal
         if topic.name not in self._asked and len(self._wanted) < _MOST_KEPT:
             self._wanted[topic.name] = topic
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._create())
+        self._errand.begin()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """Has no more topics made."""
+        await self._errand.close()
 
     async def _create(self) -> None:
         try:
@@ -76,12 +74,8 @@ class AutoTopicCreation:
                 assert answer is not None
                 for result in answer.topics:
                     self._take(result)
-                self._asked = {}
-        except ConnectionFailedError:
-            pass  # the channel is closed
         finally:
             self._asked = {}
-            self._task = None
 
     def _make_request(self) -> CreateTopicsRequest:
         return CreateTopicsRequest([self._creatable(topic) for topic in self._asked.values()], timeout_ms=_AT_ONCE)

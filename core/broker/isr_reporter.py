@@ -9,16 +9,15 @@ Source: kafka.server.DefaultAlterPartitionManager.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from core.broker.controller_channel import ControllerChannel
+from core.broker.controller_errand import ControllerErrand
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (
     ALTER_PARTITION,
@@ -58,32 +57,24 @@ class IsrReporter:
         """What the request that is in flight says."""
         self._refusals: dict[TopicPartition, tuple[tuple[int, ...], ErrorCode]] = {}
         """The proposals that were refused last, and why."""
-        self._task: asyncio.Task[None] | None = None
+        self._errand = ControllerErrand(self._report)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Reports it soon, with all that is proposed in the same turn of the loop."""
         self._waiting[partition] = proposal
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._report())
+        self._errand.begin()
 
     async def close(self) -> None:
         """Reports nothing more; the partitions that proposed get no answer."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._errand.close()
 
     # --- asking
 
     async def _report(self) -> None:
-        try:
-            while self._waiting:
-                answer = await self._channel.ask(ALTER_PARTITION, _VERSION, self._make_request, _find_error)
-                if answer is not None and not self._take(answer):
-                    await self._channel.wait_for_change()
-        except ConnectionFailedError:
-            pass  # the channel is closed
-        finally:
-            self._task = None
+        while self._waiting:
+            answer = await self._channel.ask(ALTER_PARTITION, _VERSION, self._make_request, _find_error)
+            if answer is not None and not self._take(answer):
+                await self._channel.wait_for_change()
 
     def _make_request(self) -> AlterPartitionRequest | None:
         """Makes one of all that waits, and forgets what is over; None if there is nothing left."""

@@ -5,12 +5,12 @@ Source: kafka.coordinator.transaction.RPCProducerIdManager.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from core.broker.controller_channel import ControllerChannel
+from core.broker.controller_errand import ControllerErrand
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import KafkaError
 from core.protocol.schema.allocate_producer_ids import (
     ALLOCATE_PRODUCER_IDS,
     AllocateProducerIdsRequest,
@@ -29,12 +29,12 @@ class ProducerIdBlocks:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._block: range | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._errand = ControllerErrand(self._fetch)
 
     def begin(self) -> None:
         """Asks for a block, unless one is there or is asked for."""
-        if self._block is None and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._fetch())
+        if self._block is None:
+            self._errand.begin()
 
     def take(self) -> range:
         """Gives a block, and asks for the next one. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while the
@@ -49,19 +49,13 @@ class ProducerIdBlocks:
         return block
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """Asks for no more blocks."""
+        await self._errand.close()
 
     async def _fetch(self) -> None:
-        try:
-            answer = await self._channel.ask(ALLOCATE_PRODUCER_IDS, _VERSION, self._make_request, _find_error)
-            assert answer is not None
-            self._block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
-        except ConnectionFailedError:
-            pass  # the channel is closed
-        finally:
-            self._task = None
+        answer = await self._channel.ask(ALLOCATE_PRODUCER_IDS, _VERSION, self._make_request, _find_error)
+        assert answer is not None
+        self._block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     def _make_request(self) -> AllocateProducerIdsRequest:
         return AllocateProducerIdsRequest(self._node_id, self._broker_epoch())

@@ -49,7 +49,7 @@ def creation_by(controller: ScriptedController, **settings: str) -> AutoTopicCre
 
 
 async def until_idle(creation: AutoTopicCreation) -> None:
-    while creation._task is not None:
+    while creation._errand.is_under_way:
         await asyncio.sleep(0)
 
 

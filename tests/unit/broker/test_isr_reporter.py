@@ -297,7 +297,7 @@ def test_one_that_is_closed_asks_no_more(cluster: Cluster) -> None:
             cluster.fetched()
             await controller.was_asked(1)
             await reporter.close()
-            assert reporter._task is None
+            assert not reporter._errand.is_under_way
             reporter._channel.close()
             cluster.replicas.look_at_followers()
 
@@ -310,10 +310,10 @@ def test_a_closed_channel_ends_it(cluster: Cluster) -> None:
             reporter = cluster.reporter(controller)
             cluster.fetched()
             await controller.was_asked(1)
-            task = reporter._task
+            task = reporter._errand._task
             assert task is not None
             reporter._channel.close()
             await task
-            assert reporter._task is None
+            assert not reporter._errand.is_under_way
 
     run(scenario())

@@ -88,7 +88,7 @@ def test_a_closed_channel_ends_it() -> None:
             blocks = blocks_of(controller)
             blocks.begin()
             await controller.was_asked(1)
-            task = blocks._task
+            task = blocks._errand._task
             assert task is not None
             blocks._channel.close()
             await task
