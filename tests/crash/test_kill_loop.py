@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.crash.kill_loop import KillLoop
 
-KILLS = int(os.environ.get("PLOG_KILLS", "15"))
+KILLS = int(os.environ.get("PLOG_KILLS", "10"))
 
 
 def test_nothing_is_lost_doubled_or_mixed_up_by_kills(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from core.client.tls_socket import TlsPeer, TlsSocket
 from tests.support.certificates import make_ca, sign
 from tests.support.secured_door import server_context
 
+_PATTERN = bytes(range(251)) * 2000
+
 
 class Wire:
     """A socket whose other end is a TLS server in memory, which hands over pieces as large as is said."""
@@ -95,7 +97,7 @@ def test_what_comes_in_is_what_was_sent(
     socket, wire = connected(contexts)
     wire.sizes = iter(sizes)
     for number, size in enumerate(answers):
-        sent = bytes((number + position) % 251 for position in range(size))
+        sent = _PATTERN[number : number + size]
         for start in range(0, size, record):
             wire.say(sent[start : start + record])
         got = memoryview(bytearray(size))
@@ -108,7 +110,7 @@ def test_what_comes_in_is_what_was_sent(
 @pytest.mark.parametrize("size", [0, 1, 16_384, 65_536, 65_537, 500_000])
 def test_what_goes_out_is_what_is_received(contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int) -> None:
     socket, wire = connected(contexts)
-    data = bytearray(position % 251 for position in range(size))
+    data = bytearray(_PATTERN[:size])
     socket.sendall(data)
     while True:
         try:

@@ -54,7 +54,7 @@ def test_columns_and_records_make_one_text(
     assert [text(path, options) for path in paths] == by_record
 
 
-@pytest.mark.parametrize("window_bytes", [100, 700, 5000])
+@pytest.mark.parametrize("window_bytes", [100, 5000])
 def test_several_processes_make_one_text(
     damaged: Path, window_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
