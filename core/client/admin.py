@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from core.client.client_connection import ClientConnection
 from core.client.coordinator import ensure_success, patiently
+from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
@@ -309,7 +310,13 @@ class Admin:
         self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
     ) -> dict[TopicPartition, int]:
         """Gives the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
-        timestamp lies beyond every record."""
+        timestamp lies beyond every record. Leaders may change meanwhile (`ride_over`).
+        """
+        return ride_over(self._client, lambda: self._ask_for_offsets(timestamps, isolation_level))
+
+    def _ask_for_offsets(
+        self, timestamps: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, int]:
         by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
         for partition, timestamp in timestamps.items():
             topics = by_leader.setdefault(self._client.leader_of(partition), {})

@@ -237,10 +237,15 @@ class Consumer:
         return self._receive_patiently(self._try_to_send(positions), positions)
 
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
+        """Gives the error if a leader can't be reached, or is not there."""
         try:
             return self._send(positions)
         except ConnectionFailedError as error:
             return error
+        except KafkaError as error:
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                raise
+            return ConnectionFailedError(error.message, where="its leader")
 
     def _receive_patiently(
         self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]

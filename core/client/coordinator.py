@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from core.client.client_connection import ClientConnection
+from core.client.failover import ride_over
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -46,8 +47,10 @@ def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> i
 def at_coordinator(
     client: KafkaClient, type_: CoordinatorType, key: str, work: Callable[[ClientConnection], Result]
 ) -> Result:
-    """Gives what `work` gives at the coordinator; tries again, for a while, if it moves, loads or is being made."""
-    return patiently(lambda: work(client.connection_to(find_coordinator(client, type_, key))))
+    """Gives what `work` gives at the coordinator; again, for a while, if that moves, loads or is being made, or dies
+    and another broker takes over (`ride_over`).
+    """
+    return ride_over(client, lambda: work(client.connection_to(find_coordinator(client, type_, key))))
 
 
 def patiently(

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from core.client.client_connection import ClientConnection
 from core.client.coordinator import CoordinatorType, ensure_success, find_coordinator, patiently
+from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
@@ -265,8 +266,8 @@ class GroupAdmin:
     # --- where groups are kept
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
-        """Does the work; again, for a while, if the coordinator moves, loads or is being made."""
-        return patiently(lambda: work(self._find_coordinator(group_id)))
+        """Does the work; again, as `ride_over` does, if the coordinator moves, loads, is being made or dies."""
+        return ride_over(self._client, lambda: work(self._find_coordinator(group_id)))
 
     def _find_coordinator(self, group_id: str) -> ClientConnection:
         self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)

@@ -243,6 +243,10 @@ class KafkaClient:
         """Forgets what is known of it: that is out of date."""
         self._topics.pop(name, None)
 
+    def forget_topics(self) -> None:
+        """Forgets what is known of all."""
+        self._topics.clear()
+
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()

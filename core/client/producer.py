@@ -230,7 +230,10 @@ class Producer:
         waiting = {p: queue for p, queue in self._queues.items() if queue and self._may_send_to(p)}
         try:
             leaders = {p: self._client.leader_of(TopicPartition(self._topic, p)) for p in waiting}
-        except ConnectionFailedError as error:
+        except (ConnectionFailedError, KafkaError) as error:
+            is_without_leader = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
+            if isinstance(error, KafkaError) and (not is_without_leader or self._is_too_late(waiting)):
+                raise
             self._send_again(error, failed=[])
             return {}
         chosen: dict[int, list[_PendingBatch]] = {}
@@ -239,6 +242,10 @@ class Producer:
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
                 batches.append(queue.popleft())
         return chosen
+
+    def _is_too_late(self, queues: dict[int, deque[_PendingBatch]]) -> bool:
+        oldest_s = min(queue[0].created_s for queue in queues.values())
+        return time.monotonic() - oldest_s > self._delivery_timeout_s
 
     def _may_send_to(self, partition: int) -> bool:
         """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any

@@ -25,6 +25,8 @@ from core.spark.record_schema import to_arrow
 _log = logging.getLogger("plog.spark")
 
 _MOST_OF_A_NAME = 128
+_PATIENCE_SECONDS = 30.0
+"""How long a task waits for another leader: Spark would try it again at once, a few times, or not at all."""
 
 TellLeftOut = Callable[[str], None]
 """Called with what a reading leaves out, in words."""
@@ -100,7 +102,9 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
     ConnectionFailedError as the servers say.
     """
-    patience = Patience(skips_damage=not range_.fails_if_gone, tell_left_out=tell_left_out)
+    patience = Patience(
+        _PATIENCE_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
+    )
     if range_.latest_per_key:
         from core.compaction.latest_per_key import LatestPerKey
 

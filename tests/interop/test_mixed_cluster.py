@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer
@@ -15,9 +16,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from core.broker.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
+from core.spark.offset_range import OffsetRange, read_columns
 from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.oracle import requires_kafka39
-from tests.support.server import call_plog
+from tests.support.server import call_plog, run_plog
 from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka39
@@ -249,6 +251,40 @@ def take_ten(member: Consumer, first: int) -> None:
     wait_until(has_ten, "the member reads on")
     assert found == list(range(first, first + 10))
     member.commit(asynchronous=False)
+
+
+def test_commands_and_spark_ride_over_a_leaders_death(cluster: MixedCluster) -> None:
+    """All of them begin when it has just died, and metadata name it still: it leads, and is a coordinator."""
+    ridden, kept_in = TopicPartition("ridden", 0), kept_by_plog(cluster)
+    cluster.make_topic("ridden", (5, 1, 2))
+    produce(cluster, "ridden", 0, 100)
+    group = next(key for key in map(str, range(1000)) if partition_of(key, 3) == kept_in.partition)
+    member = Consumer(consumer_settings(cluster, group))
+    member.commit(offsets=[Position("ridden", 0, 10)], asynchronous=False)
+    member.close()
+    where = ["--bootstrap-server", cluster.address]
+    range_ = OffsetRange("ridden", 0, 0, 100, 1000, servers=cluster.address)
+    with ThreadPoolExecutor() as pool:
+        cluster.plog.kill()
+        reading = pool.submit(lambda: sum(len(records) for records in read_columns(range_)))
+        commands = [
+            pool.submit(run_plog, *command, *where, stdin=b"100\n")
+            for command in (
+                ["consume", "ridden", "--from", "beginning", "--until", "100"],
+                ["produce", "ridden", "--acks", "all"],
+                ["topic", "describe", "ridden"],
+                ["group", "describe", group],
+            )
+        ]
+        done = [command.result() for command in commands]
+        assert reading.result() == 100
+    for one in done:
+        assert one.returncode == 0, one.stderr.decode()
+    assert done[0].stdout.split() == [b"%d" % number for number in range(100)]
+    assert consumed(cluster, "ridden") == list(range(101))
+    cluster.plog.start()
+    cluster.wait_for(kept_in, isr=ALL)
+    cluster.wait_for(ridden, isr=ALL)
 
 
 def test_settings_are_changed_by_any_broker(cluster: MixedCluster) -> None:

@@ -17,6 +17,7 @@ from core.client import kafka_client, told_delay
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
+from core.client.patience import Patience
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -160,6 +161,46 @@ def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatc
     for first, last in (told[:2], told[2:]):
         assert first.endswith("; it is tried again for 120 s")
         assert last.startswith("it goes on, after 0.")
+
+
+class Leaderless(KafkaClient):
+    """A client of a cluster in which nobody leads for so many times that somebody asks."""
+
+    left = 0
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        self.left -= 1
+        if self.left >= 0:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+        return super().leader_of(partition)
+
+
+def leaderless(broker: SteeredNode, times: int) -> Leaderless:
+    client = Leaderless([("embedded", 0)], lambda host, port: BreakingTransport(broker, lambda: False))
+    client.left = times
+    return client
+
+
+def test_a_partition_without_a_leader_is_waited_for(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    producer = Producer(leaderless(broker, 5), "t")
+    producer.send(rows_of(0, 1, 2))
+    producer.flush()
+    assert stored(broker) == [1, 2]
+    told: list[str] = []
+    reader = Consumer(leaderless(broker, 5), patience=Patience(30, tell=told.append))
+    tp = TopicPartition("t", 0)
+    assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
+    assert told == ["partition t-0 has no leader; it is tried again for 30 s"]
+
+
+def test_a_leader_that_never_comes(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    producer = Producer(leaderless(broker, 1_000_000), "t", delivery_timeout_s=0.05)
+    producer.send(rows_of(0, 1))
+    with pytest.raises(KafkaError, match="has no leader"):
+        producer.flush()
+    assert producer.acknowledged == 0
 
 
 class BusyCluster:
