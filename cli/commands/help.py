@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable
 from typing import Annotated
@@ -29,9 +30,15 @@ def find_text(words: list[str]) -> str:
             return page(candidate)
     if name in findings():
         return findings()[name]
-    if words[0] in COMMANDS and all(_uses(page(words[0]), word) for word in words[1:]):  # plog help group describe
+    if words[0] in COMMANDS and words[1:] in [[], *([name] for name in _subcommands(words[0]))]:
         return page(words[0])
     raise UsageError(f"there is no page about {' '.join(words)!r}", hint=_hint(name, words))
+
+
+def _subcommands(command: str) -> list[str]:
+    module = importlib.import_module(f"cli.commands.{command.replace('-', '_')}")
+    found = typer.main.get_command(module.app)
+    return list(getattr(found, "commands", {}))
 
 
 def _hint(name: str, words: list[str]) -> str:

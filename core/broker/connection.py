@@ -398,7 +398,7 @@ class Connection:
             return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
         except (BlockingIOError, ConnectionError):
             raise
-        except OSError:  # of the disk, or of a system whose sendfile does not do this
+        except OSError:  # of the disk, of the network, or of a system whose sendfile does not do this
             data = self._read_region(region, size_bytes)
         return self._socket.send(data) if data else 0
 

@@ -3,8 +3,9 @@
     a consumer       what is committed, as its isolation level says, from version 11 on also where this broker follows
     another replica  all that the leader has, whatever is committed; the leader notes how far the replica is by it
 
-The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one,
-where the logs part ways, and last whether the offset is in the log.
+The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one (and
+came to the listener of the brokers, which Kafka does not ask), where the logs part ways, and last whether the offset is
+in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class FetchReader:
         inner = services.config.inter_broker_listener
         is_elsewhere = services.membership is not None and context.listener not in ("", inner)
         self._right_listener = inner if is_for_replica and is_elsewhere else None
-        """The one on which a replica may fetch, if it came to another: clients, who reach that one, are no replicas."""
+        """The listener that a replica must use, if this request came to another one; None otherwise. Clients reach the
+        others, and could say to be replicas."""
         self.notes_progress = is_for_replica
         """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
         again, as the records that it is answered with later say nothing of what the replica has."""

@@ -401,7 +401,7 @@ class ReplicaManager:
         return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
 
     def on_unreadable(self, path: Path, error: OSError) -> None:
-        """Called when a file can't be read that an answer was to be sent from, as `read` found it."""
+        """Called when an answer can't be sent whole, because the disk refuses to read the file that it lies in."""
         reason = access_error(error, path, "read")
         _log.error("%s; the answer that was to hold it is cut off", reason)
         name = parse_partition_directory_name(path.parent.name)
@@ -411,7 +411,7 @@ class ReplicaManager:
 
     def _leave_to_others(self, partition: Partition, error: OSError, reason: PlogError) -> None:
         """Takes the partition offline if another replica leads it or could: the controller has one lead that has a
-        better disk. Not so if the disk was not asked, for want of descriptors.
+        better disk. It stays if the process has run out of descriptors: the disk was not asked.
         """
         if partition.is_served and partition.has_others_in_sync and error.errno not in OUT_OF_DESCRIPTORS:
             self.take_offline(partition, reason)

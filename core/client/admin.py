@@ -282,6 +282,7 @@ class Admin:
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = self.list_offsets(dict.fromkeys(led, LATEST))
+        topic = self._client.topic(name)  # leaders may have changed meanwhile
         sizes = self.log_sizes([name])
         configs = self.describe_configs(ConfigResourceType.TOPIC, name)
         overrides = {c.name: c.value or "" for c in configs if c.source == ConfigSource.TOPIC_CONFIG}

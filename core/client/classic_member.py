@@ -51,7 +51,7 @@ class ClassicMember:
         self, client: KafkaClient, group_id: str, subscription: Subscription, group_instance_id: str | None = None
     ) -> None:
         self._client = client.another(timeout_s=_ANSWER_SECONDS)
-        self._admin = GroupAdmin(self._client)
+        self._admin = GroupAdmin(self._client, rides_over=False)
         self._group_id = group_id
         self._subscription = subscription
         self._subscribed: Counts = {}

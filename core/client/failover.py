@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.patience import FAILOVER_SECONDS
+from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 
-FAILOVER_SECONDS = 30.0
-"""How long a broker that is dead may be named as the one to ask: the controller notices when its session ends, by
-default after 18 s (zookeeper.session.timeout.ms)."""
 _REFUSED_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
+_RETRIABLE = RETRIABLE | {ErrorCode.BROKER_NOT_AVAILABLE}
+"""The latter is `KafkaClient`'s own, for a broker that has just left."""
 
 Result = TypeVar("Result")
 
@@ -38,7 +39,7 @@ def ride_over(client: KafkaClient, work: Callable[[], Result]) -> Result:
             if len(client.node_ids) < 2 or since_s - lost_s > FAILOVER_SECONDS:
                 raise
         except KafkaError as error:
-            if error.code not in RETRIABLE or time.monotonic() - since_s > _REFUSED_SECONDS:
+            if error.code not in _RETRIABLE or time.monotonic() - since_s > _REFUSED_SECONDS:
                 raise
         time.sleep(_RETRY_SECONDS)
         client.forget_topics()

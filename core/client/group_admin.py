@@ -103,8 +103,10 @@ class GroupOffset:
 class GroupAdmin:
     """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
 
-    def __init__(self, client: KafkaClient) -> None:
+    def __init__(self, client: KafkaClient, *, rides_over: bool = True) -> None:
+        """Without `rides_over` a connection that is lost is the caller's to make again: members do that."""
         self._client = client
+        self._rides_over = rides_over
         self._coordinator_id = -1  # the one that was asked last
 
     def list_groups(self) -> list[ListedGroup]:
@@ -241,10 +243,14 @@ class GroupAdmin:
 
     def delete(self, group_id: str) -> None:
         """Deletes the group and its offsets; only while it has no members."""
+        tries = 0
 
         def delete(connection: ClientConnection) -> None:
+            nonlocal tries
+            tries += 1
             for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
-                ensure_success(result.error_code, group_id)
+                was_deleted = tries > 1 and result.error_code == ErrorCode.GROUP_ID_NOT_FOUND  # and the answer was lost
+                ensure_success(ErrorCode.NONE if was_deleted else result.error_code, group_id)
 
         self.at_coordinator(group_id, delete)
 
@@ -266,8 +272,12 @@ class GroupAdmin:
     # --- where groups are kept
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
-        """Does the work; again, as `ride_over` does, if the coordinator moves, loads, is being made or dies."""
-        return ride_over(self._client, lambda: work(self._find_coordinator(group_id)))
+        """Does the work; again, for a while, if the coordinator moves, loads or is being made; or as `ride_over`."""
+
+        def once() -> Result:
+            return work(self._find_coordinator(group_id))
+
+        return ride_over(self._client, once) if self._rides_over else patiently(once)
 
     def _find_coordinator(self, group_id: str) -> ClientConnection:
         self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)

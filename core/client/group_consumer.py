@@ -57,7 +57,7 @@ class GroupConsumer:
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
         """`commits_first`: at most once, instead of at least once."""
-        self._admin = GroupAdmin(client)
+        self._admin = GroupAdmin(client, rides_over=False)
         self._patience = patience or Patience()
         self._consumer = Consumer(
             client,

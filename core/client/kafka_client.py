@@ -229,22 +229,27 @@ class KafkaClient:
         """Waits a while for one if there is none. Raises KafkaError if it stays so, or there is no such partition."""
         deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
         while True:
-            info = self.topic(partition.topic).partitions.get(partition.partition)
-            if info is not None and info.leader >= 0:
-                return info.leader
-            if info is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+            leader = self.find_leader(partition)
+            if leader is not None:
+                return leader
             if time.monotonic() > deadline:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
             time.sleep(_RETRY_SECONDS)
             self.forget_topic(partition.topic)
+
+    def find_leader(self, partition: TopicPartition) -> int | None:
+        """Gives it as the metadata have it; None if there is none. Raises KafkaError if there is no such partition."""
+        info = self.topic(partition.topic).partitions.get(partition.partition)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+        return info.leader if info.leader >= 0 else None
 
     def forget_topic(self, name: str) -> None:
         """Forgets what is known of it: that is out of date."""
         self._topics.pop(name, None)
 
     def forget_topics(self) -> None:
-        """Forgets what is known of all."""
+        """Forgets what is known of all topics."""
         self._topics.clear()
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class ConsumerMember:
     ) -> None:
         """Raises KafkaError(UNSUPPORTED_VERSION) if the cluster does not speak the protocol."""
         self._client = client
-        self._admin = GroupAdmin(client)
+        self._admin = GroupAdmin(client, rides_over=False)
         self._group_id = group_id
         self._subscription = subscription
         self._topics: list[str] = []

@@ -13,6 +13,11 @@ from core.records.batches import Batch
 DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
 """The hint of errors that end the reading of a damaged log."""
 
+FAILOVER_SECONDS = 30.0
+"""How long another broker is waited for that takes over: metadata name a dead one until its session ends, by default
+after 18 s (zookeeper.session.timeout.ms).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

@@ -203,8 +203,7 @@ class Producer:
     def push(self) -> None:
         """Sends what is queued, as far as it may be sent now; waits for nothing."""
         while len(self._in_flight) < MAX_IN_FLIGHT and (chosen := self._next_batches()):
-            for node_id, batches in chosen.items():
-                self._send(node_id, batches)
+            self._send_all(chosen)
 
     def flush(self) -> None:
         """Returns when everything sent is acknowledged; raises RecordRefusedError if something was refused."""
@@ -223,8 +222,20 @@ class Producer:
         chosen = self._next_batches()
         if not chosen and self._in_flight:
             self._await_oldest()
+        self._send_all(chosen)
+
+    def _send_all(self, chosen: dict[int, list[_PendingBatch]]) -> None:
+        """Sends to each broker what is for it. If one can't be reached, what is not sent yet is put back, too: it must
+        not come before what was sent, and is sent again.
+        """
+        unsent = dict(chosen)
         for node_id, batches in chosen.items():
-            self._send(node_id, batches)
+            del unsent[node_id]
+            try:
+                self._send(node_id, batches)
+            except ConnectionFailedError as error:
+                self._send_again(error, failed=[batch for left in unsent.values() for batch in left])
+                return
 
     def _next_batches(self) -> dict[int, list[_PendingBatch]]:
         waiting = {p: queue for p, queue in self._queues.items() if queue and self._may_send_to(p)}
@@ -232,8 +243,11 @@ class Producer:
             leaders = {p: self._client.leader_of(TopicPartition(self._topic, p)) for p in waiting}
         except (ConnectionFailedError, KafkaError) as error:
             is_without_leader = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
-            if isinstance(error, KafkaError) and (not is_without_leader or self._is_too_late(waiting)):
+            oldest_s = min(queue[0].created_s for queue in waiting.values())
+            is_too_late = time.monotonic() - oldest_s > self._delivery_timeout_s
+            if isinstance(error, KafkaError) and (not is_without_leader or is_too_late):
                 raise
+            self._delay.note(error, oldest_s)
             self._send_again(error, failed=[])
             return {}
         chosen: dict[int, list[_PendingBatch]] = {}
@@ -242,10 +256,6 @@ class Producer:
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
                 batches.append(queue.popleft())
         return chosen
-
-    def _is_too_late(self, queues: dict[int, deque[_PendingBatch]]) -> bool:
-        oldest_s = min(queue[0].created_s for queue in queues.values())
-        return time.monotonic() - oldest_s > self._delivery_timeout_s
 
     def _may_send_to(self, partition: int) -> bool:
         """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
@@ -256,6 +266,7 @@ class Producer:
         return all(batch.partition != partition for request in self._in_flight for batch in request.batches)
 
     def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
+        """Raises ConnectionFailedError if the broker can't be reached; the batches are in flight then."""
         partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
         topic_id = self._client.topic(self._topic).topic_id
         topic = TopicProduceData(self._topic, topic_id, partitions)
@@ -263,14 +274,14 @@ class Producer:
         self._in_flight.append(_InFlight(node_id, batches))
         try:
             connection = self._client.connection_to(node_id)
-            connection.send(PRODUCE, request, at_most=self._last_version)
-            if self._acks == 0:
-                connection.expect_no_answer()
-                self._in_flight.pop()
-                for batch in batches:
-                    self._acknowledge(batch, NO_OFFSET)
-        except ConnectionFailedError as error:
-            self._send_again(error, failed=[])
+        except KafkaError as error:  # it has just left the cluster
+            raise ConnectionFailedError(error.message, where=f"broker {node_id}") from error
+        connection.send(PRODUCE, request, at_most=self._last_version)
+        if self._acks == 0:
+            connection.expect_no_answer()
+            self._in_flight.pop()
+            for batch in batches:
+                self._acknowledge(batch, NO_OFFSET)
 
     def _await_oldest(self) -> None:
         oldest = self._in_flight[0]

@@ -21,12 +21,12 @@ class ToldDelay:
         self._began_s: float | None = None
         self._is_told = False
 
-    def note(self, error: Exception) -> None:
-        """Notes that it failed, and is tried again."""
+    def note(self, error: Exception, since_s: float | None = None) -> None:
+        """Notes that it failed, and is tried again; the delay began then (`time.monotonic`), or else now."""
         now = time.monotonic()
         if self._began_s is None:
-            self._began_s = now
-        elif not self._is_told and now - self._began_s >= _QUIET_SECONDS:
+            self._began_s = now if since_s is None else since_s
+        if not self._is_told and now - self._began_s >= _QUIET_SECONDS:
             self._is_told = True
             self._tell(f"{error}; it is tried again for {self._seconds:g} s")
 

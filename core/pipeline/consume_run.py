@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.client.patience import Patience
+from core.client.patience import FAILOVER_SECONDS, Patience
 from core.client.watermarks import Watermarks
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
@@ -14,8 +14,6 @@ from core.pipeline.session import Session
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.client.subscription import Subscription
-
-_PATIENCE_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -48,7 +46,7 @@ class ConsumeRun:
         if request.exits_on_error:
             return Patience(note=self._note, tell_left_out=self._tell_left_out)
         return Patience(
-            float("inf") if request.is_endless else _PATIENCE_SECONDS,
+            float("inf") if request.is_endless else FAILOVER_SECONDS,
             skips_damage=request.exits_on_error is False,
             tell=lambda problem: self.say(f"warning: {problem}"),
             note=self._note,

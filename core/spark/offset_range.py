@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.client.patience import Patience
+from core.client.patience import FAILOVER_SECONDS, Patience
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.expansion_limit import each_limited_to
@@ -25,8 +25,6 @@ from core.spark.record_schema import to_arrow
 _log = logging.getLogger("plog.spark")
 
 _MOST_OF_A_NAME = 128
-_PATIENCE_SECONDS = 30.0
-"""How long a task waits for another leader: Spark would try it again at once, a few times, or not at all."""
 
 TellLeftOut = Callable[[str], None]
 """Called with what a reading leaves out, in words."""
@@ -102,8 +100,8 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
     ConnectionFailedError as the servers say.
     """
-    patience = Patience(
-        _PATIENCE_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
+    patience = Patience(  # Spark would try a task again at once, a few times, or not at all
+        FAILOVER_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
     )
     if range_.latest_per_key:
         from core.compaction.latest_per_key import LatestPerKey

@@ -56,8 +56,9 @@ def test_the_page_of_a_command_is_found_by_its_whole_name() -> None:
     for command, subcommands in SUBCOMMANDS.items():
         for subcommand in subcommands:
             assert find_text([command, subcommand]) == find_text([command])
-        with pytest.raises(UsageError, match=f"no page about '{command} frob'"):
-            find_text([command, "frob"])
+        for word in ("frob", "the"):
+            with pytest.raises(UsageError, match=f"no page about '{command} {word}'"):
+                find_text([command, word])
 
 
 @pytest.mark.parametrize(

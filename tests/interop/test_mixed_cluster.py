@@ -272,19 +272,21 @@ def test_commands_and_spark_ride_over_a_leaders_death(cluster: MixedCluster) -> 
             for command in (
                 ["consume", "ridden", "--from", "beginning", "--until", "100"],
                 ["produce", "ridden", "--acks", "all"],
-                ["topic", "describe", "ridden"],
+                ["topic", "describe", "ridden", "--output", "json"],
                 ["group", "describe", group],
             )
         ]
         done = [command.result() for command in commands]
-        assert reading.result() == 100
-    for one in done:
-        assert one.returncode == 0, one.stderr.decode()
-    assert done[0].stdout.split() == [b"%d" % number for number in range(100)]
-    assert consumed(cluster, "ridden") == list(range(101))
+        count = reading.result()
     cluster.plog.start()
     cluster.wait_for(kept_in, isr=ALL)
     cluster.wait_for(ridden, isr=ALL)
+    assert count == 100
+    for one in done:
+        assert one.returncode == 0, one.stderr.decode()
+    assert done[0].stdout.split() == [b"%d" % number for number in range(100)]
+    assert json.loads(done[2].stdout)[0]["leader"] != 5
+    assert consumed(cluster, "ridden") == list(range(101))
 
 
 def test_settings_are_changed_by_any_broker(cluster: MixedCluster) -> None:

@@ -124,10 +124,12 @@ def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener:
         request.replica_state = ReplicaState(OTHER, -1)
         frame = memoryview(bytearray(encode_request(FETCH, FETCH.versions.last, 77, "test", request)))[4:]
         answer = member.node.dispatcher.handle(frame, listener=listener)
-        if isinstance(answer, Pending):
+        if code is ErrorCode.NONE:
+            assert isinstance(answer, Pending)
             answer.complete_now()
         else:
             assert answer is not None
+            assert not isinstance(answer, Pending)
             (data,) = decode(FETCH, answer, FETCH.versions.last).responses[0].partitions
             assert data.error_code == code
         assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)

@@ -21,7 +21,7 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, brokers: int = 3) -> None:
         self.now_s = 0.0
         self.node_ids = list(range(brokers))
-        self.forgotten = 0
+        self.forgotten = self.topics_forgotten = 0
         self.tries = 0
         monkeypatch.setattr(failover, "time", self)
 
@@ -34,7 +34,8 @@ class Cluster:
     def forget_connections(self) -> None:
         self.forgotten += 1
 
-    def forget_topics(self) -> None: ...
+    def forget_topics(self) -> None:
+        self.topics_forgotten += 1
 
     def ride(self, find_error: Callable[[float], Exception | None], *, seconds: float = 0.0) -> str:
         """Each try takes so long."""
@@ -54,6 +55,7 @@ def test_a_dead_broker_is_waited_for_and_then_the_next_one(monkeypatch: pytest.M
     cluster = Cluster(monkeypatch)
     assert cluster.ride(lambda now_s: LOST if now_s < 25 else MOVED if now_s < 34 else None) == "done"
     assert cluster.forgotten > 200
+    assert cluster.topics_forgotten == cluster.tries - 1
 
 
 @pytest.mark.parametrize(("error", "seconds"), [(LOST, 30), (MOVED, 10)])

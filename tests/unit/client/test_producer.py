@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from core.broker.broker_config import BrokerConfig
+from core.client import consumer as consumer_module
 from core.client import coordinator as coordinator_module
 from core.client import kafka_client, told_delay
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
-from core.client.kafka_client import KafkaClient
+from core.client.kafka_client import KafkaClient, TopicInfo
 from core.client.patience import Patience
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
@@ -26,9 +27,10 @@ from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.metadata import METADATA
-from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.produce import PRODUCE, ProduceRequest
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
+from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic
 from tests.support.logs import NOW
 
@@ -160,47 +162,121 @@ def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatc
     assert len(told) == 4
     for first, last in (told[:2], told[2:]):
         assert first.endswith("; it is tried again for 120 s")
-        assert last.startswith("it goes on, after 0.")
+        assert last.startswith("it goes on, after ")
 
 
 class Leaderless(KafkaClient):
-    """A client of a cluster in which nobody leads for so many times that somebody asks."""
+    """A client of a cluster in which nobody leads that partition for so many times that somebody asks."""
 
+    partition = 0
     left = 0
 
-    def leader_of(self, partition: TopicPartition) -> int:
-        self.left -= 1
-        if self.left >= 0:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
-        return super().leader_of(partition)
+    def find_leader(self, partition: TopicPartition) -> int | None:
+        if partition.partition == self.partition:
+            self.left -= 1
+            if self.left >= 0:
+                return None
+        return super().find_leader(partition)
 
 
-def leaderless(broker: SteeredNode, times: int) -> Leaderless:
-    client = Leaderless([("embedded", 0)], lambda host, port: BreakingTransport(broker, lambda: False))
-    client.left = times
-    return client
-
-
-def test_a_partition_without_a_leader_is_waited_for(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def leaderless(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> Leaderless:
+    """Nobody waits."""
     monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
-    producer = Producer(leaderless(broker, 5), "t")
+    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", -1)
+    return Leaderless([("embedded", 0)], lambda host, port: BreakingTransport(broker, lambda: False))
+
+
+def test_a_partition_without_a_leader_is_waited_for(broker: SteeredNode, leaderless: Leaderless) -> None:
+    producer = Producer(leaderless, "t")
     producer.send(rows_of(0, 1, 2))
+    leaderless.left = 5
     producer.flush()
     assert stored(broker) == [1, 2]
     told: list[str] = []
-    reader = Consumer(leaderless(broker, 5), patience=Patience(30, tell=told.append))
+    leaderless.left = 5
+    reader = Consumer(leaderless, patience=Patience(30, tell=told.append))
     tp = TopicPartition("t", 0)
     assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
     assert told == ["partition t-0 has no leader; it is tried again for 30 s"]
+    leaderless.left = 5
+    with pytest.raises(KafkaError, match="has no leader"):
+        next(Consumer(leaderless).read({tp: 0}, {tp: 2}))
 
 
-def test_a_leader_that_never_comes(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
-    producer = Producer(leaderless(broker, 1_000_000), "t", delivery_timeout_s=0.05)
+def test_a_leader_that_never_comes(leaderless: Leaderless) -> None:
+    producer = Producer(leaderless, "t", delivery_timeout_s=0.0)
+    leaderless.left = 1_000_000
     producer.send(rows_of(0, 1))
     with pytest.raises(KafkaError, match="has no leader"):
         producer.flush()
     assert producer.acknowledged == 0
+
+
+def test_others_are_read_while_nobody_leads_one(
+    broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "_LOOK_SECONDS", 0)
+    producer = Producer(client_of(broker), "t")
+    for partition in (0, 1):
+        for number in range(50):
+            producer.send(rows_of(partition, number))
+            producer.flush()
+    told: list[str] = []
+    leaderless.left = 3
+    reader = Consumer(leaderless, partition_bytes=200, patience=Patience(30, tell=told.append))
+    ends = {TopicPartition("t", number): 50 for number in (0, 1)}
+    order = [tp.partition for tp, batches in reader.read(dict.fromkeys(ends, 0), ends) for _ in batches]
+    assert sorted(order) == [0] * 50 + [1] * 50
+    assert order[:3] == [1, 1, 1]
+    assert 0 in order[3:20]
+    assert told == ["partition t-0 has no leader; the others are read meanwhile"]
+
+
+class TwoBrokers:
+    """A client of two brokers, of which 5 is dead; notes what is sent to the other one."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def topic(self, name: str) -> TopicInfo:
+        return TopicInfo(name, bytes(16), False, {})
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        return 5 if partition.partition == 0 else 1
+
+    def connection_to(self, node_id: int) -> TwoBrokers:
+        if node_id == 5:
+            raise ConnectionFailedError("it is dead", where="5")
+        return self
+
+    def send(self, api: object, request: ProduceRequest, at_most: int) -> None:
+        assert (api, at_most) == (PRODUCE, PRODUCE.versions.last)
+        for partition in request.topic_data[0].partition_data:
+            batch = RecordBatch(memoryview(bytes(partition.records)))  # type: ignore[arg-type]
+            self.sent += [record.value or b"" for record in batch.records()]
+
+    def forget_connections(self) -> None: ...
+
+    def forget_topic(self, name: str) -> None: ...
+
+
+def test_nothing_overtakes_what_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One broker dies while a batch for the other is in flight, and with it all connections are made again."""
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    client = TwoBrokers()
+    producer = Producer(client, "t", acks=1)  # type: ignore[arg-type]
+    producer._queues = {0: deque(), 1: deque()}  # the dead one's comes first
+    producer.send(rows_of(1, 0))
+    producer.push()
+    producer.send(rows_of(0, 1))
+    producer.send(rows_of(1, 2))
+    producer._dispatch()
+    assert client.sent == [b"0"]
+    producer._queues[0].clear()
+    producer._dispatch()
+    assert client.sent == [b"0", b"0"]
 
 
 class BusyCluster:
