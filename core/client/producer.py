@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from core.client.coordinator import ensure_success, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
-from core.client.told_delay import ToldDelay
+from core.client.reported_delay import ReportedDelay
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -131,7 +131,7 @@ class Producer:
         self._compression = compression
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
-        self._delay = ToldDelay(tell, delivery_timeout_s)
+        self._delay = ReportedDelay(tell, delivery_timeout_s)
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()

@@ -14,7 +14,7 @@ import pytest
 from core.broker.broker_config import BrokerConfig
 from core.client import consumer as consumer_module
 from core.client import coordinator as coordinator_module
-from core.client import kafka_client, told_delay
+from core.client import kafka_client, reported_delay
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient, TopicInfo
@@ -144,7 +144,7 @@ def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.Monke
 
 def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
-    monkeypatch.setattr(told_delay, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(reported_delay, "_QUIET_SECONDS", 0)
     left = 0
 
     def is_down() -> bool:
