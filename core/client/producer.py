@@ -44,6 +44,9 @@ NO_OFFSET = -1
 _REQUEST_TIMEOUT_MS = 30_000
 _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
+_MOST_WAITING_BYTES = 32 * 1024 * 1024
+"""The most that waits for partitions without a leader while others are written; `buffer.memory` of Kafka's producer."""
+_LOOK_SECONDS = 1.0
 _LAST_OF_TV1 = 11
 """The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
 
@@ -131,6 +134,9 @@ class Producer:
         self._compression = compression
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
+        self._tell = tell
+        self._leaderless: set[int] = set()
+        self._next_look_s = 0.0  # when the metadata may be asked for again, for those
         self._delay = ReportedDelay(tell, delivery_timeout_s)
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
@@ -240,7 +246,7 @@ class Producer:
     def _next_batches(self) -> dict[int, list[_PendingBatch]]:
         waiting = {p: queue for p, queue in self._queues.items() if queue and self._may_send_to(p)}
         try:
-            leaders = {p: self._client.leader_of(TopicPartition(self._topic, p)) for p in waiting}
+            leaders = self._find_leaders(waiting)
         except (ConnectionFailedError, KafkaError) as error:
             is_without_leader = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
             oldest_s = min(queue[0].created_s for queue in waiting.values())
@@ -251,11 +257,33 @@ class Producer:
             self._send_again(error, failed=[])
             return {}
         chosen: dict[int, list[_PendingBatch]] = {}
-        for partition, queue in waiting.items():
-            batches = chosen.setdefault(leaders[partition], [])
+        for partition, leader in leaders.items():
+            batches, queue = chosen.setdefault(leader, []), waiting[partition]
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
                 batches.append(queue.popleft())
         return chosen
+
+    def _find_leaders(self, waiting: dict[int, deque[_PendingBatch]]) -> dict[int, int]:
+        """Finds the leaders of the partitions. Those that nobody leads are left out while others can be written, and
+        what waits for them is neither too much nor too old; else one of them is waited for, and
+        KafkaError(LEADER_NOT_AVAILABLE) raised if that does not help.
+        """
+        leaders = {p: self._client.find_leader(TopicPartition(self._topic, p)) for p in waiting}
+        found = {p: leader for p, leader in leaders.items() if leader is not None}
+        missing = [p for p in waiting if p not in found]
+        if missing:
+            now = time.monotonic()
+            size = sum(len(batch.data) for p in missing for batch in waiting[p])
+            oldest_s = min(waiting[p][0].created_s for p in missing)
+            if not found or size > _MOST_WAITING_BYTES or now - oldest_s > self._delivery_timeout_s:
+                return {missing[0]: self._client.leader_of(TopicPartition(self._topic, missing[0]))}
+            if now >= self._next_look_s:
+                self._next_look_s = now + _LOOK_SECONDS
+                self._client.forget_topic(self._topic)
+        for partition in set(missing) - self._leaderless:
+            self._tell(f"partition {self._topic}-{partition} has no leader; the others are written meanwhile")
+        self._leaderless = set(missing)
+        return found
 
     def _may_send_to(self, partition: int) -> bool:
         """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any

@@ -234,6 +234,43 @@ def test_others_are_read_while_nobody_leads_one(
     assert told == ["partition t-0 has no leader; the others are read meanwhile"]
 
 
+def send_to_both(producer: Producer) -> None:
+    for number in range(30):
+        for partition in (0, 1):
+            producer.send(rows_of(partition, number))
+        producer.push()
+    producer.flush()
+
+
+def test_others_are_written_while_nobody_leads_one(
+    broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_module, "_LOOK_SECONDS", 0)
+    order: list[int] = []
+    told: list[str] = []
+    leaderless.left = 60
+    producer = Producer(
+        leaderless, "t", batch_bytes=200, on_acknowledged=lambda p, _offset, count: order.extend([p] * count),
+        tell=told.append,
+    )  # fmt: skip
+    send_to_both(producer)
+    assert stored(broker, 0) == stored(broker, 1) == list(range(30))
+    assert set(order[:5]) == {1}
+    assert told == ["partition t-0 has no leader; the others are written meanwhile"]
+
+
+@pytest.mark.parametrize("limit", ["much", "long"])
+def test_not_too_much_waits_for_a_leader_nor_for_too_long(
+    leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(producer_module, "_MOST_WAITING_BYTES", 500 if limit == "much" else 1 << 30)
+    leaderless.left = 1_000_000
+    producer = Producer(leaderless, "t", batch_bytes=200, delivery_timeout_s=0.0 if limit == "long" else 0.3)
+    with pytest.raises(KafkaError, match="t-0 has no leader"):
+        send_to_both(producer)
+    assert 0 not in producer._known_to_broker
+
+
 class TwoBrokers:
     """A client of two brokers, of which 5 is dead; notes what is sent to the other one."""
 
@@ -243,7 +280,7 @@ class TwoBrokers:
     def topic(self, name: str) -> TopicInfo:
         return TopicInfo(name, bytes(16), False, {})
 
-    def leader_of(self, partition: TopicPartition) -> int:
+    def find_leader(self, partition: TopicPartition) -> int:
         return 5 if partition.partition == 0 else 1
 
     def connection_to(self, node_id: int) -> TwoBrokers:
