@@ -30,6 +30,8 @@ class LeaderEpochRecovery:
         epochs = self._epochs
         if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
             self._recovery.past_damage(self._rebuild)
+        elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
+            self._recovery.past_damage(self._rebuild_beginning)
         epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
         self._begin_at(start_offset)
 
@@ -43,12 +45,32 @@ class LeaderEpochRecovery:
                     continue
         return False
 
+    def _rebuild_beginning(self) -> None:
+        """Makes the entries before the first one. A crash has taken back a deletion of records, but not of these: the
+        log begins where it did before, and without them nobody finds where it parts ways with another replica.
+        """
+        entries = self._epochs.entries
+        runs = self._read_runs(entries[0].start_offset)
+        if runs:
+            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
+            self._epochs.make_again([run for run in runs if run.epoch <= entries[0].epoch] + entries)
+
     def _rebuild(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        self._epochs.make_again(self._read_runs())
+
+    def _read_runs(self, end_offset: int | None = None) -> list[EpochEntry]:
+        """Reads which epochs the batches below that offset have, and where each begins, without those that a flipped
+        bit raised.
+        """
         runs: list[EpochEntry] = []
         counts: list[int] = []
         for segment in self._segments:
+            if end_offset is not None and segment.base_offset >= end_offset:
+                break
             for batch in segment.batches(0):
+                if end_offset is not None and batch.base_offset >= end_offset:
+                    break
                 epoch = batch.partition_leader_epoch
                 if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
                     runs.append(EpochEntry(epoch, batch.base_offset))
@@ -56,8 +78,7 @@ class LeaderEpochRecovery:
                 if epoch >= 0:
                     counts[-1] += 1
         weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
-        # Without those that a flipped bit raised.
-        self._epochs.make_again([runs[number] for number in rising_epochs(weighed)])
+        return [runs[number] for number in rising_epochs(weighed)]
 
     def _begin_at(self, log_start_offset: int) -> None:
         """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
