@@ -2,10 +2,12 @@
 
     .venv/bin/python -m benchmarks.mixed_cluster [--rounds 5] [--megabytes 500] [--records 20000]
 
-Brokers 1 to 3 are Kafka's, 5 to 7 plog's, all on this machine. Three questions, in turns:
+Brokers 1 to 3 are Kafka's, 5 to 7 plog's, all on this machine. Four questions, in turns:
 
 follower   a topic that Kafka's broker 1 leads, followed by Kafka's 2 and by plog's 5 at once, in batches of 16 KB:
            what each of the two spends for a GB
+catch-up   a topic that Kafka's broker 1 has alone, in batches of 16 KB, and that Kafka's 2 and plog's 5 are then given
+           as replicas: they fetch it in answers as large as they ask for
 leader     a topic without followers, and one with Kafka's broker 2 as follower, led by plog's 5 and by Kafka's 1: what
            one more follower costs the leader for a GB
 acks=all   2,000 records a second of 1,000 bytes to a topic of three replicas on plog's brokers, and to one on Kafka's:
@@ -24,7 +26,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kazoo.client import KazooClient
+
 from benchmarks.peers import cpu_seconds
+from tests.support.kafka39 import CHROOT
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.server import PLOG
 from tests.support.waiting import wait_until
@@ -58,12 +63,21 @@ def fill(cluster: MixedCluster, topic: str, replicas: Sequence[int], megabytes: 
         cluster, topic, "--num-records", str(count), "--record-size", str(_RECORD_BYTES),
         "--batch-size", str(_BATCH_BYTES), "--acks", "1",
     )  # fmt: skip
+    wait_until_equal(cluster, topic, replicas)
+
+
+def wait_until_equal(cluster: MixedCluster, topic: str, replicas: Sequence[int]) -> None:
     folders = [cluster.brokers[one].data_dir / f"{topic}-0" for one in replicas]
 
     def sizes() -> set[int]:
         return {sum(path.stat().st_size for path in folder.glob("*.log")) for folder in folders}
 
     wait_until(lambda: len(sizes()) == 1 and sizes() != {0}, f"{topic} is everywhere", seconds=600)
+
+
+def delete(cluster: MixedCluster, topic: str) -> None:
+    cluster.delete_topic(topic)
+    wait_until(lambda: cluster.is_deleted(topic), f"{topic} is deleted", seconds=120)
 
 
 def spent(
@@ -74,8 +88,7 @@ def spent(
     before = [sum(cpu_seconds(pid_of(cluster, node))) for node in nodes]
     fill(cluster, topic, replicas, megabytes)
     after = [sum(cpu_seconds(pid_of(cluster, node))) for node in nodes]
-    cluster.delete_topic(topic)
-    wait_until(lambda: cluster.is_deleted(topic), f"{topic} is deleted", seconds=120)
+    delete(cluster, topic)
     return [(last - first) * 1000 / megabytes for first, last in zip(before, after, strict=True)]
 
 
@@ -95,6 +108,32 @@ def followers(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str
         return {"follower, Kafka": kafka, "follower, plog": plog, "follower, plog of Kafka": plog / kafka}
 
     return work
+
+
+def catch_ups(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str, float]]:
+    def work(number: int) -> dict[str, float]:
+        topic = f"caught-up-{number}"
+        cluster.make_topic(topic, (1,))
+        fill(cluster, topic, (1,), megabytes)
+        before = [sum(cpu_seconds(pid_of(cluster, node))) for node in (2, 5)]
+        reassign(cluster, topic, (1, 2, 5))
+        wait_until_equal(cluster, topic, (1, 2, 5))
+        after = [sum(cpu_seconds(pid_of(cluster, node))) for node in (2, 5)]
+        delete(cluster, topic)
+        kafka, plog = ((last - first) * 1000 / megabytes for first, last in zip(before, after, strict=True))
+        return {"catch-up, Kafka": kafka, "catch-up, plog": plog, "catch-up, plog of Kafka": plog / kafka}
+
+    return work
+
+
+def reassign(cluster: MixedCluster, topic: str, replicas: Sequence[int]) -> None:
+    """Has the controller place the topic's partition 0 there."""
+    wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": list(replicas)}]}
+    zookeeper = KazooClient(cluster.kafka.zookeeper.address + CHROOT)
+    zookeeper.start()
+    zookeeper.create("/admin/reassign_partitions", json.dumps(wanted).encode())
+    zookeeper.stop()
+    zookeeper.close()
 
 
 def leaders(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str, float]]:
@@ -134,13 +173,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--only", choices=["follower", "leader", "acks"], default=None)
+    parser.add_argument("--only", choices=["follower", "catch-up", "leader", "acks"], default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cluster = MixedCluster(Path(folder), kafkas=3, plogs=(5, 6, 7), java_options=())
         with cluster:
             if options.only in (None, "follower"):
                 in_rounds(options.rounds, followers(cluster, options.megabytes), "CPU s/GB")
+            if options.only in (None, "catch-up"):
+                in_rounds(options.rounds, catch_ups(cluster, options.megabytes), "CPU s/GB")
             if options.only in (None, "leader"):
                 in_rounds(options.rounds, leaders(cluster, options.megabytes), "CPU s/GB")
             if options.only in (None, "acks"):

@@ -6,10 +6,11 @@ import contextlib
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.known_leaders import KnownLeaders
 from core.client.patience import DAMAGE_HINT, Patience
 from core.client.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
@@ -43,7 +44,6 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
 _RETRY_SECONDS = 0.2
-_LOOK_SECONDS = 1.0
 _WRONG_ENDS = {
     WRONG_TAIL: (
         "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log names them"
@@ -106,8 +106,7 @@ class Consumer:
         self._patience = patience or Patience()
         self._watermarks = {} if watermarks is None else watermarks
         self._lost_s: float | None = None  # since when no broker answers
-        self._leaderless: set[TopicPartition] = set()
-        self._next_look_s = 0.0  # when the metadata may be asked for again, for those
+        self._leaders = KnownLeaders(client, self._patience.tell)
         self._lost_broker: str | None = None
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
@@ -289,32 +288,14 @@ class Consumer:
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
         """Sends a request to each leader."""
         by_leader: _Sent = {}
-        for partition, leader in self._find_leaders(positions).items():
+        leaders = self._leaders.find(positions, may_wait=lambda _: self._patience.seconds > 0)
+        for partition, leader in leaders.items():
             offset = self._offset_to_ask_for(partition, positions[partition])
             wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
             by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
         for leader, topics in by_leader.items():
             self._client.connection_to(leader).send(FETCH, self._request(topics))
         return by_leader
-
-    def _find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Finds who leads them. Those that nobody leads are left out, if others can be read meanwhile and patience
-        allows it; else one of them is waited for, and KafkaError(LEADER_NOT_AVAILABLE) raised if that does not help.
-        """
-        leaders = {partition: self._client.find_leader(partition) for partition in partitions}
-        found = {partition: leader for partition, leader in leaders.items() if leader is not None}
-        missing = [partition for partition, leader in leaders.items() if leader is None]
-        if missing and not (found and self._patience.seconds):
-            return {missing[0]: self._client.leader_of(missing[0])}
-        for partition in missing:
-            if partition not in self._leaderless:
-                self._patience.tell(f"partition {partition} has no leader; the others are read meanwhile")
-        self._leaderless = set(missing)
-        if missing and time.monotonic() >= self._next_look_s:
-            self._next_look_s = time.monotonic() + _LOOK_SECONDS
-            for topic in {partition.topic for partition in missing}:
-                self._client.forget_topic(topic)
-        return found
 
     def _offset_to_ask_for(self, partition: TopicPartition, position: int) -> int:
         """Gives the offset before the position if a hole was passed, unless that costs more than half of the answer."""

@@ -12,7 +12,7 @@ from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
@@ -243,14 +243,18 @@ class GroupAdmin:
 
     def delete(self, group_id: str) -> None:
         """Deletes the group and its offsets; only while it has no members."""
-        tries = 0
+        is_perhaps_done = False  # by a request whose answer was lost
 
         def delete(connection: ClientConnection) -> None:
-            nonlocal tries
-            tries += 1
-            for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
-                was_deleted = tries > 1 and result.error_code == ErrorCode.GROUP_ID_NOT_FOUND  # and the answer was lost
-                ensure_success(ErrorCode.NONE if was_deleted else result.error_code, group_id)
+            nonlocal is_perhaps_done
+            try:
+                answer = connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id]))
+            except ConnectionFailedError:
+                is_perhaps_done = True
+                raise
+            for result in answer.results:
+                if not (is_perhaps_done and result.error_code == ErrorCode.GROUP_ID_NOT_FOUND):
+                    ensure_success(result.error_code, group_id)
 
         self.at_coordinator(group_id, delete)
 
@@ -272,7 +276,9 @@ class GroupAdmin:
     # --- where groups are kept
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
-        """Does the work; again, for a while, if the coordinator moves, loads or is being made; or as `ride_over`."""
+        """Does the work; again, for a while, if the coordinator moves, loads or is being made, and also if it dies
+        (`ride_over`), unless that is the caller's to see to.
+        """
 
         def once() -> Result:
             return work(self._find_coordinator(group_id))

@@ -238,7 +238,7 @@ class KafkaClient:
             self.forget_topic(partition.topic)
 
     def find_leader(self, partition: TopicPartition) -> int | None:
-        """Gives it as the metadata have it; None if there is none. Raises KafkaError if there is no such partition."""
+        """Gives the leader that the metadata name, None if there is none. Raises KafkaError if there is no such one."""
         info = self.topic(partition.topic).partitions.get(partition.partition)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from core.client.coordinator import ensure_success, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.known_leaders import KnownLeaders
 from core.client.reported_delay import ReportedDelay
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -46,7 +47,6 @@ _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
 _MOST_WAITING_BYTES = 32 * 1024 * 1024
 """The most that waits for partitions without a leader while others are written; `buffer.memory` of Kafka's producer."""
-_LOOK_SECONDS = 1.0
 _LAST_OF_TV1 = 11
 """The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
 
@@ -134,9 +134,7 @@ class Producer:
         self._compression = compression
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
-        self._tell = tell
-        self._leaderless: set[int] = set()
-        self._next_look_s = 0.0  # when the metadata may be asked for again, for those
+        self._leaders = KnownLeaders(client, tell)
         self._delay = ReportedDelay(tell, delivery_timeout_s)
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
@@ -215,17 +213,19 @@ class Producer:
         """Returns when everything sent is acknowledged; raises RecordRefusedError if something was refused."""
         while self._in_flight or any(self._queues.values()):
             if any(self._queues.values()):
-                self._dispatch()
+                self._dispatch(must_send=True)
             else:
                 self._await_oldest()  # which puts back into its queue what must be sent again
 
     # --- out
 
-    def _dispatch(self) -> None:
-        """Sends one request to each broker that has batches waiting, with one batch a partition at most."""
+    def _dispatch(self, *, must_send: bool = False) -> None:
+        """Sends one request to each broker that has batches waiting, with one batch a partition at most. If nobody
+        leads any of these partitions, a leader is waited for with `must_send`, unless there are answers to wait for.
+        """
         while len(self._in_flight) >= MAX_IN_FLIGHT:
             self._await_oldest()
-        chosen = self._next_batches()
+        chosen = self._next_batches(must_find=must_send and not self._in_flight)
         if not chosen and self._in_flight:
             self._await_oldest()
         self._send_all(chosen)
@@ -243,17 +243,20 @@ class Producer:
                 self._send_again(error, failed=[batch for left in unsent.values() for batch in left])
                 return
 
-    def _next_batches(self) -> dict[int, list[_PendingBatch]]:
-        waiting = {p: queue for p, queue in self._queues.items() if queue and self._may_send_to(p)}
+    def _next_batches(self, *, must_find: bool = False) -> dict[int, list[_PendingBatch]]:
+        waiting = {
+            TopicPartition(self._topic, p): queue for p, queue in self._queues.items() if queue and self._may_send_to(p)
+        }
         try:
-            leaders = self._find_leaders(waiting)
-        except (ConnectionFailedError, KafkaError) as error:
-            is_without_leader = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
-            oldest_s = min(queue[0].created_s for queue in waiting.values())
-            is_too_late = time.monotonic() - oldest_s > self._delivery_timeout_s
-            if isinstance(error, KafkaError) and (not is_without_leader or is_too_late):
+            leaders = self._leaders.find(waiting, self._may_wait, must_find=must_find)
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+            return {}
+        except KafkaError as error:
+            oldest = [queue[0] for queue in waiting.values()]
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or self._is_too_old(oldest):
                 raise
-            self._delay.note(error, oldest_s)
+            self._delay.note(error, min(batch.created_s for batch in oldest))
             self._send_again(error, failed=[])
             return {}
         chosen: dict[int, list[_PendingBatch]] = {}
@@ -263,27 +266,16 @@ class Producer:
                 batches.append(queue.popleft())
         return chosen
 
-    def _find_leaders(self, waiting: dict[int, deque[_PendingBatch]]) -> dict[int, int]:
-        """Finds the leaders of the partitions. Those that nobody leads are left out while others can be written, and
-        what waits for them is neither too much nor too old; else one of them is waited for, and
-        KafkaError(LEADER_NOT_AVAILABLE) raised if that does not help.
+    def _may_wait(self, leaderless: list[TopicPartition]) -> bool:
+        """Says whether what is queued for these partitions is neither too much nor too old to wait for a leader while
+        others are written.
         """
-        leaders = {p: self._client.find_leader(TopicPartition(self._topic, p)) for p in waiting}
-        found = {p: leader for p, leader in leaders.items() if leader is not None}
-        missing = [p for p in waiting if p not in found]
-        if missing:
-            now = time.monotonic()
-            size = sum(len(batch.data) for p in missing for batch in waiting[p])
-            oldest_s = min(waiting[p][0].created_s for p in missing)
-            if not found or size > _MOST_WAITING_BYTES or now - oldest_s > self._delivery_timeout_s:
-                return {missing[0]: self._client.leader_of(TopicPartition(self._topic, missing[0]))}
-            if now >= self._next_look_s:
-                self._next_look_s = now + _LOOK_SECONDS
-                self._client.forget_topic(self._topic)
-        for partition in set(missing) - self._leaderless:
-            self._tell(f"partition {self._topic}-{partition} has no leader; the others are written meanwhile")
-        self._leaderless = set(missing)
-        return found
+        queued = [batch for partition in leaderless for batch in self._queues[partition.partition]]
+        size = sum(len(batch.data) for batch in queued)
+        return size <= _MOST_WAITING_BYTES and not self._is_too_old(queued)
+
+    def _is_too_old(self, batches: Iterable[_PendingBatch]) -> bool:
+        return time.monotonic() - min(batch.created_s for batch in batches) > self._delivery_timeout_s
 
     def _may_send_to(self, partition: int) -> bool:
         """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
@@ -418,7 +410,7 @@ class Producer:
             self._client.forget_connections()
         for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
             self._queues.setdefault(batch.partition, deque()).appendleft(batch)
-        if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:
+        if again and self._is_too_old(again):
             raise error
         self._delay.note(error)
         time.sleep(_RETRY_SECONDS)

@@ -22,7 +22,9 @@ class ReportedDelay:
         self._is_reported = False
 
     def note(self, error: Exception, since_s: float | None = None) -> None:
-        """Notes that it failed, and is tried again; the delay began then (`time.monotonic`), or else now."""
+        """Notes that it failed, and is tried again. `since_s` is when the delay began, by `time.monotonic`; now, if it
+        is not given.
+        """
         now = time.monotonic()
         if self._began_s is None:
             self._began_s = now if since_s is None else since_s

@@ -1,4 +1,4 @@
-"""Groups as brokers describe them that advertise more than they can."""
+"""Groups as brokers describe them that advertise more than they can, and a group whose coordinator dies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import pytest
 
 from core.client.group_admin import GroupAdmin
 from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.api import Api
 from core.protocol.schema.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from core.protocol.schema.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsResponse
 from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorResponse
+from core.protocol.schema.find_coordinator import Coordinator as FoundCoordinator
 
 
 class Coordinator:
@@ -48,3 +52,45 @@ def test_a_classic_group(error: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(GroupAdmin, "at_coordinator", at_coordinator)
     assert GroupAdmin(None).describe("g").state == "Empty"  # type: ignore[arg-type]
+
+
+class Deleting:
+    """A client, and the connection to a coordinator that has no such group, or none any more: its first answers may be
+    lost, or another broker's.
+    """
+
+    node_ids = (1, 2)
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+
+    def any_connection(self) -> Deleting:
+        return self
+
+    def connection_to(self, node_id: int) -> Deleting:
+        return self
+
+    def version_of(self, api: Api[Any, Any]) -> int:
+        return api.versions.last
+
+    def call(self, api: Api[Any, Any], request: object) -> Any:
+        if api is FIND_COORDINATOR:
+            return FindCoordinatorResponse(coordinators=[FoundCoordinator("g", 1, "", 0, 0)])
+        if self._failures:
+            raise self._failures.pop(0)
+        return DeleteGroupsResponse(0, [DeletableGroupResult("g", ErrorCode.GROUP_ID_NOT_FOUND)])
+
+    def forget_connections(self) -> None: ...
+
+    def forget_topics(self) -> None: ...
+
+
+def test_a_group_is_deleted_whose_answer_was_lost() -> None:
+    GroupAdmin(Deleting(ConnectionFailedError("lost", where="1"))).delete("g")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("failures", [(), (KafkaError(ErrorCode.NOT_COORDINATOR),)])
+def test_a_group_that_there_is_not_is_none_that_was_deleted(failures: tuple[Exception, ...]) -> None:
+    with pytest.raises(KafkaError) as raised:
+        GroupAdmin(Deleting(*failures)).delete("g")  # type: ignore[arg-type]
+    assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND

@@ -14,7 +14,7 @@ import pytest
 from core.broker.broker_config import BrokerConfig
 from core.client import consumer as consumer_module
 from core.client import coordinator as coordinator_module
-from core.client import kafka_client, reported_delay
+from core.client import kafka_client, known_leaders, reported_delay
 from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient, TopicInfo
@@ -170,6 +170,11 @@ class Leaderless(KafkaClient):
 
     partition = 0
     left = 0
+    waits = 0
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        self.waits += 1
+        return super().leader_of(partition)
 
     def find_leader(self, partition: TopicPartition) -> int | None:
         if partition.partition == self.partition:
@@ -217,7 +222,7 @@ def test_a_leader_that_never_comes(leaderless: Leaderless) -> None:
 def test_others_are_read_while_nobody_leads_one(
     broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(known_leaders, "_LOOK_SECONDS", 0)
     producer = Producer(client_of(broker), "t")
     for partition in (0, 1):
         for number in range(50):
@@ -231,7 +236,7 @@ def test_others_are_read_while_nobody_leads_one(
     assert sorted(order) == [0] * 50 + [1] * 50
     assert order[:3] == [1, 1, 1]
     assert 0 in order[3:20]
-    assert told == ["partition t-0 has no leader; the others are read meanwhile"]
+    assert told == ["partition t-0 has no leader; the others do not wait for it"]
 
 
 def send_to_both(producer: Producer) -> None:
@@ -245,7 +250,7 @@ def send_to_both(producer: Producer) -> None:
 def test_others_are_written_while_nobody_leads_one(
     broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_module, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(known_leaders, "_LOOK_SECONDS", 0)
     order: list[int] = []
     told: list[str] = []
     leaderless.left = 60
@@ -256,16 +261,27 @@ def test_others_are_written_while_nobody_leads_one(
     send_to_both(producer)
     assert stored(broker, 0) == stored(broker, 1) == list(range(30))
     assert set(order[:5]) == {1}
-    assert told == ["partition t-0 has no leader; the others are written meanwhile"]
+    assert told == ["partition t-0 has no leader; the others do not wait for it"]
 
 
-@pytest.mark.parametrize("limit", ["much", "long"])
-def test_not_too_much_waits_for_a_leader_nor_for_too_long(
-    leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch, limit: str
+@pytest.mark.parametrize(("most_bytes", "is_waited_for"), [(1 << 30, False), (500, True)])
+def test_not_too_much_waits_for_a_leader(
+    leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch, most_bytes: int, is_waited_for: bool
 ) -> None:
-    monkeypatch.setattr(producer_module, "_MOST_WAITING_BYTES", 500 if limit == "much" else 1 << 30)
+    monkeypatch.setattr(producer_module, "_MOST_WAITING_BYTES", most_bytes)
     leaderless.left = 1_000_000
-    producer = Producer(leaderless, "t", batch_bytes=200, delivery_timeout_s=0.0 if limit == "long" else 0.3)
+    producer = Producer(leaderless, "t", batch_bytes=200)
+    for number in range(30):
+        for partition in (0, 1):
+            producer.send(rows_of(partition, number))
+        producer.push()
+    assert (leaderless.waits > 0) is is_waited_for
+
+
+def test_nothing_waits_for_a_leader_for_too_long(leaderless: Leaderless) -> None:
+    """Also while the other partition is written."""
+    leaderless.left = 1_000_000
+    producer = Producer(leaderless, "t", batch_bytes=200, delivery_timeout_s=0.0)
     with pytest.raises(KafkaError, match="t-0 has no leader"):
         send_to_both(producer)
     assert 0 not in producer._known_to_broker
