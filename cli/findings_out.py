@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.options import say
@@ -23,6 +24,23 @@ def finding_text(finding: Finding) -> str:
             where += f" to {finding.last_offset}"
     at_stake = "" if not finding.records else f" ({finding.records} record{'s' * (finding.records > 1)} at stake)"
     return f"{finding.severity.value}: {where}: {finding.code.value}: {finding.message}{at_stake}"
+
+
+def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool) -> str:
+    """Says in one line how a check ended, of the paths that `what` names."""
+    from cli.progress import size_text
+
+    checked = f"{size_text(checked_bytes)} of log checked"
+    if checked_bytes and not is_deep:
+        checked += "; records were not decoded, --deep does that"
+    found = f"{findings} finding{'s' * (findings != 1)}" if findings else "clean"
+    return f"{what}: {found}, {checked}"
+
+
+def unchecked_text(folder: Path) -> str:
+    """Says that a folder was passed over."""
+    refuses = "Kafka refuses to start on a directory that has it; plog passes over it"
+    return f"note: {folder} was not checked: that is no partition's name. {refuses}"
 
 
 COLUMNS = ["severity", "code", "path", "position", "end_position", "offset", "last_offset", "records", "message"]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_NOT_DECODED = "records were not decoded, plog verify --deep does that"
 _COLUMNS = [
     "action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "records_given_up", "why",
 ]  # fmt: skip
@@ -65,6 +64,7 @@ def recover(
     Example:
       plog recover sample-data/damaged
     """
+    from core.inspector.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
     from core.inspector.recovery_plan import RecoveryOptions
     from core.inspector.recovery_planner import plan_recovery
 
@@ -82,57 +82,27 @@ def recover(
     steps = [step for _, plan in plans for step in plan.steps]
     if output is OutputFormat.table:
         for step in steps:
-            show(_text(step))
+            show(step_text(step))
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     failed = {error.where for error in failures}
     readable = [path for path in paths if str(path) not in failed]
     if steps or readable:
-        _say_summary(steps)
-    _say_links(paths, [plan for _, plan in plans])
-    unfinished = [folder for path in paths if path.is_dir() for folder in _unfinished(path)]
-    unfitting = {root: None for path in paths if path.is_dir() for root in _with_unfitting_ends(path)}
-    for root in unfitting if not apply else ():
-        say(
-            f"{root}: a recovery was cut short before the checkpoints there, which lie beyond the logs; --apply does it"
-        )
-    for folder in unfinished if not apply else []:
-        say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
+        _say_all(summary_lines(steps))
+    all_plans = [plan for _, plan in plans]
+    _say_all(link_lines(paths, all_plans))
     if not apply:
-        if any(plan.doubts for _, plan in plans) and not accept_visible:
-            say("nothing was changed; --apply --accept-visible does it")
-        elif any(plan.is_needed for _, plan in plans):
-            say("nothing was changed; --apply does it")
-        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished or unfitting else 0))
+        unfinished = unfinished_lines(paths)
+        _say_all(unfinished)
+        _say_all(unchanged_lines(all_plans, accepts_visible=accept_visible))
+        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
     codes = list(each_of(readable, lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
 
 
-def _say_links(paths: Sequence[Path], plans: Sequence[FolderPlan]) -> None:
-    """Says which paths are links: whoever mends a link mends what it leads to."""
-    for path in dict.fromkeys([*paths, *(plan.directory for plan in plans if plan.is_needed)]):
-        if path.is_symlink():
-            say(f"{path} is a link: what is mended is {path.resolve()}")
-
-
-def _text(step: Step) -> str:
-    """Says what is done, and where; on a line of their own what is lost by it; and why."""
-    from core.log.hole import offsets_text
-
-    lines = [f"{step.action.value} {step.path}"]
-    details = []
-    if 0 <= step.position < step.end_position:
-        details.append(f"bytes {step.position} to {step.end_position - 1}")
-    if 0 <= step.offset <= step.last_offset:
-        details.append(offsets_text(step.offset, step.last_offset + 1))
-    if step.records != 0:
-        details.append("records lost: " + ("not known how many" if step.records is None else str(step.records)))
-    if step.given_up:
-        details.append(f"sound records given up: {step.given_up}")
-    if details:
-        lines.append(f"    {', '.join(details)}")
-    lines.append(f"    {step.why}")
-    return "\n".join(lines)
+def _say_all(lines: Sequence[str]) -> None:
+    for line in lines:
+        say(line)
 
 
 def _row(step: Step) -> Row:
@@ -149,48 +119,15 @@ def _row(step: Step) -> Row:
     }
 
 
-def _say_summary(steps: Sequence[Step]) -> None:
-    """Sums up, by partition those that lose something if there are several, and in all."""
-    if not steps:
-        say(f"nothing to recover; {_NOT_DECODED}")
-        return
-    folders = list(dict.fromkeys(step.path.parent for step in steps))
-    for folder in folders if len(folders) > 1 else []:
-        losses = _losses([step for step in steps if step.path.parent == folder])
-        if losses != _losses([]):
-            say(f"{folder}: {losses}")
-    say(f"{len(steps)} step{'s' * (len(steps) > 1)}, {_losses(steps)}; {_NOT_DECODED}")
-
-
-def _losses(steps: Sequence[Step]) -> str:
-    """Says what is lost for good, what is given up though sound, what nobody can tell, and what was not here before."""
-    lost = sum(step.records or 0 for step in steps)
-    parts = [f"{_records(lost)} lost"]
-    if any(step.records is None for step in steps):
-        parts[0] += ", and what can't be counted"
-    given_up, doubtful = sum(step.given_up for step in steps), sum(step.doubtful for step in steps)
-    if given_up:
-        parts.append(f"{given_up} sound record{'s' * (given_up != 1)} given up")
-    if doubtful:
-        parts.append(f"{_records(doubtful)} of unknown fate")
-    missing = sum(step.missing for step in steps)
-    if missing:
-        parts.append(f"{missing} offset{'s stay' if missing > 1 else ' stays'} missing")
-    return ", ".join(parts)
-
-
-def _records(count: int) -> str:
-    return f"{count} record{'s' * (count != 1)}"
-
-
 def _apply(path: Path, options: RecoveryOptions) -> int:
     """Applies the plan, and gives the exit code. It is planned again: now nobody else may write."""
-    from core.inspector.recovery import Recovery
+    from core.inspector.plan_text import losses_text
+    from core.inspector.recovery import Recovery, root_of
     from core.inspector.recovery_planner import plan_recovery
     from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 
-    root = _root_of(path)
+    root = root_of(path)
     with Recovery(root, folder=path if root != path else None) as recovery:
         for folder in recovery.clear_unfinished(path):
             say(f"{folder}: a recovery that was cut short is taken back first")
@@ -208,7 +145,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         shows_more = left and any(plan.is_needed for plan in plan_recovery(path, options, is_locked=True))
     if left:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
-        summary = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
+        summary = f"recovered, {losses_text(steps)}; " if any(step.action.changes for step in steps) else ""
         findings = f"{left} finding{'s' * (left > 1)} left"
         kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
         if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
@@ -221,7 +158,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         return 1
     if any(plan.is_needed for plan in plans):
         done = [step for plan in plans for step in plan.steps if step.action.changes]
-        say(f"{path}: clean; {_losses(done)}; {_kept_where(plans, root)}")
+        say(f"{path}: clean; {losses_text(done)}; {_kept_where(plans, root)}")
     return 0
 
 
@@ -235,10 +172,10 @@ def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
 
 
 def _undo(path: Path) -> None:
-    from core.inspector.recovery import Recovery, unfinished_folders
+    from core.inspector.recovery import Recovery, root_of, unfinished_folders
     from core.log.recovery_journal import JOURNAL
 
-    root = _root_of(path)
+    root = root_of(path)
     with Recovery(root, folder=path if root != path else None) as recovery:
         unfinished = unfinished_folders(path, root)
         journals = {journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))}
@@ -251,27 +188,3 @@ def _undo(path: Path) -> None:
         say(f"{path}: offsets that were given up are missing again")
     else:
         say(f"{path}: nothing to take back")
-
-
-def _unfinished(path: Path) -> list[Path]:
-    from core.inspector.recovery import unfinished_folders
-
-    return unfinished_folders(path, _root_of(path))
-
-
-def _with_unfitting_ends(path: Path) -> list[Path]:
-    """Gives the data directory of the path, if its checkpoints don't fit what recoveries left."""
-    from core.inspector.recovery import unfitting_ends
-
-    root = _root_of(path)
-    return [root] if unfitting_ends(path, root) else []
-
-
-def _root_of(path: Path) -> Path:
-    """Finds the data directory of a path that is one, or a partition's folder in one."""
-    from core.log.file_names import holds_segments, locate_partition
-
-    try:
-        return locate_partition(path)[1] if holds_segments(path) else path
-    except OSError:
-        return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -44,13 +43,14 @@ def verify(
     Example:
       plog verify sample-data/partition
     """
-    from cli.findings_out import COLUMNS, finding_row, finding_text
-    from cli.progress import Progress, size_text
+    from cli.findings_out import COLUMNS, checked_text, finding_row, finding_text, unchecked_text
+    from cli.progress import Progress
     from core.inspector.segment_check import VerifyOptions
+    from core.inspector.verify import find_unchecked, size_to_check
     from core.inspector.verify import verify as verify_path
 
     options = VerifyOptions(is_deep=deep, is_paranoid=paranoid)
-    progress = Progress("checked", "bytes", sum(map(_size, paths)))
+    progress = Progress("checked", "bytes", sum(map(size_to_check, paths)))
     findings: list[Finding] = []
     failures: list[AccessError] = []
 
@@ -71,40 +71,8 @@ def verify(
             write_rows(list(map(finding_row, findings)), COLUMNS, output)
     unread = {error.where for error in failures}
     what = ", ".join(str(path) for path in paths if str(path) not in unread)
-    checked = f"{size_text(progress.bytes)} of log checked"
-    if progress.bytes and not deep:
-        checked += "; records were not decoded, --deep does that"
-    if findings:
-        say(f"{what}: {len(findings)} finding{'' if len(findings) == 1 else 's'}, {checked}")
-    elif what:
-        say(f"{what}: clean, {checked}")
-    for folder in chain.from_iterable(map(_foreign_folders, paths)):
-        refuses = "Kafka refuses to start on a directory that has it; plog passes over it"
-        say(f"note: {folder} was not checked: that is no partition's name. {refuses}")
+    if what or findings:
+        say(checked_text(what, len(findings), progress.bytes, is_deep=deep))
+    for folder in chain.from_iterable(map(find_unchecked, paths)):
+        say(unchecked_text(folder))
     raise typer.Exit(say_failures(failures) or (1 if findings else 0))
-
-
-def _foreign_folders(path: Path) -> list[Path]:
-    from core.log.file_names import find_foreign_folders, holds_segments
-
-    try:
-        return find_foreign_folders(path) if path.is_dir() and not holds_segments(path) else []
-    except OSError:  # which verify reported
-        return []
-
-
-def _size(path: Path) -> int:
-    """Sums the bytes of the logs under a path, for the progress alone."""
-    from core.log.file_names import LOG_SUFFIX, find_offset_files, find_partition_folders
-
-    try:
-        if path.is_file():
-            return path.stat().st_size
-        folders = [path, *find_partition_folders(path).values()]
-    except OSError:
-        return 0
-    total = 0
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            total += sum(log.stat().st_size for _, log in find_offset_files(folder, LOG_SUFFIX))
-    return total

@@ -38,12 +38,13 @@ _MOST_HELD_ENTRIES = 1 << 18
 """The most entries that are held: as many as a log of 1 GiB has at Kafka's distance between entries: 30 MB."""
 
 
-class _Entries(Sequence[tuple[int, int]]):
+class IndexEntries(Sequence[tuple[int, int]]):
     """The entries of an index file, a page at a time: a file may be of any size. What can't be read is zeros."""
 
-    def __init__(self, file: SalvagingFile, entry: struct.Struct) -> None:
+    def __init__(self, file: SalvagingFile, entry: struct.Struct, page_entries: int = _PAGE_ENTRIES) -> None:
         self.file = file
         self._entry = entry
+        self._page_entries = page_entries
         self._page: list[tuple[int, int]] = []
         self._page_start = 0
         self._count = file.size() // entry.size
@@ -70,17 +71,17 @@ class _Entries(Sequence[tuple[int, int]]):
         if not 0 <= number < self._count:
             raise IndexError(number)
         if not self._page_start <= number < self._page_start + len(self._page):
-            self._page_start = number - number % _PAGE_ENTRIES
+            self._page_start = number - number % self._page_entries
             self._page = self._read_page(self._page_start)
         return self._page[number - self._page_start]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self._count, _PAGE_ENTRIES):
+        for start in range(0, self._count, self._page_entries):
             yield from self._read_page(start)[: self._count - start]
 
     def _read_page(self, start: int) -> list[tuple[int, int]]:
         size = self._entry.size
-        data = self.file.read_at(_PAGE_ENTRIES * size, start * size)
+        data = self.file.read_at(self._page_entries * size, start * size)
         return list(self._entry.iter_unpack(data[: len(data) // size * size]))
 
 
@@ -122,7 +123,7 @@ class _IndexCheck(ABC):
         size_bytes, size = file.size(), self.ENTRY.size
         if size_bytes % size and any(file.read_at(size_bytes % size, size_bytes - size_bytes % size)):
             self._complain(self.CORRUPT, f"{size_bytes} bytes, expected a multiple of {size}", size_bytes // size)
-        entries = _Entries(file, self.ENTRY)
+        entries = IndexEntries(file, self.ENTRY)
         if len(entries) <= _MOST_HELD_ENTRIES:
             self._entries = list(entries)  # which is faster
             return
@@ -140,7 +141,7 @@ class _IndexCheck(ABC):
 
     def _maybe_give_up(self) -> bool:
         """Gives up a file that is too large for any log, and whose first entries are wrong; says whether it did."""
-        is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, _Entries)
+        is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, IndexEntries)
         if is_hopeless:
             self._not_looked_at += len(self._entries) - self._next
             self._next = len(self._entries)
@@ -208,6 +209,16 @@ class _IndexCheck(ABC):
     @abstractmethod
     def _due(self) -> int: ...
 
+    def _next_due(self, field: int) -> int:
+        """Gives the smaller one of that field of the next two entries: one wrong entry must not hide those after it."""
+        following = range(self._next, min(self._next + 2, len(self._entries)))
+        return min((self._entries[number][field] for number in following), default=_NEVER)
+
+    def _is_following(self, entry: tuple[int, int]) -> bool:
+        """Says whether the entry after the next one is that: then the next one, which is beyond it, is wrong."""
+        number = self._next + 1
+        return number < len(self._entries) and self._entries[number] == entry
+
     @abstractmethod
     def _offset(self, number: int) -> int: ...
 
@@ -231,38 +242,34 @@ class OffsetIndexCheck(_IndexCheck):
     """(number, offset) of the entry whose batch was seen to begin, but none to end with its offset yet."""
 
     def _due(self) -> int:
-        if self._unseen_end is not None:
-            return -1
-        return self._entries[self._next][1] if self._next < len(self._entries) else _NEVER
+        return -1 if self._unseen_end is not None else self._next_due(1)
 
     def take_entries_after(self) -> int | None:
         self._unseen_end = None  # its batch is written with others, of which the last are lost
         return super().take_entries_after()
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
-        if self._unseen_end is not None:
-            number, offset = self._unseen_end
-            text = f"{self._entry_text(number)}: no batch ends with that offset, none of the log is as high"
-            self._complain(self.MISMATCH, text, number, offset)
+        self._complain_of_unseen_end("none of the log is as high")
         yield from super().findings(has_batches=has_batches, may_lag=may_lag)
 
     def see(self, batch_position: int, last_offset: int) -> None:
         """Takes the batch at `due`, or the first after it."""
-        if batch_position == self.due and last_offset - self._base_offset == self._entries[self._next][0]:
+        if batch_position == self.due and self._entries[self._next] == (last_offset - self._base_offset, self.due):
             self._next += 1  # as it should be
             self._right += 1
             self.due = self._due()
             return
         while self._next < len(self._entries) and not self._maybe_give_up():
             relative, position = self._entries[self._next]
-            if position > batch_position:
+            if position > batch_position and not self._is_following((last_offset - self._base_offset, batch_position)):
                 break
             offset = self._base_offset + relative
-            if position < batch_position:
+            if position != batch_position:
                 self._complain(
                     self.MISMATCH, f"{self._entry_text(self._next)}: no batch begins there", self._next, offset
                 )
             else:
+                self._complain_of_unseen_end("none up to the next entry")
                 self._unseen_end = self._next, offset
             self._next += 1
         if self._unseen_end is not None and last_offset >= self._unseen_end[1]:
@@ -276,6 +283,13 @@ class OffsetIndexCheck(_IndexCheck):
                 )
             self._unseen_end = None
         self.due = self._due()
+
+    def _complain_of_unseen_end(self, why: str) -> None:
+        if self._unseen_end is not None:
+            number, offset = self._unseen_end
+            text = f"{self._entry_text(number)}: no batch ends with that offset, {why}"
+            self._complain(self.MISMATCH, text, number, offset)
+            self._unseen_end = None
 
     def see_damage(self, damage: Damage) -> None:
         """Passes over the entries of what is damaged, which can't be told right from wrong."""
@@ -331,20 +345,27 @@ class TimeIndexCheck(_IndexCheck):
         """Of all batches so far; whoever shows them keeps it."""
 
     def _due(self) -> int:
-        return self._offset(self._next) if self._next < len(self._entries) else _NEVER
+        due = self._next_due(1)
+        return due if due == _NEVER else self._base_offset + due
 
     def see(self, last_offset: int) -> None:
         """Takes a batch that ends with `due`, or the first after it; `largest` has its timestamp."""
-        if last_offset == self.due and self._entries[self._next][0] == self.largest:
+        if last_offset == self.due and self._entries[self._next] == (self.largest, self.due - self._base_offset):
             self._next += 1  # as it should be
             self._right += 1
             self.due = self._due()
-            return
+            if self.due > last_offset:
+                return
         while self._next < len(self._entries) and not self._maybe_give_up():
             timestamp, relative = self._entries[self._next]
             offset = self._base_offset + relative
             if offset > last_offset:
-                break
+                if not self._is_following((self.largest, last_offset - self._base_offset)):
+                    break
+                text = f"{self._entry_text(self._next)}: the entry after it is of a lower offset"
+                self._complain(self.MISMATCH, text, self._next, offset)
+                self._next += 1
+                continue
             if timestamp < self.largest or (timestamp > self.largest and self._is_certain):
                 text = f"{self._entry_text(self._next)}: the largest timestamp up to there is {self.largest}"
                 self._complain(self.MISMATCH, text, self._next, offset)

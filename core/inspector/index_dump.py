@@ -15,7 +15,7 @@ from core.common.filesystem import access_error
 from core.common.topic_partition import uuid_text
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import iter_transaction_index
+from core.index.transaction_index import AbortedTransaction, iter_transaction_index
 from core.inspector.file_kind import FileKind
 from core.inspector.kafka_text import optional_long
 from core.log.checkpoint_file import parse_offset_checkpoint
@@ -24,7 +24,7 @@ from core.log.file_names import parse_offset_file_name
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata
-from core.log.producer_snapshot import iter_producer_snapshot
+from core.log.producer_snapshot import ProducerSnapshotEntry, iter_producer_snapshot
 from core.log.producer_state import ProducerState
 
 Row = Mapping[str, Any]
@@ -88,32 +88,38 @@ def _base_offset(path: Path) -> int:
 
 
 def _transaction_index_rows(path: Path) -> Iterator[Row]:
-    for entry in iter_transaction_index(path):
-        yield {
-            "version": 0,
-            "producer_id": entry.producer_id,
-            "first_offset": entry.first_offset,
-            "last_offset": entry.last_offset,
-            "last_stable_offset": entry.last_stable_offset,
-        }
+    return map(transaction_row, iter_transaction_index(path))
+
+
+def transaction_row(entry: AbortedTransaction) -> Row:
+    """Gives the row of one entry of a transaction index."""
+    return {
+        "version": 0,
+        "producer_id": entry.producer_id,
+        "first_offset": entry.first_offset,
+        "last_offset": entry.last_offset,
+        "last_stable_offset": entry.last_stable_offset,
+    }
 
 
 def _snapshot_rows(path: Path) -> Iterator[Row]:
-    for entry in iter_producer_snapshot(path):
-        last = next(iter(ProducerState.from_snapshot(entry).batches), None)
-        yield {
-            "producer_id": entry.producer_id,
-            "producer_epoch": entry.producer_epoch,
-            "coordinator_epoch": entry.coordinator_epoch,
-            "current_txn_first_offset": (
-                None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset
-            ),
-            "last_timestamp": entry.timestamp,
-            "first_sequence": None if last is None else last.first_sequence,
-            "last_sequence": None if last is None else last.last_sequence,
-            "last_offset": None if last is None else last.last_offset,
-            "offset_delta": None if last is None else last.offset_delta,
-        }
+    return map(producer_row, iter_producer_snapshot(path))
+
+
+def producer_row(entry: ProducerSnapshotEntry) -> Row:
+    """Gives the row of one producer of a snapshot."""
+    last = next(iter(ProducerState.from_snapshot(entry).batches), None)
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_first_offset": (None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset),
+        "last_timestamp": entry.timestamp,
+        "first_sequence": None if last is None else last.first_sequence,
+        "last_sequence": None if last is None else last.last_sequence,
+        "last_offset": None if last is None else last.last_offset,
+        "offset_delta": None if last is None else last.offset_delta,
+    }
 
 
 def _offset_checkpoint_rows(path: Path) -> list[Row]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.index.transaction_index import read_transaction_index
 from core.inspector.findings import (
     Code,
@@ -88,21 +88,51 @@ class PartitionCheck:
 
     def _run_by_map(self, on_bytes: OnBytes) -> Iterator[Finding]:
         with contextlib.ExitStack() as opened:
-            yield from self._pass(self._read_map(opened)).run(on_bytes)
+            yield from self._pass(self._read_map(opened, on_bytes)).run(on_bytes)
 
     def _pass(self, log_map: LogMap | None) -> _Pass:
         return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
 
-    def _read_map(self, opened: contextlib.ExitStack) -> LogMap:
+    def _read_map(self, opened: contextlib.ExitStack, on_bytes: OnBytes) -> LogMap:
         segments = []
+        filesystem = _TellingFileSystem(on_bytes)
         for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
             try:
-                segments.append(SegmentReader(path, base_offset, FileSystem()))
+                segments.append(SegmentReader(path, base_offset, filesystem))
             except OSError:
                 continue  # among the unreadable ones, or gone
             opened.callback(segments[-1].close)
         given_up = read_lost_offsets(self._directory)
         return LogReading(segments, self._surroundings.evidence, given_up, is_live=lambda: self._is_live).map
+
+
+class _TellingFile(File):
+    """Calls `on_bytes` before each read, with no bytes: what is read for a map is not progress, but whoever waits may
+    want to stop it. It owns the file that it is made of.
+    """
+
+    __slots__ = ("_inner", "_on_bytes")
+
+    def __init__(self, inner: File, on_bytes: OnBytes) -> None:
+        super().__init__(inner.path, inner.fd)
+        self._inner = inner
+        self._on_bytes = on_bytes
+
+    def read_at(self, size: int, position: int) -> bytes:
+        self._on_bytes(0)
+        return self._inner.read_at(size, position)
+
+    def close(self) -> None:
+        self.fd = -1
+        self._inner.close()
+
+
+class _TellingFileSystem(FileSystem):
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self._on_bytes = on_bytes
+
+    def open_read(self, path: Path) -> File:
+        return _TellingFile(super().open_read(path), self._on_bytes)
 
 
 class _Pass:

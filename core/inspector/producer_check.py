@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.index.transaction_index import AbortedTransaction
@@ -39,6 +40,18 @@ class _Producer:
         """That were met up to the last record of it."""
 
 
+class ProducerFacts(NamedTuple):
+    """What the log shows of a producer; -1 where it shows nothing. `is_sequence_known` is False if anything may follow,
+    as after a batch without a sequence: then its last sequence and offset say nothing.
+    """
+
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    current_txn_first_offset: int
+    is_sequence_known: bool
+
+
 class ProducerCheck:
     """Checks one partition's producers, fed batch after batch; owned by one task."""
 
@@ -65,6 +78,15 @@ class ProducerCheck:
     def meet_hole(self) -> None:
         """Takes in offsets without a batch, which a cleaner may have taken."""
         self._holes += 1
+
+    def find_producer(self, producer_id: int) -> ProducerFacts | None:
+        """Gives what was seen of a producer so far; None if nothing was."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None
+        first_offset = -1 if producer.first_offset is None else producer.first_offset
+        is_known = producer.next_sequence != _UNKNOWN
+        return ProducerFacts(producer.epoch, producer.last_sequence, producer.last_offset, first_offset, is_known)
 
     def goes_on(
         self,

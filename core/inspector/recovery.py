@@ -28,6 +28,7 @@ from core.log.file_names import (
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     find_offset_files,
+    holds_segments,
     locate_partition,
     partition_directory_name,
 )
@@ -220,6 +221,14 @@ class Recovery:
         if name != LOG_START_OFFSET_CHECKPOINT:
             fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in fitting.items()}
         return fitting if fitting != offsets else None
+
+
+def root_of(path: Path) -> Path:
+    """Finds the data directory of a path that is one, or a partition's folder in one."""
+    try:
+        return locate_partition(path)[1] if holds_segments(path) else path
+    except OSError:
+        return path
 
 
 def unfinished_folders(path: Path, root: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from core.inspector.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.put_back_plan import BY_HAND, PuttingBack, plan_putting_back
 from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
-from core.inspector.segment_check import VerifyOptions
+from core.inspector.segment_check import OnBytes, VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
@@ -84,7 +84,13 @@ _MADE_FROM_THE_LOG = {
 _WHAT_TO_DO = "; make it readable (a permission, a disk that is not mounted) or move it away, then run this again"
 
 
-def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = False) -> Iterator[FolderPlan]:
+def plan_recovery(
+    path: Path,
+    options: RecoveryOptions,
+    *,
+    is_locked: bool = False,
+    on_bytes: OnBytes = lambda _size: None,
+) -> Iterator[FolderPlan]:
     """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
 
     `is_locked`: whoever asks holds the directory's lock. AccessError where the path can't be read, or is a file.
@@ -97,7 +103,7 @@ def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = Fal
             hint="name the partition's folder, or the data directory",
         )
     by_folder: dict[Path, list[Finding]] = {}
-    for finding in verify(path, options=VerifyOptions(is_locked=is_locked)):
+    for finding in verify(path, on_bytes, VerifyOptions(is_locked=is_locked)):
         by_folder.setdefault(Path(finding.path).parent, []).append(finding)
     seen: set[Path] = set()
     for directory, findings in sorted(by_folder.items(), key=lambda item: (item[0] == path, item[0])):

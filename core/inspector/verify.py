@@ -59,6 +59,7 @@ from core.log.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     base_offset_of,
     find_following,
+    find_foreign_folders,
     find_offset_files,
     find_partition_folders,
     find_unreadable,
@@ -97,6 +98,29 @@ def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DE
         yield from _verify_partition(path, DirectorySurroundings(locate_partition(path)[1]), on_bytes, options)
     else:
         yield from _verify_directory(path, on_bytes, options)
+
+
+def size_to_check(path: Path) -> int:
+    """Sums the bytes of the logs under a path, for the progress alone: what can't be read counts for nothing."""
+    try:
+        if path.is_file():
+            return path.stat().st_size
+        folders = [path, *find_partition_folders(path).values()]
+    except OSError:
+        return 0
+    total = 0
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            total += sum(log.stat().st_size for _, log in find_offset_files(folder, LOG_SUFFIX))
+    return total
+
+
+def find_unchecked(path: Path) -> list[Path]:
+    """Finds the folders of a data directory that `verify` passes over, as their names are no partition's."""
+    try:
+        return find_foreign_folders(path) if path.is_dir() and not holds_segments(path) else []
+    except OSError:  # which verify reported
+        return []
 
 
 def _is_partition(directory: Path) -> bool:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from core.common.bad_sectors import SalvagingFile, open_readable
 from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.filesystem import File
 from core.records.checksum import crc32c, crc32c_of_parts
 
 _HEADER = struct.Struct(">hIi")
@@ -111,6 +112,22 @@ def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:
     size = file.size()
     for start in range(position, size, _PIECE_BYTES):
         yield file.read_at(min(_PIECE_BYTES, size - start), start)
+
+
+def count_producers(size_bytes: int) -> int:
+    """Counts the entries of a file of that size."""
+    return max(size_bytes - _HEADER.size, 0) // _ENTRY.size
+
+
+def read_producer(file: File, number: int) -> ProducerSnapshotEntry | None:
+    """Reads one entry of a file that was found to be sound; None if the file ends before it."""
+    data = file.read_at(_ENTRY.size, position_of_producer(number))
+    return ProducerSnapshotEntry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None
+
+
+def position_of_producer(number: int) -> int:
+    """Says where an entry begins in the file."""
+    return _HEADER.size + number * _ENTRY.size
 
 
 def pack_producer(entry: ProducerSnapshotEntry, into: bytearray, position: int) -> None:
