@@ -40,7 +40,7 @@ def account_for(
     with LogPlaces(session, _copy_from(start)).opened() as find:
         for place in each_of(texts, lambda text: [find(text)], found.failures):
             first, last = (start, end) if place.offset is None else (place.offset, place.offset + 1)
-            found.partitions.extend(_accounts(place, first, last, found.findings, read_committed=read_committed))
+            found.partitions.extend(accounts_of(place, first, last, found.findings, read_committed=read_committed))
     return found
 
 
@@ -60,7 +60,7 @@ def _without_files(account: dict[str, Any]) -> dict[str, Any]:
     return {**account, "gaps": gaps}
 
 
-def _accounts(
+def accounts_of(
     place: LogPlace, start: int, end: int | None, beside: list[Finding], *, read_committed: bool
 ) -> Iterator[dict[str, Any]]:
     """Accounts for each partition of the place; those that can't be read go to `beside`."""
