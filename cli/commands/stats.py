@@ -54,14 +54,16 @@ def stats(
         if (offset := split_offset(place)[1]) is not None:
             raise UsageError(f"{place}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
     progress = Progress("read", "bytes")
-    account = account_for(places, session_of(bootstrap_server, data_dir), progress)
+    session = session_of(bootstrap_server, data_dir)
+    account = account_for(places, session, progress, with_checks=html is not None)
     progress.done()
     found = account.figures
     if html is not None:
         from cli.stats_html import stats_html
         from core.common.out_file import write_whole
+        from core.view.stats_report import make_report
 
-        write_whole(html, stats_html(found).encode())
+        write_whole(html, stats_html(found, make_report(account, session)).encode())
         say(f"report written to {html}")
     elif output is OutputFormat.json:
         print(json.dumps([{"log": name, **log} for name, log in found.items()], indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,6 +41,7 @@ def trace(
       plog trace txn_multisegment@3 --data-dir sample-data/partition
     """
     from core.pipeline.trace_account import trace_figures, trace_places
+    from core.view.record_life import life_lines
 
     for place in places:
         if (split_offset(place)[1] is None) == (key is None):
@@ -52,7 +53,7 @@ def trace(
     else:
         for one in found.traces:
             if output is OutputFormat.table:
-                write_fields(_lines(one))
+                write_fields(life_lines(one))
             else:
                 write_rows(_rows(one), ["what", "value"], output)
     raise typer.Exit(_say_rest(found, ", ".join(places), key))
@@ -73,42 +74,6 @@ def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
 
 
 def _rows(trace: Trace) -> list[Row]:
-    return [{"what": what, "value": value} for what, value in _lines(trace)]
+    from core.view.record_life import life_lines
 
-
-def _lines(trace: Trace) -> list[tuple[str, Any]]:
-    from core.common.time_text import time_text
-    from core.pipeline.trace_account import trace_figures
-
-    found = trace_figures(trace)
-    lines: list[tuple[str, Any]] = [("record", f"{trace.partition} offset {trace.offset}")]
-    if trace.record is None:
-        gap = trace.gap
-        why = "none there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
-        lines.append(("no record", why))
-    for name, value in (found["record"] or {}).items():
-        lines.append((name, time_text(value) if name == "timestamp" else _shown(value)))
-    for name, value in (found["batch"] or {}).items():
-        if value is not None:
-            lines.append((f"batch {name}", value))
-    if trace.transaction is not None:
-        transaction = trace.transaction
-        state = "aborted or not can't be told" if transaction.state == "unknown" else transaction.state
-        text = f"{state}, from offset {transaction.first_offset}"
-        if transaction.marker_offset is not None and transaction.marker_timestamp is not None:
-            text += f", marker at offset {transaction.marker_offset} ({time_text(transaction.marker_timestamp)})"
-        elif transaction.evidence is not None:
-            text += f": {transaction.evidence}"
-        lines.append(("transaction", text))
-    for group in trace.groups:
-        passed = "has not read it" if group.passed_offset is None else "has read it"
-        if group.passed_timestamp is not None:
-            passed = f"read it by {time_text(group.passed_timestamp)}"
-        lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
-    lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]
-    lines += [("fate", text) for text in trace.fate]
-    return lines
-
-
-def _shown(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list | dict) else value
+    return [{"what": what, "value": value} for what, value in life_lines(trace)]

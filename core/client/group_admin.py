@@ -149,7 +149,9 @@ class GroupAdmin:
                 member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                _assigned(member.member_assignment) if group.protocol_type == CONSUMER_PROTOCOL_TYPE else None,
+                assigned_partitions(member.member_assignment)
+                if group.protocol_type == CONSUMER_PROTOCOL_TYPE
+                else None,
             )
             for member in group.members
         ]
@@ -330,7 +332,7 @@ def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
     )
 
 
-def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Reads what a consumer was given; nothing if that can't be read."""
     try:
         message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)

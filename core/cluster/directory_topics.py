@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from core.cluster.found_topics import find_latest_epoch, find_topics
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import NO_LEADER, MetadataImage
@@ -12,10 +10,10 @@ from core.cluster.single_broker import adoption_records, election_records, find_
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
+from core.log.log_description import LogDescription, describe_log
 from core.log.meta_properties import read_meta_properties
 from core.log.partition_metadata_file import find_topic_id
 from core.protocol.schema.metadata_records import PartitionRecord
@@ -35,6 +33,16 @@ class DirectoryTopics:
         found = {} if image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
         adopted = adoption_records(found, self._node_id, bytes(16))
         self._image = MetadataDelta(image).replay([*elected, *adopted]).apply()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata that a broker would begin with."""
+        return self._image
+
+    @property
+    def node_id(self) -> int:
+        """Whose directory it is."""
+        return self._node_id
 
     def names(self) -> list[str]:
         return sorted(self._image.topics.keys() | self._reader.topics.keys())
@@ -60,28 +68,23 @@ class DirectoryTopics:
 
     def _describe_partition(self, partition: TopicPartition) -> PartitionDescription:
         known = self._image.find_partition(partition)
-        start = end = size = 0
-        latest_epoch = -1
-        damaged: tuple[str, ...] = ()
-        if partition in self._reader.partitions:
-            failures: list[AccessError] = []
-            log = self._reader.open(partition, failures.append)
-            start, end = log.start_offset, log.end_offset
-            latest_epoch = find_latest_epoch(log.directory)
-            size = sum(segment.records.size_bytes for segment in log.segments)
-            log.close()
-            damaged = (*_damaged(log.directory), *map(str, failures), *map(str, log.unreadable))
+        folder = self._reader.partitions.get(partition)
+        log = _NO_LOG if folder is None else describe_log(self._reader, partition)
+        latest_epoch = -1 if folder is None else find_latest_epoch(folder)
         return PartitionDescription(
             partition=partition.partition,
             leader=known.leader if known else NO_LEADER,
             leader_epoch=_leader_epoch(known, latest_epoch) if known else -1,
             replicas=tuple(known.replicas) if known else (),
             isr=tuple(known.isr) if known else (),
-            start_offset=start,
-            end_offset=end,
-            size_bytes=size,
-            damaged=damaged,
+            start_offset=log.start_offset,
+            end_offset=log.end_offset,
+            size_bytes=log.size_bytes,
+            damaged=log.damaged,
         )
+
+
+_NO_LOG = LogDescription(start_offset=0, end_offset=0, size_bytes=0, damaged=())
 
 
 def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
@@ -95,10 +98,3 @@ def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
 def _leader_epoch(known: PartitionRecord, latest_epoch: int) -> int:
     """Gives the epoch in which a broker will lead it: a new one if the log knows later epochs than the metadata."""
     return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch
-
-
-def _damaged(directory: Path) -> tuple[str, ...]:
-    try:
-        return tuple(map(str, read_damaged_ranges(directory)))
-    except CorruptRecordError:
-        return ()

@@ -69,12 +69,17 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class DirectoryEvidence:
-    """What a data directory's root says of its partitions; read once, owned by one task."""
+    """What a data directory's root says of its partitions; read once, until `forget`. Owned by one task."""
 
     def __init__(self, root: Path, *, origin: Path | None = None) -> None:
         """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
         self.root = root
         self._origin = origin or root
+
+    def forget(self) -> None:
+        """Reads everything again when it is asked for: a broker has gone on meanwhile, perhaps."""
+        for name in ("log_starts", "_recovery_points", "_high_watermarks", "cleaned", "was_stopped_cleanly"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def log_starts(self) -> dict[TopicPartition, int]:

@@ -59,6 +59,14 @@ class DirectoryReader:
             self.partitions = {tp: path for tp, path in folders.items() if tp.topic != CLUSTER_METADATA_TOPIC}
         self._evidence = DirectoryEvidence(self.root)
 
+    def look_again(self) -> None:
+        """Takes up which partitions there are now, and what the root says of them. Raises AccessError if the folder is
+        gone.
+        """
+        if self.directory == self.root:
+            self.partitions = DirectoryReader(self.directory).partitions
+        self._evidence.forget()
+
     def why_no_log_starts(self) -> str | None:
         """Gives what `DirectoryEvidence.why_no_log_starts` does."""
         return self._evidence.why_no_log_starts()

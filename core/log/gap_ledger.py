@@ -136,9 +136,7 @@ class GapLedger:
         for page in pages:
             for item, known in zip(page, outcomes.in_page(page), strict=True):
                 if isinstance(item, Hole):
-                    position = "" if item.reason is HoleReason.MISSING else f" position {item.position}"
-                    where = f"{item.path.name}{position}: "
-                    yield Gap(item.start, item.end, GapReason(item.reason.value), f"{where}{item.evidence}")
+                    yield gap_of_hole(item)
                     next_offset = max(next_offset, item.end)
                     continue
                 if item.last_offset >= self.end and next_offset >= self.end:
@@ -153,11 +151,11 @@ class GapLedger:
     def _of_batch(self, batch: Batch, first: int, stable: int, outcome: Outcome | None) -> Iterator[Gap | _Given]:
         end = batch.last_offset + 1
         if batch.is_control:
-            yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {_control_text(batch)}")
+            yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {control_text(batch)}")
         elif outcome is not None and outcome.fate is not FateKind.COMMITTED:
             if outcome.fate is not FateKind.UNKNOWN:
                 self._hide(batch, first, end)
-            yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
+            yield Gap(first, end, _REASONS[outcome.fate], fate_text(batch, outcome))
         elif not self._read_committed or end <= stable:
             yield _Given(batch, first, end)
         else:
@@ -213,10 +211,17 @@ class GapLedger:
         return f"{path.name if path is not None else ''} position {batch.position}"
 
 
+def gap_of_hole(hole: Hole) -> Gap:
+    """Makes a gap of a hole in the log's batches."""
+    position = "" if hole.reason is HoleReason.MISSING else f" position {hole.position}"
+    return Gap(hole.start, hole.end, GapReason(hole.reason.value), f"{hole.path.name}{position}: {hole.evidence}")
+
+
 _REASONS = {FateKind.ABORTED: GapReason.ABORTED, FateKind.OPEN: GapReason.OPEN, FateKind.UNKNOWN: GapReason.UNDECIDED}
 
 
-def _fate_text(batch: Batch, outcome: Outcome) -> str:
+def fate_text(batch: Batch, outcome: Outcome) -> str:
+    """Says why a reader of committed records does not get a batch, with what proves it."""
     if outcome.fate is FateKind.ABORTED:
         known = "" if outcome.whole is None or outcome.whole.marker is not None else f" ({outcome.whole.evidence})"
         at = f"aborted by the marker at offset {outcome.marker_offset}"
@@ -234,7 +239,8 @@ def _is_full(batch: Batch) -> bool:
     return bool(batch.compression is CompressionType.NONE)
 
 
-def _control_text(batch: Batch) -> str:
+def control_text(batch: Batch) -> str:
+    """Says what a control batch is: `COMMIT marker of producer 4000`."""
     try:
         records = batch.records()
         type_ = control_type(records[0].key) if records else None

@@ -24,7 +24,7 @@ class Schemas:
 
     def __init__(self, url: str, settings: ClientSettings | None) -> None:
         """Asks `SchemaRegistry`, as the settings of clients say."""
-        self._registry = SchemaRegistry(url, settings.registry if settings is not None else None)
+        self.registry = SchemaRegistry(url, settings.registry if settings is not None else None)
 
     def decoded(self, chunk: Chunk) -> Chunk:
         """Writes JSON for keys and values that name a schema. Raises SchemaError, which names the record."""
@@ -37,7 +37,7 @@ class Schemas:
         decoded = []
         for row, text in enumerate(texts):
             try:
-                decoded.append(self._registry.decode(text))
+                decoded.append(self.registry.decode(text))
             except SchemaError as error:
                 where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
                 raise SchemaError(f"{where}: its {what} is {error.message}", hint=error.hint) from error
@@ -59,8 +59,8 @@ class Schemas:
 
     def _find_encoder(self, schema: str | None, subject: str) -> Encode | None:
         if schema is None:
-            return self._registry.encoder(subject, subject) if self._registry.has_subject(subject) else None
-        return self._registry.encoder(schema, subject)
+            return self.registry.encoder(subject, subject) if self.registry.has_subject(subject) else None
+        return self.registry.encoder(schema, subject)
 
 
 def _encode(rows: Rows, texts: ByteStrings | None, encode: Encode | None) -> ByteStrings | None:

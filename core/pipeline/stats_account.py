@@ -21,33 +21,62 @@ if TYPE_CHECKING:
     from core.inspector.server_copy import ServerCopy
 
 
+class LogChecks(NamedTuple):
+    """What only a report has of a log: `gaps` as `plog gaps` accounts for them, None for a `.log` alone and what can't
+    be read; `findings` as `plog verify` has them, of a server's log as far as reading it shows. `folder` is None for a
+    `.log`, and for a copy of a server's.
+    """
+
+    partition: TopicPartition | None
+    folder: Path | None
+    gaps: dict[str, Any] | None
+    findings: list[Finding]
+
+
 @dataclass(frozen=True, slots=True)
 class StatsAccount:
-    """Holds the figures of each log by its name, what is wrong with the logs, and why some can't be read."""
+    """Holds the figures of each log by its name, what is wrong with the logs, and why some can't be read.
+
+    A report has `checks` of each log, too, and what is wrong with other files of the places (`beside`).
+    """
 
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     failures: list[AccessError] = field(default_factory=list)
+    checks: dict[str, LogChecks] = field(default_factory=dict)
+    beside: list[Finding] = field(default_factory=list)
 
 
-def account_for(texts: Sequence[str], session: Session, progress: Progress) -> StatsAccount:
+def account_for(
+    texts: Sequence[str], session: Session, progress: Progress, *, with_checks: bool = False
+) -> StatsAccount:
     """Reads the logs of these places. Raises UsageError for a text that is none, and what `LogPlaces` raises."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
+    logs: list[_Log] = []
     with LogPlaces(session, _copy).opened() as find:
         for log in each_of(texts, lambda text: _logs(text, find), account.failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             account.figures[log.name] = figures_of(stats, is_copy=log.is_copy)
-            account.findings.extend(_without_file(one, log.name) if log.is_copy else one for one in stats.findings)
+            found = [_without_file(one, log.name) if log.is_copy else one for one in stats.findings]
+            account.findings.extend(found)
+            logs.append(log)
+        if with_checks:
+            _check(texts, logs, account, progress)
     return account
 
 
 class _Log(NamedTuple):
-    """`path` is a partition's folder, or one `.log`."""
+    """`path` is a partition's folder, or one `.log`, which is of no place."""
 
     name: str
     path: Path
-    is_copy: bool = False
+    place: LogPlace | None = None
+    partition: TopicPartition | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        return self.place is not None and self.place.client is not None
 
 
 def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
@@ -56,7 +85,58 @@ def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
         return
     place = find(text)
     for partition in place.partitions:
-        yield _Log(str(partition), place.reader.partitions[partition], is_copy=place.client is not None)
+        yield _Log(str(partition), place.reader.partitions[partition], place, partition)
+
+
+def _check(texts: Sequence[str], logs: Sequence[_Log], account: StatsAccount, progress: Progress) -> None:
+    """Checks what was read, as `plog verify` and `plog gaps` do."""
+    left = _verified(texts, logs, account.failures, progress)
+    for log in logs:
+        is_own = _is_of(log)
+        findings = [one for one in left if is_own(one)]
+        left = [one for one in left if not is_own(one)]
+        if log.is_copy:
+            findings = [one for one in account.findings if one.path == log.name]
+        folder = log.path if log.place is not None and not log.is_copy else None
+        account.checks[log.name] = LogChecks(log.partition, folder, _gaps_of(log), findings)
+    account.beside.extend(left)
+
+
+def _verified(
+    texts: Sequence[str], logs: Sequence[_Log], failures: list[AccessError], progress: Progress
+) -> list[Finding]:
+    """Gives what `plog verify` says of the places that are paths, and of the folders of the others."""
+    from core.inspector.verify import verify
+
+    local = [log for log in logs if not log.is_copy]
+    paths = [Path(text) for text in texts if any(_is_within(log.path, Path(text)) for log in local)]
+    paths += [log.path for log in local if not any(_is_within(log.path, path) for path in paths)]
+    known = {error.where for error in failures}
+    new: list[AccessError] = []
+    found = list(each_of(paths, lambda path: verify(path, lambda size: progress.add(size, size)), new))
+    failures.extend(error for error in new if error.where not in known)
+    return found
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
+
+
+def _is_of(log: _Log) -> Callable[[Finding], bool]:
+    """Says whether a finding is of a log's folder, or of a `.log` that is looked at alone and what stands beside it."""
+    if log.place is None:
+        stem = str(log.path.with_suffix(""))
+        return lambda finding: finding.path.startswith(f"{stem}.")
+    return lambda finding: _is_within(Path(finding.path), log.path)
+
+
+def _gaps_of(log: _Log) -> dict[str, Any] | None:
+    from core.pipeline.gap_account import accounts_of
+
+    if log.place is None or log.partition is None:
+        return None
+    place = replace(log.place, partitions=[log.partition])
+    return next(accounts_of(place, 0, None, [], read_committed=True), None)
 
 
 def _without_file(finding: Finding, name: str) -> Finding:

@@ -18,6 +18,7 @@ import pytest
 
 from cli.help_pages import page, page_names
 from tests.support.server import PLOG, Server
+from tests.support.full_screen import FullScreen
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(), "README"]
@@ -90,17 +91,32 @@ def server(prepared: Path) -> Iterator[str]:
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True, check=False, cwd=folder, timeout=60, env=environment_of(folder), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def environment_of(folder: Path) -> dict[str, str]:
     config = folder / "config.toml"
-    environment = {
+    return {
         **os.environ,
         "PATH": f"{PLOG.parent}:{os.environ['PATH']}",
         "PLOG_DATA_DIR": "data",
         "PLOG_CONFIG": str(config) if config.exists() else "",
     }
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        capture_output=True, check=False, cwd=folder, timeout=60, env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+
+
+def looks_at(command: str, folder: Path) -> int:
+    """Runs what draws on a terminal, or in a browser, until it has drawn, and ends it; the exit code."""
+    terminal = FullScreen(["bash", "-c", f"exec {command}"], environment=environment_of(folder), cwd=folder)
+    if "--web" in command:
+        assert b"ready http" in terminal.read_until(lambda output: b"/?token=" in output)
+        terminal.write(b"\x03")
+        return terminal.end() - 130
+    assert b"Help" in terminal.read_until(lambda output: b"Help" in output)
+    terminal.write(b"q")
+    return terminal.end()
 
 
 def commands_of(name: str) -> list[str]:
@@ -131,6 +147,9 @@ def test_what_a_page_shows_works(name: str, prepared: Path, server: str, tmp_pat
             .replace("127.0.0.1:9092", server)
             .removesuffix(" &")
         )
+        if command.startswith("plog inspect"):
+            assert looks_at(command, folder) == 0, shown
+            continue
         if ENDLESS.search(command):
             done = run(f"timeout --signal=INT 4 {command}", folder)
             assert done.returncode in (0, 124, 130), (shown, done.stderr)

@@ -251,6 +251,7 @@ def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
         "consume read_committed",
         lambda: same_records(doors.consume(directory, read_committed=True), committed(directory, model)),
     )
+    verdict.ask("inspect", lambda: is_inspected(directory, model))
     if model.transactional:
         verdict.ask("broker read_committed", lambda: committed_is_served(directory, model))
     if with_broker and doors.is_in_data_directory(directory):
@@ -269,6 +270,18 @@ def same_account(directory: Path, model: LogModel) -> None:
         f"the log is [{account.start}, {account.end}); it is [{model.log_start}, {model.log_end})"
     )
     same_ranges(account.ranges(), model.unread)
+
+
+def is_inspected(directory: Path, model: LogModel) -> None:
+    """The rows of `plog inspect` are the records, and its gaps those of `plog gaps`, reason by reason."""
+    records, account = doors.inspected(directory)
+    same_records(records, model.records)
+    expected = doors.gaps(directory, read_committed=True)
+    for reason in GapReason:
+        try:
+            same_ranges(account.ranges(only=[reason]), expected.ranges(only=[reason]))
+        except AssertionError as error:
+            raise AssertionError(f"{reason.value}: {error}") from error
 
 
 def cut_ends_are_told(directory: Path, model: LogModel) -> None:

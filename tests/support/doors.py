@@ -38,6 +38,7 @@ from core.log.recovery_journal import JOURNAL
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.pipeline.session import Session
 from core.records.columns import decode_whole_batches
+from core.view.log_rows import DirectoryRows, LogRow, RowKind
 from tests.support.log_model import LogModel
 from tests.support.record_decoder import Record
 
@@ -176,6 +177,42 @@ def gaps(directory: Path, *, read_committed: bool = False) -> Account:
     assert all(one.end <= other.start for one, other in pairwise(found)), "gaps overlap"
     assert ledger.records + sum(gap.end - gap.start for gap in found) == end - start
     return Account(start, end, found)
+
+
+def inspected(directory: Path, back: int = 61) -> tuple[Records, Account]:
+    """As the rows of `plog inspect`: its records, and what it calls gaps or marks as hidden from readers of committed
+    records. Asserts that the rows cover the log, and that it says the same when it is read from the end, `back` rows at
+    a time.
+    """
+    reader = DirectoryReader(directory)
+    (partition,) = reader.partitions
+    with contextlib.closing(reader.open(partition)) as log:
+        rows = DirectoryRows(log, partition)
+        found = [row for row in rows.rows_from(rows.start_offset) if row is not None]
+        _ensure_neighbours(found, rows.start_offset, rows.end_offset)
+        backwards: list[LogRow] = []
+        while (end := backwards[0].offset if backwards else rows.end_offset) > rows.start_offset:
+            *_, before = rows.rows_before(end, back)
+            assert before, f"nothing is found before offset {end}"
+            backwards[:0] = before
+        _ensure_neighbours(backwards, rows.start_offset, rows.end_offset)
+        same = [[(row.kind, row.reason, row.fate, o) for row in some for o in range(row.offset, row.end)]
+                for some in (found, backwards)]  # fmt: skip
+        assert same[0] == same[1], "the rows are others when they are read backwards"
+    records = {row.offset: (row.key, row.value) for row in found if row.kind is RowKind.RECORD}
+    gaps = [Gap(row.offset, row.end, reason, row.text) for row in found if (reason := _reason(row)) is not None]
+    return records, Account(rows.start_offset, rows.end_offset, gaps)
+
+
+def _ensure_neighbours(rows: list[LogRow], start: int, end: int) -> None:
+    bounds = [start, *(bound for row in rows for bound in (row.offset, row.end)), end]
+    assert bounds[::2] == bounds[1::2], "rows overlap, or leave offsets out"
+
+
+def _reason(row: LogRow) -> GapReason | None:
+    if row.kind is RowKind.MARKER:
+        return GapReason.CONTROL
+    return GapReason(row.fate) if row.fate else row.reason
 
 
 def hidden(account: Account) -> list[range]:

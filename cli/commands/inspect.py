@@ -1,0 +1,115 @@
+"""`plog inspect`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
+from cli.session import session_of
+from cli.terminal import is_terminal
+from core.common.errors import AccessError, UsageError
+
+if TYPE_CHECKING:
+    from core.view.inspected import Opened
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_WEB_OPTIONS = {"--web": 0, "--listen": 1}
+"""Options that the process of a browser's window does not get, and how many words follow each of them."""
+
+
+@app.command()
+def inspect(
+    places: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH] [TOPIC[:P][@OFFSET|@TIME]]",
+            help="A data directory, a partition's folder or a file of it; and where to begin.",
+            show_default=False,
+        ),
+    ] = None,
+    web: Annotated[bool, typer.Option("--web", help="Show it in a browser instead of this terminal.")] = False,
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where --web listens; port 0 takes a free one."),
+    ] = "127.0.0.1:8000",
+    animation: Annotated[
+        bool,
+        typer.Option(
+            "--animation/--no-animation", help="Whether anything is animated; screen readers do better without."
+        ),
+    ] = True,
+    schema_registry: SchemaRegistryOption = None,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Walk through a log with the arrow keys: topics, records, bytes, indexes, groups, findings.
+
+    It reads the files of a data directory, Kafka's or plog's, or asks a server; it changes nothing. The key ? says what
+    a screen shows, and y which command says the same.
+
+    \b
+    Example:
+      plog inspect sample-data/partition/txn_multisegment-0
+    """
+    from core.pipeline.log_places import LogPlaces
+
+    session = session_of(bootstrap_server, data_dir)
+    has_window = "TEXTUAL_DRIVER" in os.environ  # the server of --web sets it
+    if not web and not has_window and not (is_terminal() and sys.stdin.isatty()):
+        raise UsageError(
+            "plog inspect draws on a terminal, and stdin or stdout is none",
+            hint="plog consume, dump-segment, verify and stats are for pipes; --web is for a browser",
+        )
+    if not _is_there("textual"):
+        raise AccessError("plog inspect needs the package textual", hint="pip install 'plog-kafka[ui]'")
+    from core.view.inspected import open_places
+
+    opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)
+    if web:
+        from cli.inspect.web import serve_inspect
+
+        opened.inspected.close()  # each window opens it for itself
+        serve_inspect(_command_of_window(sys.argv[1:]), listen)
+        return
+    _run(opened, schema_registry, has_animation=animation)
+
+
+def _is_there(package: str) -> bool:
+    """Says whether a package is installed, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:
+        return False
+
+
+def _run(opened: Opened, schema_registry: str | None, *, has_animation: bool) -> None:
+    from cli.inspect.app import InspectApp
+
+    app = InspectApp(opened, schemas=schema_registry, has_animation=has_animation)
+    app.run()
+    if app.bug is not None:
+        raise app.bug
+    if app.return_code:
+        raise typer.Exit(app.return_code)
+
+
+def _command_of_window(arguments: list[str]) -> list[str]:
+    """Makes the command of a browser's window out of the one that was typed."""
+    kept: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        name, has_value, _ = argument.partition("=")
+        if name not in _WEB_OPTIONS:
+            kept.append(argument)
+        elif not has_value:
+            for _ in range(_WEB_OPTIONS[name]):
+                next(waiting, None)
+    safe = () if sys.path[0] == str(Path.cwd()) else ("-P",)  # else modules of the folder we are in would be imported
+    return [sys.executable, *safe, "-m", "plog", *kept]

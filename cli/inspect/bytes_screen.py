@@ -1,0 +1,421 @@
+"""A file byte by byte: hex, with the field under the cursor named and explained."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from cli.inspect.background import Background, Job
+from cli.inspect.bytes_view import BytesView, BytesWindow
+from cli.inspect.field_panel import FieldPanel
+from cli.inspect.screen import InspectScreen
+from core.common.errors import PlogError, UsageError
+from core.log.file_names import locate_partition
+
+if TYPE_CHECKING:
+    from core.view.field_bytes import FieldBytes
+    from core.view.field_source import FieldSource, Step
+
+_LOOK_SECONDS = 2.0
+_REPORT_SECONDS = 0.15
+_WIDE = 120
+_POSITION = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+)\s*")
+_OFFSET = re.compile(r"\s*@(\d+)\s*")
+
+Move = Callable[["FieldSource", int], int | None]
+
+
+class _Seen(NamedTuple):
+    """What another look at the file shows."""
+
+    size_bytes: int
+    note: str
+
+
+class BytesScreen(InspectScreen):
+    """Shows a file, from a position or an offset on; or what is compressed in it, if that is given."""
+
+    HELP = """
+A bar begins each field. Brackets stand round the field under the cursor, which is named and explained beside the bytes:
+in what it lies, its value, what that stands for, and what it is for. Bytes that the disk does not give are shown as ??,
+and those that may be secret as **. Damage is one field, with what plog verify says of it.
+
+Records that are compressed are one field, too; Enter shows them uncompressed. Enter on an entry of an index goes to
+what it points to.
+
+What is looked for is a text, or hex with spaces or without. Quotes make it a text, and 0x makes it hex. It is looked
+for in the bytes as they are in the file, compressed ones too.
+"""
+    KEYS = (
+        ("arrows", "a byte, a line"),
+        ("Tab, Shift+Tab", "the next field, the one before"),
+        ("n, p", "the next record, entry or line, the one before"),
+        ("], [", "the next batch, the one before"),
+        ("Enter", "what is compressed here, or what the entry points to"),
+        (":", "a position (4096 or 0x1000), an offset (@107), or another place"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "field(1)", "Field"),
+        Binding("shift+tab", "field(-1)", "Field before", show=False),
+        Binding("n", "item(1)", "Next"),
+        Binding("p", "item(-1)", "Previous"),
+        Binding("right_square_bracket", "batch(1)", "Batch"),
+        Binding("left_square_bracket", "batch(-1)", "Batch before", show=False),
+        Binding("slash", "search", "Find"),
+        Binding("r", "records", "Records"),
+    ]
+    go_label = "Go to a position (4096, 0x1000), an offset (@107), or TOPIC[:P][@...]"
+
+    def __init__(
+        self, path: Path, position: int = 0, *, offset: int | None = None, source: FieldSource | None = None
+    ) -> None:
+        """`source` is what is compressed in the file; it belongs to the screen from then on."""
+        super().__init__()
+        self.path = path
+        self.partition = locate_partition(path.parent)[0]
+        self._first = max(position, 0)
+        self._offset = offset
+        self._source = source
+        self._inside = source
+        self._file: FieldBytes | None = None
+        self._background = Background("bytes")
+        self._place = self._first
+        """Where the cursor is, or will be after the moves that are under way."""
+        self._is_loading = False
+        self._is_reporting = False
+        self._wanted = (0, 0)
+        self._note = ""
+        self._searching: Job | None = None
+        self._searched = ""
+
+    # --- the frame
+
+    def body(self) -> Iterable[Widget]:
+        self.view = BytesView(id="bytes", glyphs=self.inspect_app.glyphs)
+        self.view.text_when_empty = "reading"
+        self._panel = FieldPanel(id="field")
+        self._both = Container(self.view, self._panel, id="bytes-and-field")
+        yield self._both
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._lay_out(self.size.width)
+        self.view.focus()
+        self.set_interval(_LOOK_SECONDS, self._look_again)
+        self.in_background(self._open, self._take_source, failed=self._fail, background=self._background)
+
+    def on_unmount(self) -> None:
+        super().on_unmount()
+        self._background.submit(Job(lambda _job: self._close()))
+        self._background.close()
+
+    def _close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._lay_out(event.size.width)
+
+    def _lay_out(self, width: int) -> None:
+        """Puts the panel beside the bytes if there is room, else below them."""
+        is_wide = width >= _WIDE
+        self._both.styles.layout = "horizontal" if is_wide else "vertical"
+        self._both.styles.height = "1fr"
+        self.view.styles.width = "1fr"
+        self._panel.lay_out(is_beside=is_wide)
+
+    def title_text(self) -> str:
+        if self._source is None:
+            return str(self.path)
+        if self._inside is not None:
+            return f"{self._inside.title}, {self.view.size_bytes} bytes  {self.path}"
+        kind = None if self._file is None or self._file.kind is None else self._file.kind.value
+        return (
+            f"{self.path.name}  {kind or 'a file of no known kind'}, {self.view.size_bytes} bytes  {self.path.parent}"
+        )
+
+    def command_line(self) -> str | None:
+        if self._file is not None and not self._file.is_dumped:
+            return None
+        return f"plog dump-segment {shlex.quote(str(self.path))} --hex"
+
+    # --- opening
+
+    def _open(self) -> tuple[FieldSource, int | None]:
+        """Opens the file, and finds where the cursor goes; None if the offset is not there."""
+        from core.view.field_bytes import FieldBytes
+
+        if self._source is None:
+            self._source = self._file = FieldBytes(self.path)
+        position = self._first if self._offset is None else self._source.position_of(self._offset)
+        return self._source, position
+
+    def _take_source(self, found: tuple[FieldSource, int | None]) -> None:
+        source, position = found
+        self.view.text_when_empty = "the file is empty"
+        if position is None:
+            self.tell(f"offset {self._offset} is not in this file")
+        self._note = source.note
+        self.tell_problem(source.note or None)
+        self.view.size_bytes = source.size_bytes
+        self.view.jump_to(position or 0)
+        self.view.refresh()
+        self.show_title()
+
+    def _fail(self, error: PlogError) -> None:
+        self._is_loading = False
+        self.view.text_when_empty = "nothing can be shown"
+        self.view.refresh()
+        self.tell_problem(error)
+
+    def _look_again(self) -> None:
+        file = self._file
+        if file is None or not self.is_current or self._is_loading:
+            return
+
+        def look() -> _Seen:
+            file.look_again()
+            return _Seen(file.size_bytes, file.note)
+
+        self.in_background(look, self._see, background=self._background)
+
+    def _see(self, seen: _Seen) -> None:
+        if seen.note != self._note:
+            self._note = seen.note
+            self.tell_problem(seen.note or None)
+        if seen.size_bytes != self.view.size_bytes:
+            self.view.show(self.view.window._replace(data=self.view.window.data[: seen.size_bytes], fields=()))
+            self.view.show_size(seen.size_bytes)
+            self._load()
+        self.show_title()
+
+    # --- bytes
+
+    def on_bytes_view_needs_bytes(self) -> None:
+        self._load()
+
+    def _load(self) -> None:
+        """Reads what the view wants, unless something is being read: then it is done after."""
+        source = self._source
+        if self._is_loading or source is None or not self.view.size_bytes:
+            return
+        self._is_loading = True
+        start, end = self._wanted = self.view.wanted
+        self.in_steps(
+            lambda: _windows(source, start, end),
+            self._take_window,
+            done=self._end_load,
+            failed=self._fail,
+            background=self._background,
+        )
+
+    def _take_window(self, found: BytesWindow | int) -> None:
+        if isinstance(found, int):
+            self._is_reporting = True
+            self.tell(f"looking for what lies here: {100 * found // max(self.view.size_bytes, 1)}% read")
+            return
+        if self._is_reporting and found.fields:
+            self._is_reporting = False
+            self.tell("")
+        self.view.show(found)
+        self._show_field()
+
+    def _end_load(self) -> None:
+        self._is_loading = False
+        if self.view.needs_bytes and self.view.wanted != self._wanted:  # the cursor went on meanwhile
+            self._load()
+
+    # --- the field
+
+    def on_line_view_moved(self) -> None:
+        self._place = self.view.position
+        self._show_field()
+
+    def _show_field(self) -> None:
+        self._panel.show(self.view)
+
+    # --- moving
+
+    def _move(self, move: Move, nowhere: str) -> None:
+        """Goes where the model says, from where the moves before this one lead."""
+        source = self._source
+        if source is None or not self.view.size_bytes:
+            return
+
+        def find() -> int | None:
+            found = move(source, min(self._place, source.size_bytes - 1))
+            if found is not None:
+                self._place = found
+            return found
+
+        def go(found: int | None) -> None:
+            if found is None:
+                self.tell(nowhere)
+            else:
+                self.view.jump_to(found)
+
+        self.in_background(find, go, background=self._background)
+
+    def action_field(self, step: int) -> None:
+        """Goes to the next field, or back to where this one or the one before it begins."""
+        self._move(
+            lambda source, at: source.next_field(at) if step > 0 else source.previous_field(at), "the last field"
+        )
+
+    def action_item(self, step: int) -> None:
+        """Goes to the next record, entry or line, or back."""
+        self._move(lambda source, at: source.next_item(at) if step > 0 else source.previous_item(at), "nothing follows")
+
+    def action_batch(self, step: int) -> None:
+        """Goes to the next batch, or back."""
+        self._move(
+            lambda source, at: source.next_batch(at) if step > 0 else source.previous_batch(at), "no batch follows"
+        )
+
+    def go(self, text: str) -> None:
+        if found := _POSITION.fullmatch(text):
+            position = int(found[1], 0 if found[1][:2].lower() == "0x" else 10)
+            if position >= self.view.size_bytes:
+                self.tell_problem(f"position {position} is beyond the end: there are {self.view.size_bytes} bytes")
+            else:
+                self.tell_problem(None)
+                self.view.jump_to(position)
+        elif found := _OFFSET.fullmatch(text):
+            self._go_to_offset(int(found[1]))
+        else:
+            super().go(text)
+
+    def _go_to_offset(self, offset: int) -> None:
+        source = self._source
+        if source is not None:
+            steps = lambda: _seldom(source.find_offset(offset))  # noqa: E731
+            self._seek(steps, f"offset {offset}", lambda found: f"offset {offset} at {found[0]} (0x{found[0]:x})")
+
+    # --- searching
+
+    def action_search(self) -> None:
+        self.ask('Find text, "text" or hex: 6b 31, 0x6b31', self._search, self._searched)
+
+    def _search(self, text: str) -> None:
+        from core.view.byte_search import parse_needles
+
+        try:
+            needles = parse_needles(text)
+        except UsageError as error:
+            self.tell_problem(error)
+            return
+        source, start = self._source, self.view.position + 1
+        self._searched = text
+        if source is not None:
+            self._seek(lambda: _seldom(source.find(needles, start)), repr(text), _found_text)
+
+    def _seek(self, steps: Callable[[], Iterator[Step]], what: str, said: Callable[[tuple[int, int]], str]) -> None:
+        """Goes to what the steps find, and shows how far they are until then."""
+        self._stop_search()
+        self.tell_problem(None)
+        result: list[tuple[int, int]] = []
+
+        def take(step: Step) -> None:
+            if step.found is None:
+                self.tell(f"looking for {what}: at {100 * step.position // max(self.view.size_bytes, 1)}%; Esc stops")
+                return
+            result.append(step.found)
+            self.view.jump_to(step.found[0])
+            self.tell(said(step.found))
+
+        def end() -> None:
+            self._searching = None
+            if not result:
+                self.tell(f"{what} is not in these bytes")
+
+        self._searching = self.in_steps(steps, take, done=end, failed=self._fail_search, background=self._background)
+
+    def _fail_search(self, error: PlogError) -> None:
+        self._searching = None
+        self.tell("")
+        self.tell_problem(error)
+
+    def _stop_search(self) -> bool:
+        if self._searching is None:
+            return False
+        self._searching.stop()
+        self._searching = None
+        return True
+
+    def action_back(self) -> None:
+        if self._stop_search():
+            self.tell("stopped")
+        else:
+            super().action_back()
+
+    # --- other screens
+
+    def on_line_view_chosen(self) -> None:
+        file, position = self._file, self.view.position
+        if file is None:
+            self.tell("nothing more is inside")
+            return
+
+        def look() -> BytesScreen | None:
+            inside = file.uncompressed(position)
+            if inside is not None:
+                return BytesScreen(self.path, source=inside)
+            lead = file.lead_at(position)
+            return None if lead is None else BytesScreen(lead.path, lead.position or 0, offset=lead.offset)
+
+        def show(screen: BytesScreen | None) -> None:
+            if screen is None:
+                self.tell("nothing is compressed here, and nothing pointed to")
+            else:
+                self.app.push_screen(screen)
+
+        self.in_background(look, show, background=self._background)
+
+    def action_records(self) -> None:
+        """Shows the record under the cursor among the others of its partition."""
+        source, position, partition = self._source, self.view.position, self.partition
+        if source is None or partition is None or not self.view.size_bytes:
+            self.tell_problem("the file is of no partition")
+            return
+        self.in_background(
+            lambda: source.group_at(position).offset,
+            lambda offset: self.inspect_app.open_records(partition, offset),
+            background=self._background,
+        )
+
+
+def _found_text(found: tuple[int, int]) -> str:
+    return f"found at {found[0]} (0x{found[0]:x}), {found[1] - found[0]} bytes"
+
+
+def _windows(source: FieldSource, start: int, end: int) -> Iterator[BytesWindow | int]:
+    """Reads bytes and their fields. If these take long to find, the bytes come first, and then how far it is."""
+    read = source.read(start, end - start)
+    window = BytesWindow(start, read.data, (), read.unreadable, read.hidden)
+    began, has_shown = time.monotonic(), False
+    for step in source.approach(start):
+        if time.monotonic() - began < _REPORT_SECONDS:
+            continue
+        if not has_shown:
+            yield window
+        has_shown, began = True, time.monotonic()
+        yield step.position
+    yield window._replace(fields=tuple(source.fields_in(start, start + len(read.data))))
+
+
+def _seldom(steps: Iterator[Step]) -> Iterator[Step]:
+    """Gives the step that found something, and of the others a few in a second."""
+    before = time.monotonic()
+    for step in steps:
+        if step.found is not None or time.monotonic() - before >= _REPORT_SECONDS:
+            before = time.monotonic()
+            yield step

@@ -1,0 +1,60 @@
+"""What the screens of groups share: the model, which their thread owns, tables, and the course of a lag."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.style import Style
+
+from cli.inspect.looking_screen import LookingScreen
+from cli.inspect.sparkline import sparkline
+from cli.inspect.table_view import Column, Row, TableView
+
+if TYPE_CHECKING:
+    from core.view.known_groups import KnownGroups
+
+_MOST_SAMPLES = 240
+_TREND_WIDTH = 12
+
+
+def behind(row: Row) -> Style | None:
+    """Gives the style of a lag: yellow, if there is one."""
+    return Style(color="yellow") if row.get("lag") else None
+
+
+class GroupLooker(LookingScreen):
+    """Looks at groups, and draws trends of the lags that it has seen itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._model: KnownGroups | None = None
+        self._trend_of: dict[Any, deque[int | None]] = {}
+
+    @property
+    def groups(self) -> KnownGroups:
+        """The model; owned by the screen's thread."""
+        if self._model is None:
+            from core.view.known_groups import KnownGroups
+
+            self._model = KnownGroups(self.inspected)
+        return self._model
+
+    def close_model(self) -> None:
+        if self._model is not None:
+            self._model.close()
+
+    def table(self, columns: tuple[Column, ...], key: Callable[[Row], Any], id: str) -> TableView:  # noqa: A002 - Textual's name
+        view = TableView(columns, id=id, empty_text="reading", is_sortable=True, key=key)
+        view.glyphs = self.inspect_app.glyphs
+        return view
+
+    def trend(self, key: Any) -> str:
+        """Draws the lags of that key that were seen last."""
+        return sparkline(list(self._trend_of.get(key, ())), self.inspect_app.glyphs, _TREND_WIDTH)
+
+    def note_lag(self, key: Any, lag: int | None) -> str:
+        """Notes a lag that was seen just now, and draws it with those before."""
+        self._trend_of.setdefault(key, deque(maxlen=_MOST_SAMPLES)).append(lag)
+        return self.trend(key)

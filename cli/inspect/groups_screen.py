@@ -1,0 +1,253 @@
+"""The consumer groups; and one of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Static
+
+from cli.inspect.group_looker import GroupLooker, behind
+from cli.inspect.line_view import BAD
+from cli.inspect.table_view import Column, Row, number_text
+from core.common.printable import printable
+from core.common.time_text import duration_text
+from core.common.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from core.client.group_admin import GroupMember
+    from core.view.group_rows import GroupPartition
+    from core.view.known_groups import GroupListing, GroupSummary, GroupView
+
+
+def _duration(value: int | None) -> str:
+    return "" if value is None else duration_text(value)
+
+
+def _bad(row: Row) -> Style | None:
+    return BAD if row.get("problem") else None
+
+
+class GroupsScreen(GroupLooker):
+    """Lists the consumer groups; Enter shows one."""
+
+    HELP = """
+The consumer groups, with their state, how many members they have, and how many records they have not read yet, of all
+partitions together. Trend is the lag since this screen was opened, a bar every two seconds.
+
+A server is asked, also the one that owns the directory; else __consumer_offsets is read from the files, which have what
+was written down last. Whether a group's members are still there is not known then.
+"""
+    KEYS = (("Enter", "the group"), ("s, S", "sort by the next column, or the other way round"))
+
+    def __init__(self) -> None:
+        super().__init__("groups")
+        self._count = 0
+
+    def body(self) -> Iterable[Widget]:
+        columns = (
+            Column("group"),
+            Column("state"),
+            Column("type", importance=4),
+            Column("members", is_number=True, importance=3, text=number_text),
+            Column("partitions", is_number=True, importance=2, text=number_text),
+            Column("lag", is_number=True, text=number_text, style=behind),
+            Column("trend", importance=5),
+            Column("problem", importance=6, style=_bad),
+        )
+        self.view = self.table(columns, lambda row: row["group"], "groups")
+        yield self.view
+
+    def title_text(self) -> str:
+        return f"groups  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        return f"plog group list{self.inspected.root_option}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+
+    def steps(self) -> Iterator[tuple[GroupListing, str]]:
+        for listing in self.groups.steps():
+            yield listing, self.groups.note
+
+    def take(self, found: tuple[GroupListing, str]) -> None:
+        listing, note = found
+        self.view.show([self._row(group, is_seen=listing.is_whole) for group in listing.groups])
+        self.tell_problems(listing.problems)
+        done = "" if listing.is_whole else f"{listing.done} of {listing.total} read"
+        self.tell("; ".join(filter(None, (done, note))))
+        if listing.is_whole:
+            self.say_empty("no consumer groups")
+
+    def _row(self, group: GroupSummary, *, is_seen: bool) -> Row:
+        trend = self.note_lag(group.group_id, group.lag) if is_seen else self.trend(group.group_id)
+        return {**group._asdict(), "group": group.group_id, "trend": trend}
+
+    def say_empty(self, text: str) -> None:
+        self.view.say_when_empty(text)
+
+    def on_line_view_chosen(self) -> None:
+        if self.view.row is not None:
+            self.app.push_screen(GroupScreen(self.view.row["group"]))
+
+
+class GroupScreen(GroupLooker):
+    """Shows how far one group is with each of its partitions, or its members."""
+
+    HELP = """
+How far the group has read each partition, and its lag: in records up to the log's end, and in time, which is how long
+the first record that it has not read has been there. Enter goes to that record. Trend is the lag since this screen was
+opened, a bar every two seconds; h shows the commits that the files still hold.
+"""
+    KEYS = (
+        ("Enter", "the first record that the group has not read"),
+        ("s, S", "sort by the next column, or the other way round"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("h", "history", "History"),
+        Binding("m", "members", "Members"),
+    ]
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__("group")
+        self._group_id = group_id
+        self._found: GroupView | None = None
+
+    def body(self) -> Iterable[Widget]:
+        columns = (
+            Column("topic"),
+            Column("partition", is_number=True),
+            Column("offset", is_number=True, importance=1, text=number_text),
+            Column("end_offset", "end", is_number=True, importance=4, text=number_text),
+            Column("lag", is_number=True, text=number_text, style=behind),
+            Column("lag_ms", "lag time", is_number=True, importance=2, text=_duration, style=behind),
+            Column("trend", importance=3),
+            Column("client", importance=5),
+            Column("metadata", importance=6),
+            Column("problem", importance=7, style=_bad),
+        )
+        members = (
+            Column("member_id", "member"),
+            Column("group_instance_id", "instance", importance=3),
+            Column("client_id", "client", importance=2),
+            Column("client_host", "host", importance=1),
+            Column("partitions"),
+        )
+        self.view = self.table(columns, lambda row: (row["topic"], row["partition"]), "partitions")
+        self.members = self.table(members, lambda row: row["member_id"], "members")
+        self.members.display = False
+        yield self.view
+        yield self.members
+        yield Static(id="group-detail", classes="detail")
+
+    def title_text(self) -> str:
+        title = f"group {self._group_id}"
+        if self._found is not None:
+            group, lag = self._found.group, self._found.lag
+            count = len(group.members)
+            title += f"  {group.state}, {group.type}, {count} member{'s' * (count != 1)}"
+            title += "" if lag is None else f", lag {lag:,}"
+        return f"{title}  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        members = " --members" if self.members.display else ""
+        return f"plog group describe {shlex.quote(self._group_id)}{members}{self.inspected.root_option}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+
+    def steps(self) -> Iterator[tuple[GroupView, str]]:
+        yield self.groups.describe(self._group_id), self.groups.note
+
+    def take(self, found: tuple[GroupView, str]) -> None:
+        self._found, note = found
+        self.view.show([self._row(row) for row in self._found.rows])
+        self.members.show([_member_row(member) for member in self._found.group.members])
+        self.show_title()
+        self.tell_problems(self._found.problems)
+        self.tell(note)
+        self.view.say_when_empty("the group committed no offset, and no member reads anything")
+        self.members.say_when_empty("the group has no members")
+
+    def say_empty(self, text: str) -> None:
+        self.view.say_when_empty(text)
+
+    def _row(self, row: GroupPartition) -> Row:
+        return {
+            **row._asdict(),
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "client": None if row.member is None else row.member.client_id,
+            "trend": self.note_lag(row.partition, row.lag),
+        }
+
+    def on_line_view_moved(self) -> None:
+        row = self.view.row
+        self.partition = None if row is None else TopicPartition(row["topic"], row["partition"])
+        detail = self.query_one("#group-detail", Static)
+        detail.display = row is not None and not self.members.display
+        detail.update(self._detail())
+
+    def _detail(self) -> Text:
+        row = self.view.row
+        parts = [] if row is None else list(_details(row))
+        return Text(printable("\n".join(parts), keeps="\n"))
+
+    def on_line_view_chosen(self) -> None:
+        row = self.view.row
+        if row is None or self.members.display or self.partition is None:
+            return
+        offset = row["offset"]
+        if offset is not None and not row["lag"]:
+            offset = max(offset - 1, 0)  # all of it was read: the last record that was
+        self.inspect_app.open_records(self.partition, offset)
+
+    def action_members(self) -> None:
+        """Shows the members in the place of the partitions, or again the partitions."""
+        self.members.display = not self.members.display
+        self.view.display = not self.members.display
+        (self.members if self.members.display else self.view).focus()
+        self.on_line_view_moved()
+
+    def action_history(self) -> None:
+        if self.partition is not None:
+            from cli.inspect.commits_screen import CommitsScreen
+
+            self.app.push_screen(CommitsScreen(self._group_id, self.partition))
+
+
+def _member_row(member: GroupMember) -> Row:
+    if member.partitions is None:
+        partitions = "not known: it is no consumer"
+    else:
+        partitions = ", ".join(sorted(map(str, member.partitions))) or "none"
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "partitions": partitions,
+    }
+
+
+def _details(row: Row) -> Iterator[str]:
+    """Says of a partition what a narrow table has no room for."""
+    offset, end_offset = row["offset"], row["end_offset"]
+    committed = "no offset committed" if offset is None else f"committed offset {offset:,}"
+    end = "the log's end is not known" if end_offset is None else f"the log ends at {end_offset:,}"
+    lag = "" if row["lag"] is None else f"; lag {row['lag']:,}"
+    since = "" if not row["lag_ms"] else f", {duration_text(row['lag_ms'])}"
+    yield f"{row['topic']}-{row['partition']}: {committed}, {end}{lag}{since}"
+    member = row["member"]
+    if member is not None:
+        yield f"read by {member.member_id} ({member.client_id}, {member.client_host})"
+    if row["metadata"]:
+        yield f"metadata {row['metadata']}"
+    if row["problem"]:
+        yield row["problem"]

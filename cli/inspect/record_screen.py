@@ -1,0 +1,186 @@
+"""Everything about one record: its value with its structure, headers, batch, transaction, readers, and what will take
+it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from cli.inspect.background import Background, Job
+from cli.inspect.line_view import DIM
+from cli.inspect.records_view import RecordsView
+from cli.inspect.screen import InspectScreen
+from cli.inspect.text_view import TextLine, TextView
+from core.client.schema_registry import SchemaRegistry
+from core.common.errors import PlogError
+from core.common.time_text import time_text
+from core.common.topic_partition import TopicPartition
+from core.view.log_rows import LogRow, RowKind
+from core.view.record_text import NULL, Form, whole_lines
+
+if TYPE_CHECKING:
+    from core.view.inspected import Inspected
+
+_SHOWN_ABOVE = ("record", "timestamp", "key", "value", "headers")
+"""What of a record's life stands above it already."""
+
+
+class RecordScreen(InspectScreen):
+    """Shows the row under the cursor of a screen of records, and its neighbours."""
+
+    HELP = """
+The record's key, headers and value, the batch that it came in, the transaction that it is of and how that ended, the
+groups that have read it, and what will remove it: what plog trace says. For offsets without a record it says why there
+is none.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n,right", "neighbour(1)", "Next"),
+        Binding("p,left", "neighbour(-1)", "Previous"),
+        Binding("x", "form", "Text/JSON/hex"),
+        Binding("b", "bytes", "Bytes"),
+    ]
+
+    def __init__(
+        self, partition: TopicPartition, records: RecordsView, form: Form, show_bytes: Callable[[], None]
+    ) -> None:
+        """`records` has the row under its cursor; `show_bytes` shows where that lies."""
+        super().__init__()
+        self._records = records
+        self._show_bytes = show_bytes
+        self._partition = self.partition = partition
+        self._form: Form = Form.JSON if form is Form.TEXT else form
+        self._life = Background("life")
+        self._job: Job | None = None
+        self._above: list[TextLine] = []
+        self._below: list[TextLine] = []
+
+    @property
+    def row(self) -> LogRow:
+        item = self._records.item
+        assert item is not None, "the screen is opened for a row"
+        return item.row
+
+    def body(self) -> Iterable[Widget]:
+        self.view = TextView(id="record", glyphs=self.inspect_app.glyphs)
+        yield self.view
+
+    def title_text(self) -> str:
+        return f"{self._partition} offset {self.row.offset}  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        place = f"{shlex.quote(self._partition.topic)}:{self._partition.partition}@{self.row.offset}"
+        return f"plog trace {place}{self.inspected.option}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+        self._show_row()
+
+    def on_unmount(self) -> None:
+        self._life.close()
+
+    def _show_row(self) -> None:
+        row, form = self.row, self._form
+        self.show_title()
+        if self._job is not None:
+            self._job.stop()
+        self._below = []
+        inspected, partition = self.inspected, self._partition
+        self.in_background(lambda: list(_record_lines(row, form, self._registry())), self._show_above)
+        self.tell("looking for who has read it, and what will take it")
+        self._job = self.in_background(
+            lambda: _trace_lines(inspected, partition.topic, partition.partition, row.offset),
+            self._show_below,
+            failed=self._fail,
+            background=self._life,
+        )
+
+    def _registry(self) -> SchemaRegistry | None:
+        schemas = self.inspect_app.schemas if self._form is Form.SCHEMA else None
+        return None if schemas is None else schemas.registry
+
+    def _show_above(self, lines: list[TextLine]) -> None:
+        self._above = lines
+        self.view.show([*self._above, *self._below])
+
+    def _show_below(self, lines: list[TextLine]) -> None:
+        self.tell("")
+        self._below = lines
+        self.view.show([*self._above, *self._below])
+
+    def _fail(self, error: PlogError) -> None:
+        self.tell("")
+        self.tell_problem(error)
+
+    def action_neighbour(self, step: int) -> None:
+        """Goes on to the next row, or back to the one before."""
+        view = self._records
+        before = view.item
+        view.move_to(view.cursor + step)
+        if view.item is not before:
+            self.view.top = self.view.cursor = 0
+            self.tell_problem(None)
+            self._show_row()
+
+    def action_form(self) -> None:
+        """Shows the key and value in the next form."""
+        forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
+        self._form = forms[(forms.index(self._form) + 1) % len(forms)]
+        self._show_row()
+
+    def action_bytes(self) -> None:
+        self._show_bytes()
+
+
+def _record_lines(row: LogRow, form: Form, registry: SchemaRegistry | None) -> Iterator[TextLine]:
+    """Says what the row itself holds."""
+    if row.kind is RowKind.GAP:
+        count = row.end - row.offset
+        yield TextLine("No record" + (f", at {count:,} offsets" if count > 1 else ""), is_heading=True)
+        yield TextLine(f"{row.offset} to {row.end - 1}", "offsets")
+        yield TextLine(row.reason.value if row.reason is not None else "not known", "reason")
+        yield TextLine(row.text, "evidence")
+        return
+    if row.kind is RowKind.MARKER:
+        yield TextLine("A marker, which ends a transaction; readers get none of it", is_heading=True)
+        yield TextLine(row.text, "marker")
+    else:
+        yield TextLine("Record", is_heading=True)
+    if row.timestamp is not None:
+        yield TextLine(time_text(row.timestamp), "timestamp")
+    if row.fate:
+        yield TextLine(f"{row.fate}: readers of committed records do not get it", "fate")
+    if row.kind is not RowKind.RECORD:
+        return
+    key_form = form if form in (Form.HEX, Form.SCHEMA) else Form.TEXT
+    yield from _labelled("key", whole_lines(row.key, key_form, registry))
+    for name, value in row.headers:
+        text = NULL if value is None else " ".join(whole_lines(value, Form.HEX if form is Form.HEX else Form.TEXT))
+        yield TextLine(text, f"header {name.decode('utf-8', 'backslashreplace')}")
+    size = "" if row.value is None else f", {len(row.value):,} bytes, as {form.value}"
+    yield TextLine(f"Value{size}", is_heading=True)
+    yield from (TextLine(line) for line in whole_lines(row.value, form, registry))
+
+
+def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
+    for number, line in enumerate(lines):
+        yield TextLine(line, label if not number else "")
+
+
+def _trace_lines(inspected: Inspected, topic: str, partition: int, offset: int) -> list[TextLine]:
+    """Follows the record's life, with files or a client of its own."""
+    from core.view.record_life import life_lines, trace_of
+
+    trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)
+    lines = [TextLine("Life, as plog trace tells it", is_heading=True)]
+    lines += [_life_line(name, value) for name, value in life_lines(trace) if name not in _SHOWN_ABOVE]
+    return lines
+
+
+def _life_line(name: str, value: Any) -> TextLine:
+    return TextLine(str(value), name, style=None if name != "batch position" else DIM)

@@ -1,0 +1,392 @@
+"""The records of a partition: row after row, with the gaps between them, from any place on."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
+from textual.widget import Widget
+
+from cli.inspect.background import Job
+from cli.inspect.records_view import CELLS, RecordsView, ShownRow, shown_row
+from cli.inspect.screen import InspectScreen
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.log.hole import offsets_text
+from core.view.log_rows import LogRows, RowKind
+from core.view.record_text import Form
+
+if TYPE_CHECKING:
+    from core.client.schema_registry import SchemaRegistry
+    from core.records.record_filter import RecordFilter
+
+_CHUNK_ROWS = 120
+_REPORT_SECONDS = 0.15
+_FOLLOW_SECONDS = 0.5
+
+
+class _Found(NamedTuple):
+    """Rows that were read; `position` says how far, `is_end` whether nothing follows in that direction."""
+
+    items: list[ShownRow]
+    is_end: bool
+    position: int
+
+
+class RecordsScreen(InspectScreen):
+    """Shows the records of one partition."""
+
+    HELP = """
+Each line is a record. Lines that begin with dashes are offsets without one, with the reason that plog gaps gives; those
+in red are lost. Text in square brackets marks what readers of committed records do not get: aborted records, records
+of open transactions, and the markers that end transactions.
+
+The filter is the language of plog consume --filter, such as  value.carrier == "UA" and offset >= 100.
+"""
+    KEYS = (("Enter", "everything about the record"), ("Home, End", "the log's first and last record"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter"),
+        Binding("f", "follow", "Follow"),
+        Binding("x", "form", "Text/JSON/hex"),
+        Binding("c", "columns", "Columns"),
+        Binding("m", "map", "Map"),
+        Binding("b", "bytes", "Bytes"),
+        Binding("i", "files", "Files"),
+        Binding("v", "verify", "Verify"),
+        Binding("g", "groups", "Groups"),
+        Binding("t", "transactions", "Transactions"),
+    ]
+    go_label = "Go to an offset, a time, -N, end, or TOPIC[:P][@...]"
+
+    def __init__(self, partition: TopicPartition, offset: int | None = None) -> None:
+        """Begins at that offset; without one at the log's first."""
+        super().__init__()
+        self._partition = self.partition = partition
+        self._wanted_offset = offset
+        self._rows: LogRows | None = None
+        self._form = Form.TEXT
+        self._filter: RecordFilter | None = None
+        self._filter_text = ""
+        self._loading: dict[bool, Job] = {}
+        self._following: Timer | None = None
+
+    def body(self) -> Iterable[Widget]:
+        self.view = RecordsView()
+        self.view.glyphs = self.inspect_app.glyphs
+        self.view.text_when_empty = "reading"
+        yield self.view
+
+    def title_text(self) -> str:
+        text = f"{self._partition}"
+        if self._rows is not None:
+            start, end = self._rows.start_offset, self._rows.end_offset
+            text += f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}"
+        if self._filter_text:
+            text += f"  filter: {self._filter_text}"
+        if self._following is not None:
+            text += "  following"
+        return f"{text}  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        item = self.view.item
+        topic, option = shlex.quote(self._partition.topic), self.inspected.option
+        place = f"{topic}:{self._partition.partition}"
+        if item is not None and item.row.kind is not RowKind.RECORD:
+            return f"plog gaps {place} --from {item.row.offset} --until {item.row.end}{option}"
+        count = self.view.page_size
+        start = self._wanted_offset or 0
+        if item is not None:
+            first = self.view.items[self.view.top].row.offset
+            start = first if item.row.offset - first < count else item.row.offset
+        wanted = f" --filter {shlex.quote(self._filter_text)}" if self._filter_text else ""
+        return (
+            f"plog consume {topic} --partition {self._partition.partition} --from {start} --max-messages {count}"
+            f"{wanted} --isolation read_uncommitted --format envelope{option}"
+        )
+
+    def on_mount(self) -> None:
+        self.view.focus()
+        self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)
+
+    def _fail(self, error: PlogError) -> None:
+        self.view.text_when_empty = "nothing can be shown"
+        self.view.refresh()
+        self.tell_problem(error)
+
+    def _take_rows(self, rows: LogRows) -> None:
+        self._rows = rows
+        self._show_bounds()
+        offset, self._wanted_offset = self._wanted_offset, None
+        self.go_to(offset)
+
+    def _show_bounds(self) -> None:
+        if self._rows is not None:
+            self.view.bounds = self._rows.start_offset, self._rows.end_offset
+            self.show_title()
+
+    def go_to(self, offset: int | None) -> None:
+        """Shows the row that holds the offset; without one the first."""
+        if self._rows is None:
+            self._wanted_offset = offset
+            return
+        start, end = self._rows.start_offset, self._rows.end_offset
+        target = start if offset is None else offset
+        if offset is not None and not start <= offset <= end:
+            held = f"the log holds {offsets_text(start, end)}" if start < end else f"the log is empty, its end is {end}"
+            self.tell_problem(f"{held}, not {offset}")
+        line = self.view.find_line(target)
+        if line is not None and self.view.items[line].row.offset <= target:
+            self.view.move_to(line)
+        else:
+            self._load_around(target)
+
+    # --- loading
+
+    def _load_around(self, offset: int) -> None:
+        """Forgets what is shown, and reads what lies at the offset, and around it."""
+        rows = self._rows
+        if rows is None:
+            return
+        for job in self._loading.values():
+            job.stop()
+        self._loading.clear()
+        offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
+        self.view.clear()
+        self.view.text_when_empty = "reading"
+        if self._filter is not None:  # what lies before is looked for when somebody asks
+            self.view.bounds = rows.start_offset, rows.end_offset
+            self._load_after(offset)
+            return
+        form = self._form
+
+        def before() -> Iterator[_Found]:
+            schemas = self._registry(form)
+            for found in rows.rows_before(offset, _CHUNK_ROWS):
+                if found is not None:
+                    items = [shown_row(row, form, schemas) for row in found]
+                    yield _Found(items, not found or found[0].offset <= rows.start_offset, offset)
+
+        def take(found: _Found) -> None:
+            self.view.add_before(found.items, is_first=found.is_end)
+            self.view.top = self.view.cursor = max(len(self.view.items) - 1, 0)
+            end = self.view.next_offset if self.view.items else rows.start_offset
+            self._load_after(max(end, rows.start_offset), target=offset)
+
+        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail)
+
+    def _note_before(self) -> None:
+        self._loading.pop(True, None)
+
+    def _load_after(self, start: int, target: int | None = None) -> None:
+        """Reads on from an offset; then the cursor goes to the line of `target`, if one is given."""
+        rows, wanted, form = self._rows, self._filter, self._form
+        if rows is None or False in self._loading:
+            return
+
+        def after() -> Iterator[_Found]:
+            schemas = self._registry(form)
+            items: list[ShownRow] = []
+            count, position, reported = 0, start, time.monotonic()
+            for row in rows.rows_from(start, wanted):
+                if row is not None:
+                    items.append(shown_row(row, form, schemas))
+                    count, position = count + 1, row.end
+                    if count == _CHUNK_ROWS:
+                        yield _Found(items, position >= rows.end_offset, position)
+                        return
+                elif time.monotonic() - reported > _REPORT_SECONDS:
+                    yield _Found(items, False, rows.position)
+                    items, reported = [], time.monotonic()
+            yield _Found(items, True, rows.end_offset)
+
+        def take(found: _Found) -> None:
+            is_new = not self.view.items
+            self.view.add_after(found.items, is_last=found.is_end)
+            if wanted is not None and not found.is_end:
+                self.tell(f"looked at offsets up to {found.position:,}")
+            if target is not None:
+                line = self.view.find_line(target)
+                self.view.show_from(len(self.view.items) - 1 if line is None else line)
+            elif is_new and self.view.items:
+                self.view.show_from(0)
+
+        def done() -> None:
+            self._loading.pop(False, None)
+            self.tell("")
+            self.view.text_when_empty = "nothing matches the filter" if wanted is not None else "no records"
+            self._show_notes()
+            self.view.lines_changed()
+
+        self._loading[False] = self.in_steps(after, take, done=done, failed=self._fail_loading)
+
+    def _load_before(self) -> None:
+        rows, wanted, form = self._rows, self._filter, self._form
+        if rows is None or True in self._loading or not self.view.items:
+            return
+        end = self.view.items[0].row.offset
+
+        def before() -> Iterator[_Found | None]:
+            schemas = self._registry(form)
+            for found in rows.rows_before(end, _CHUNK_ROWS, wanted):
+                if found is None:
+                    yield None
+                    continue
+                items = [shown_row(row, form, schemas) for row in found]
+                is_end = len(found) < _CHUNK_ROWS or found[0].offset <= rows.start_offset
+                yield _Found(items, is_end, end)
+
+        def take(found: _Found | None) -> None:
+            if found is not None:
+                self.view.add_before(found.items, is_first=found.is_end)
+
+        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail_loading)
+
+    def _fail_loading(self, error: PlogError) -> None:
+        self._loading.clear()
+        self.view.is_last = self.view.is_first = True
+        self._fail(error)
+
+    def _registry(self, form: Form) -> SchemaRegistry | None:
+        schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
+        return None if schemas is None else schemas.registry
+
+    def _show_notes(self) -> None:
+        notes = list(dict.fromkeys([*self.inspected.notes, *(self._rows.notes if self._rows is not None else [])]))
+        if notes:
+            more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
+            self.tell_problem(notes[0] + more)
+
+    def on_records_view_needs_rows(self, message: RecordsView.NeedsRows) -> None:
+        message.stop()
+        if message.is_before:
+            self._load_before()
+        elif not self.view.is_last:
+            self._load_after(self.view.next_offset)
+
+    def on_records_view_jumped(self, message: RecordsView.Jumped) -> None:
+        message.stop()
+        if self._rows is None:
+            return
+        is_there = self.view.is_last if message.is_end else self.view.is_first
+        if is_there:
+            self.view.move_to(self.view.count - 1 if message.is_end else 0)
+        else:
+            self._load_around(self._rows.end_offset - 1 if message.is_end else self._rows.start_offset)
+
+    # --- following
+
+    def action_follow(self) -> None:
+        """Begins, or ends, to look for new records twice a second."""
+        if self._following is not None:
+            self._stop_following()
+            return
+        self._following = self.set_interval(_FOLLOW_SECONDS, self._look_again)
+        self.post_message(RecordsView.Jumped(is_end=True))
+        self.show_title()
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.stop()
+            self._following = None
+            self.show_title()
+
+    def _look_again(self) -> None:
+        rows = self._rows
+        if rows is None or self._loading or not self.is_current:
+            return
+        before = rows.end_offset
+
+        def take(_: None) -> None:
+            self._note_before()
+            self._show_bounds()
+            self._show_notes()
+            if rows.end_offset <= before:
+                return
+            self.view.is_last = False
+            was_last = self.view.cursor >= self.view.count - 1
+            self._load_after(self.view.next_offset, target=rows.end_offset - 1 if was_last else None)
+
+        def fail(error: PlogError) -> None:
+            self._note_before()
+            self._stop_following()
+            self.tell_problem(error)
+
+        self._loading[True] = self.in_background(rows.refresh, take, failed=fail)
+
+    # --- keys
+
+    def on_line_view_chosen(self) -> None:
+        from cli.inspect.record_screen import RecordScreen
+
+        if self.view.item is not None:
+            self.app.push_screen(RecordScreen(self._partition, self.view, self._form, self.action_bytes))
+
+    def action_filter(self) -> None:
+        self.ask('Filter, such as value.carrier == "UA"; none shows all', self._set_filter, self._filter_text)
+
+    def _set_filter(self, text: str) -> None:
+        from core.records.record_filter import parse_filter  # whose pyarrow takes long to import
+
+        text = text.strip()
+        try:
+            self._filter = parse_filter(text, time.time_ns() // 1_000_000) if text else None
+        except UsageError as error:
+            self.tell_problem(error)
+            return
+        self.tell_problem(None)
+        self._filter_text = text
+        here = self.view.item
+        self.show_title()
+        self._load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
+
+    def action_form(self) -> None:
+        """Shows keys and values in the next form: text, JSON, by the registry, hex."""
+        forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
+        self._form = forms[(forms.index(self._form) + 1) % len(forms)]
+        here = self.view.item
+        self._load_around(here.row.offset if here is not None else self.view.bounds[0])
+        self.tell(f"values as {self._form.value}")
+
+    def action_columns(self) -> None:
+        self.ask("Columns, with spaces between", self._set_columns, " ".join(self.view.columns))
+
+    def _set_columns(self, text: str) -> None:
+        names = text.replace(",", " ").split()
+        unknown = [name for name in names if name not in CELLS]
+        if unknown or not names:
+            self.tell_problem(f"no column {' '.join(unknown) or 'was named'}: expected some of {' '.join(CELLS)}")
+            return
+        self.tell_problem(None)
+        self.view.columns = names
+        self.view.refresh()
+
+    def action_map(self) -> None:
+        self.with_files(lambda: self.inspect_app.open_map(self._partition))
+
+    def action_files(self) -> None:
+        self.with_files(lambda: self.inspect_app.open_files(self._partition))
+
+    def action_verify(self) -> None:
+        folder = self.inspected.folder(self._partition)
+        self.with_files(lambda: None if folder is None else self.inspect_app.open_verify(folder))
+
+    def action_bytes(self) -> None:
+        """Shows the bytes of the cursor's batch, where it lies in its file."""
+        item, rows = self.view.item, self._rows
+        if item is None or rows is None:
+            return
+        self.with_files(
+            lambda: self.in_background(
+                lambda: rows.file_of(item.row), lambda found: self.inspect_app.open_bytes(*found)
+            )
+        )
+
+    def action_groups(self) -> None:
+        self.inspect_app.open_groups()
+
+    def action_transactions(self) -> None:
+        self.inspect_app.open_transactions()

@@ -1,0 +1,283 @@
+"""What every screen of `plog inspect` has: a title, a body, a line for what is going on, and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, Input, Static
+
+from cli.inspect.background import Background, Job, StoppedError
+from cli.inspect.host import InspectHost
+from cli.inspect.panels import CommandPanel, HelpPanel
+from core.common.errors import PlogError
+from core.common.filesystem import access_error
+from core.common.printable import printable
+from core.common.topic_partition import TopicPartition
+from core.view.place_text import Place
+
+if TYPE_CHECKING:
+    from core.view.inspected import Inspected
+
+Result = TypeVar("Result")
+
+
+class Prompt(Input):
+    """A line to type into, which appears at the bottom when it is asked for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", show=False, priority=True)]
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt", compact=True)
+        self.display = False
+        self._take: Callable[[str], None] | None = None
+
+    def ask(self, label: str, take: Callable[[str], None], initial: str = "") -> None:
+        """Shows the line; `take` is called with what was typed, once Enter is pressed."""
+        self._take = take
+        self.border_title = label
+        self.value = initial
+        self.display = True
+        self.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        take, text = self._take, self.value
+        self.action_cancel()
+        if take is not None:
+            take(text)
+
+    def action_cancel(self) -> None:
+        """Hides the line; nothing is done with what was typed."""
+        self._take = None
+        self.display = False
+        self.screen.focus_next()
+
+
+class InspectScreen(Screen[None]):
+    """A screen of `plog inspect`. Subclasses give `body`, `HELP`, `title_text` and `command_line`.
+
+    Work goes through `in_background` or `in_steps`; its results come back in the thread of the screen. What goes wrong
+    is shown in the line at the bottom, and the screen stays as it is.
+    """
+
+    HELP: ClassVar[str] = ""
+    """What the screen shows, and what its marks mean; in sentences."""
+
+    KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Keys that have no place in the bottom line, with what they do; for the help."""
+
+    class Finished(Message):
+        """Work is done; `deliver` is to be called by the screen."""
+
+        def __init__(self, deliver: Callable[[], None]) -> None:
+            super().__init__()
+            self.deliver = deliver
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help"),
+        Binding("escape", "back", "Back", show=False),
+        Binding("colon", "go", "Go to", show=False),
+        Binding("y", "command", "Command", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: list[Job] = []
+        self._problem = ""
+        self._notice = ""
+
+    # --- what a subclass says
+
+    def body(self) -> Iterable[Widget]:
+        """Gives the widgets between the title and the bottom line."""
+        raise NotImplementedError
+
+    def title_text(self) -> str:
+        """Says what is looked at."""
+        raise NotImplementedError
+
+    def command_line(self) -> str | None:
+        """Gives the command that says the same in a shell; None if there is none."""
+        return None
+
+    # --- the frame
+
+    @property
+    def inspect_app(self) -> InspectHost:
+        return cast("InspectHost", self.app)
+
+    @property
+    def inspected(self) -> Inspected:
+        return self.inspect_app.inspected
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title")
+        yield from self.body()
+        yield Static(id="status")
+        yield Prompt()
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self.show_title()
+
+    def show_title(self) -> None:
+        """Writes the title again, after what it says has changed."""
+        self.query_one("#title", Static).update(Text(printable(self.title_text(), keeps="")))
+
+    def tell(self, text: str) -> None:
+        """Shows what is going on; a problem stays shown beside it."""
+        self._notice = text
+        self._show_status()
+
+    def tell_problem(self, error: PlogError | str | None) -> None:
+        """Shows what went wrong, with what can be done; None clears it."""
+        if isinstance(error, PlogError):
+            hint = f" ({error.hint})" if error.hint else ""
+            self._problem = f"{error.message}{hint}"
+        else:
+            self._problem = error or ""
+        self._show_status()
+
+    @property
+    def status_text(self) -> str:
+        problem = f"! {self._problem}" if self._problem else ""
+        return "  ".join(filter(None, (problem, self._notice)))
+
+    def _show_status(self) -> None:
+        status = self.query_one("#status", Static)
+        text = Text()
+        if self._problem:
+            text.append(printable(f"! {self._problem}", keeps=""), "bold red")
+            text.append("  ")
+        text.append(printable(self._notice, keeps=""))
+        status.update(text)
+
+    def ask(self, label: str, take: Callable[[str], None], initial: str = "") -> None:
+        """Asks for a line of text at the bottom."""
+        self.query_one(Prompt).ask(label, take, initial)
+
+    # --- work
+
+    def in_background(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result], None],
+        *,
+        failed: Callable[[PlogError], None] | None = None,
+        background: Background | None = None,
+    ) -> Job:
+        """Does the work in a thread (the app's reader, if none is given), then calls `done` in the screen's. A
+        PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
+        """
+
+        def run(job: Job) -> None:
+            self._do(job, lambda: self._deliver(job, done, work()), failed)
+
+        return self._submit(Job(run), background)
+
+    def in_steps(
+        self,
+        steps: Callable[[], Iterator[Result]],
+        on_step: Callable[[Result], None],
+        *,
+        done: Callable[[], None] = lambda: None,
+        failed: Callable[[PlogError], None] | None = None,
+        background: Background | None = None,
+    ) -> Job:
+        """Does the same with work in steps, and shows each as it comes; `stop` of the job ends it after a step."""
+
+        def walk(job: Job) -> None:
+            for step in steps():
+                self._deliver(job, on_step, step)
+                job.ensure_wanted()
+            self._deliver(job, lambda _: done(), None)
+
+        return self._submit(Job(lambda job: self._do(job, lambda: walk(job), failed)), background)
+
+    def _do(self, job: Job, work: Callable[[], None], failed: Callable[[PlogError], None] | None) -> None:
+        take_failure: Callable[[PlogError], None] = failed or self.tell_problem
+        try:
+            work()
+        except StoppedError:
+            return
+        except PlogError as error:
+            self._deliver(job, take_failure, error)
+        except OSError as error:
+            self._deliver(job, take_failure, access_error(error, error.filename or "the log", "read"))
+        except Exception as error:  # noqa: BLE001 - the door of a thread; the app ends with it
+            self._deliver(job, self.inspect_app.end_with_bug, error)
+
+    def _deliver(self, job: Job, take: Callable[[Result], None], value: Result) -> None:
+        def deliver() -> None:
+            if not job.is_stopped and self.is_attached:
+                take(value)
+
+        self.post_message(self.Finished(deliver))
+
+    def _submit(self, job: Job, background: Background | None) -> Job:
+        self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
+        return self.inspect_app.submit(job, background)
+
+    def on_inspect_screen_finished(self, message: Finished) -> None:
+        message.stop()
+        message.deliver()
+
+    def on_unmount(self) -> None:
+        for job in self._jobs:
+            job.stop()
+
+    def with_files(self, act: Callable[[], object]) -> None:
+        """Does what only the files of a directory allow; says so if a server is looked at."""
+        if self.inspected.is_of_files:
+            act()
+        else:
+            self.tell_problem("a server does not show its files: run plog inspect DIRECTORY where they are")
+
+    # --- keys
+
+    def action_back(self) -> None:
+        if len(self.app.screen_stack) > 2:  # Textual's own screen lies below the first of ours
+            self.app.pop_screen()
+        else:
+            self.tell("this is the first screen; q quits")
+
+    def action_help(self) -> None:
+        own = [
+            (binding.key, binding.description)
+            for _, binding, is_enabled, _ in self.active_bindings.values()
+            if is_enabled and binding.show and binding.description
+        ]
+        self.app.push_screen(HelpPanel(self.HELP, self.KEYS, own))
+
+    def action_command(self) -> None:
+        self.app.push_screen(CommandPanel(self.command_line()))
+
+    def action_go(self) -> None:
+        self.ask(self.go_label, self.go)
+
+    go_label = "Go to TOPIC[:P][@OFFSET or @TIME]"
+
+    partition: TopicPartition | None = None
+    """The partition that a place means if it names none; None if no partition is looked at."""
+
+    def go(self, text: str) -> None:
+        """Goes to the place that was typed: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
+        current = self.partition
+
+        def find() -> tuple[Place, int | None]:
+            self.inspected.look_again()
+            place = self.inspected.place(text, current)
+            return place, None if place.where is None else self.inspected.find_offset(place.partition, place.where)
+
+        def open_found(found: tuple[Place, int | None]) -> None:
+            self.tell_problem(None)
+            self.inspect_app.open_records(found[0].partition, found[1])
+
+        self.in_background(find, open_found)

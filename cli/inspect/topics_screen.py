@@ -1,0 +1,234 @@
+"""The topics of what is looked at, the first screen; and the partitions of one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from cli.inspect.line_view import BAD
+from cli.inspect.looking_screen import LookingScreen
+from cli.inspect.screen import InspectScreen
+from cli.inspect.table_view import Column, Row, TableView, number_text
+from cli.progress import size_text
+from core.common.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from core.view.topic_figures import TopicFigures, TopicListing, TopicRow
+
+
+def _bytes_text(value: float | None) -> str:
+    return "" if value is None else size_text(value)
+
+
+def _rate_text(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _bytes_rate_text(value: float | None) -> str:
+    return "" if not value else f"{size_text(value)}/s"
+
+
+def _bad(row: Row) -> Style | None:
+    return BAD if row.get("findings") else None
+
+
+_COLUMNS = (
+    Column("topic", style=_bad),
+    Column("partitions", is_number=True, text=number_text),
+    Column("records", "offsets", is_number=True, importance=3, text=number_text),
+    Column("size_bytes", "size", is_number=True, importance=1, text=_bytes_text),
+    Column("records_per_s", "records/s", is_number=True, importance=4, text=_rate_text),
+    Column("bytes_per_s", "bytes/s", is_number=True, importance=6, text=_bytes_rate_text),
+    Column("groups_behind", "groups behind", is_number=True, importance=2, text=number_text),
+    Column("largest_lag", "lag", is_number=True, importance=5, text=number_text),
+    Column("findings", importance=7, style=_bad),
+)
+
+
+class TopicsScreen(LookingScreen):
+    """Lists the topics; Enter shows the records of one, or its partitions if it has several."""
+
+    HELP = """
+The topics, with what is known of them without reading their records: how many offsets they hold, their size, what is
+appended a second, how many consumer groups have not read all of them, and the largest lag of these. Findings are the
+damage that was met before; v looks for more.
+
+Topics whose names begin with two underscores are Kafka's own.
+"""
+    KEYS = (
+        ("Enter", "the topic's records, or its partitions"),
+        ("s, S", "sort by the next column, or the other way round"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "groups", "Groups"),
+        Binding("t", "transactions", "Transactions"),
+        Binding("v", "verify", "Verify"),
+    ]
+
+    def __init__(self, *, is_covered: bool = False) -> None:
+        """With `is_covered` another screen comes over it at once, and it looks once that is left."""
+        super().__init__("topics", is_covered=is_covered)
+        self._figures: TopicFigures | None = None
+
+    def body(self) -> Iterable[Widget]:
+        self.view = TableView(
+            _COLUMNS, id="topics", empty_text="reading", is_sortable=True, key=lambda row: row["topic"]
+        )
+        self.view.glyphs = self.inspect_app.glyphs
+        yield self.view
+
+    def title_text(self) -> str:
+        return f"plog inspect  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        row = self.view.row
+        if row is not None:
+            return f"plog topic describe {shlex.quote(row['topic'])}{self.inspected.option}"
+        return f"plog topic list --internal{self.inspected.root_option}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+
+    def steps(self) -> Iterator[TopicListing]:
+        from core.view.topic_figures import TopicFigures
+
+        if self._figures is None:
+            self._figures = TopicFigures(self.inspected)
+        yield from self._figures.steps()
+
+    def take(self, found: TopicListing) -> None:
+        self.tell_problems(found.problems)
+        self.view.show([_row(one) for one in found.rows])
+        if found.is_whole:
+            self.say_empty("no topics")
+
+    def close_model(self) -> None:
+        if self._figures is not None:
+            self._figures.close()
+
+    def say_empty(self, text: str) -> None:
+        self.view.say_when_empty(text)
+
+    def on_line_view_chosen(self) -> None:
+        row = self.view.row
+        if row is None:
+            return
+        if row["partitions"] == 1:
+            self.go(f"{row['topic']}")
+        else:
+            self.app.push_screen(PartitionsScreen(row["topic"]))
+
+    def action_groups(self) -> None:
+        self.inspect_app.open_groups()
+
+    def action_transactions(self) -> None:
+        self.inspect_app.open_transactions()
+
+    def action_verify(self) -> None:
+        reader = self.inspected.reader
+        self.with_files(lambda: None if reader is None else self.inspect_app.open_verify(reader.directory))
+
+
+def _row(one: TopicRow) -> Row:
+    return {**one._asdict(), "findings": "; ".join([*one.damaged, *([one.problem] if one.problem else [])]) or None}
+
+
+_PARTITION_COLUMNS = (
+    Column("partition", is_number=True),
+    Column("leader", is_number=True, importance=4),
+    Column("start_offset", "start", is_number=True, importance=2, text=number_text),
+    Column("end_offset", "end", is_number=True, text=number_text),
+    Column("offsets", is_number=True, importance=1, text=number_text),
+    Column("size_bytes", "size", is_number=True, importance=3, text=_bytes_text),
+    Column("isr", "in sync", importance=5),
+    Column("findings", importance=6, style=_bad),
+)
+
+
+class PartitionsScreen(InspectScreen):
+    """Lists the partitions of a topic; Enter shows the records of one."""
+
+    HELP = """
+The topic's partitions, as plog topic describe has them: where their logs begin and end, how large they are, and damage
+that is known.
+"""
+    KEYS = (("Enter", "the partition's records"), ("s, S", "sort by the next column, or the other way round"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "map", "Map"),
+        Binding("i", "files", "Files"),
+        Binding("v", "verify", "Verify"),
+        Binding("g", "groups", "Groups"),
+        Binding("t", "transactions", "Transactions"),
+        Binding("r", "look", "Look again"),
+    ]
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._topic = topic
+        self.partition = TopicPartition(topic, 0)
+
+    def body(self) -> Iterable[Widget]:
+        self.view = TableView(
+            _PARTITION_COLUMNS,
+            id="partitions",
+            empty_text="reading",
+            is_sortable=True,
+            key=lambda row: row["partition"],
+        )
+        self.view.glyphs = self.inspect_app.glyphs
+        yield self.view
+
+    def title_text(self) -> str:
+        return f"{self._topic}  {self.inspected.name}"
+
+    def command_line(self) -> str:
+        return f"plog topic describe {shlex.quote(self._topic)}{self.inspected.option}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+        self.action_look()
+
+    def action_look(self) -> None:
+        """Reads the partitions again."""
+        from core.view.topic_partitions import partition_rows
+
+        def look() -> list[Row]:
+            return list(partition_rows(self.inspected, self._topic))
+
+        self.in_background(look, self._take)
+
+    def _take(self, rows: list[Row]) -> None:
+        self.tell_problem(None)
+        self.view.show(rows)
+
+    @property
+    def _chosen(self) -> TopicPartition:
+        row = self.view.row
+        return TopicPartition(self._topic, row["partition"] if row is not None else 0)
+
+    def on_line_view_moved(self) -> None:
+        self.partition = self._chosen
+
+    def on_line_view_chosen(self) -> None:
+        self.inspect_app.open_records(self._chosen)
+
+    def action_map(self) -> None:
+        self.with_files(lambda: self.inspect_app.open_map(self._chosen))
+
+    def action_files(self) -> None:
+        self.with_files(lambda: self.inspect_app.open_files(self._chosen))
+
+    def action_verify(self) -> None:
+        folder = self.inspected.folder(self._chosen)
+        self.with_files(lambda: None if folder is None else self.inspect_app.open_verify(folder))
+
+    def action_groups(self) -> None:
+        self.inspect_app.open_groups()
+
+    def action_transactions(self) -> None:
+        self.inspect_app.open_transactions()

@@ -1,0 +1,90 @@
+"""Keys and values as a person reads them: text, JSON, what a Schema Registry makes of them, or hex."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.common.errors import PlogError
+from core.common.printable import printable
+
+if TYPE_CHECKING:
+    from core.client.schema_registry import SchemaRegistry
+
+NULL = "(null)"
+"""Stands for a key or value that is null; `null` alone would be text."""
+
+_CELL_BYTES = 400
+"""The most bytes of a value that a cell is made of; no terminal is wider."""
+
+_WHOLE_BYTES = 256 * 1024
+"""The most bytes of a value that are shown on the screen of one record."""
+
+_HEX_BYTES = 16
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    SCHEMA = "schema"
+    HEX = "hex"
+
+
+def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None) -> str:
+    """Writes a key or value in one line, its beginning if it is long; nothing in it can drive a terminal."""
+    if data is None:
+        return NULL
+    if form is Form.SCHEMA and registry is not None:
+        try:
+            data = registry.decode(data) or b""
+        except PlogError as error:
+            return f"({error.message})"
+    if form is Form.HEX:
+        return data[:_CELL_BYTES].hex(" ")
+    if form is Form.JSON:
+        data = _compact(data)
+    return printable(data[:_CELL_BYTES].decode("utf-8", "backslashreplace"), keeps="")
+
+
+def _compact(data: bytes) -> bytes:
+    """Writes JSON without its spaces; anything else, and what is too long to be read for a cell, as it is."""
+    if len(data) > _WHOLE_BYTES:
+        return data
+    try:
+        return json.dumps(json.loads(data), separators=(",", ":"), ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return data
+
+
+def whole_lines(data: bytes | None, form: Form, registry: SchemaRegistry | None = None) -> list[str]:
+    """Writes a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
+    if data is None:
+        return [NULL]
+    if form is Form.SCHEMA and registry is not None:
+        try:
+            data = registry.decode(data) or b""
+        except PlogError as error:
+            return [printable(f"({error.message})", keeps="")]
+    rest = len(data) - _WHOLE_BYTES
+    shown = data[:_WHOLE_BYTES]
+    if form is Form.HEX:
+        lines = [_hex_line(shown, at) for at in range(0, len(shown), _HEX_BYTES)]
+    else:
+        text = _pretty(shown) if form is not Form.TEXT and rest <= 0 else None
+        lines = (text or shown.decode("utf-8", "backslashreplace")).split("\n")
+    lines = [printable(line.replace("\t", "    "), keeps="") for line in lines]
+    return [*lines, f"... and {rest:,} bytes more"] if rest > 0 else lines or [""]
+
+
+def _pretty(data: bytes) -> str | None:
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _hex_line(data: bytes, at: int) -> str:
+    part = data[at : at + _HEX_BYTES]
+    text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+    return f"{at:08x}  {part.hex(' '):<{3 * _HEX_BYTES - 1}}  {text}"

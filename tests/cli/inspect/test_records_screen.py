@@ -1,0 +1,273 @@
+"""The screens of records: rows, gaps, places, filters, following; and of one record."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.inspect.record_screen import RecordScreen
+from cli.inspect.records_screen import RecordsScreen
+from core.log.gap_ledger import GapLedger
+from core.log.partition_reader import PartitionReader
+from core.pipeline.session import Session
+from core.view.log_rows import RowKind
+from tests.cli.inspect.support import (
+    inspecting,
+    press,
+    screen_text,
+    settled,
+    status,
+    type_text,
+    until,
+    with_loop,
+)
+from tests.support.golden import GOLDEN, SAMPLE_DATA
+from tests.support.server import Server, call_plog
+
+PARTITION = SAMPLE_DATA / "partition" / "txn_multisegment-0"
+DAMAGED = SAMPLE_DATA / "damaged" / "c_bitflip_middle-0"
+
+
+def records_screen(pilot: object) -> RecordsScreen:
+    screen = pilot.app.screen  # type: ignore[attr-defined]
+    assert isinstance(screen, RecordsScreen)
+    return screen
+
+
+def shown_offsets(text: str) -> list[int]:
+    return [int(found[1]) for found in re.finditer(r"^ +(\d+)  ", text, re.MULTILINE)]
+
+
+@with_loop
+async def test_a_partition_begins_at_its_first_record() -> None:
+    async with inspecting(PARTITION) as pilot:
+        text = screen_text(pilot.app)
+        assert text.startswith(" txn_multisegment-0  offsets 0 to 225")
+        assert shown_offsets(text)[0] == 0
+        assert 'k291    [aborted] {"i": 0, "msg": "login' in text
+
+
+@with_loop
+async def test_a_place_says_where_to_begin() -> None:
+    async with inspecting(f"{PARTITION}@150") as pilot:
+        assert shown_offsets(screen_text(pilot.app))[0] == 150
+    async with inspecting(SAMPLE_DATA / "partition", "txn_multisegment@-5") as pilot:
+        assert records_screen(pilot).view.item.row.offset == 221  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("size", [(60, 12), (80, 24), (200, 50)])
+def test_every_row_is_met_on_the_way_down_and_up(size: tuple[int, int]) -> None:
+    async def walk() -> None:
+        async with inspecting(DAMAGED, size=size) as pilot:
+            view = records_screen(pilot).view
+            met = [view.item.row.offset]  # type: ignore[union-attr]
+            while view.cursor < view.count - 1 or not view.is_last:
+                view.action_move(1)
+                await settled(pilot)
+                met.append(view.item.row.offset)  # type: ignore[union-attr]
+            assert met == [*range(21), 21, *range(23, 40)]  # offsets 21 and 22 are one gap
+            while view.cursor or not view.is_first:
+                await press(pilot, "pageup")
+            assert view.item.row.offset == 0  # type: ignore[union-attr]
+
+    with_loop(walk)()
+
+
+@with_loop
+async def test_gaps_are_rows_with_the_reason_that_gaps_gives() -> None:
+    async with inspecting(f"{DAMAGED}@21", size=(400, 24)) as pilot:
+        screen = records_screen(pilot)
+        row = screen.view.item.row  # type: ignore[union-attr]
+        assert (row.kind, row.offset, row.end) == (RowKind.GAP, 21, 23)
+        with contextlib.closing(PartitionReader(DAMAGED)) as log:
+            (expected,) = (gap for gap in GapLedger(log, 0, 40) if gap.start == 21)
+        assert f"2 offsets without a record: damaged: {expected.evidence}" in screen_text(pilot.app)
+        assert screen.command_line().startswith("plog gaps c_bitflip_middle:0 --from 21 --until 23 --data-dir ")
+
+
+@with_loop
+async def test_home_and_end_go_to_the_logs_ends() -> None:
+    async with inspecting(PARTITION, size=(80, 12)) as pilot:
+        await press(pilot, "end")
+        assert records_screen(pilot).view.item.row.offset == 225  # type: ignore[union-attr]
+        assert "[ABORT marker of producer 43]" in screen_text(pilot.app)
+        await press(pilot, "home")
+        assert records_screen(pilot).view.item.row.offset == 0  # type: ignore[union-attr]
+
+
+@with_loop
+async def test_a_colon_goes_to_a_place() -> None:
+    async with inspecting(SAMPLE_DATA / "damaged", size=(80, 12)) as pilot:
+        await press(pilot, "colon")
+        await type_text(pilot, "c_torn_tail@7")
+        assert records_screen(pilot).view.item.row.offset == 7  # type: ignore[union-attr]
+        await press(pilot, "colon")
+        await type_text(pilot, "30")
+        assert records_screen(pilot).view.item.row.offset == 30  # type: ignore[union-attr]
+        await press(pilot, "colon")
+        await type_text(pilot, "nosuch")
+        assert "'nosuch' names no topic" in status(pilot.app)
+        assert records_screen(pilot).view.item.row.offset == 30  # type: ignore[union-attr]
+        await press(pilot, "colon")
+        await type_text(pilot, "999")
+        assert "the log holds offsets 0 to 39, not 999" in status(pilot.app)
+
+
+@with_loop
+async def test_a_filter_shows_what_consume_would() -> None:
+    expression = 'value.msg contains "login" and offset >= 30'
+    found = call_plog(
+        "consume", "txn_multisegment", "--filter", expression, "--format", "%o\n", "--isolation", "read_uncommitted",
+        "--data-dir", str(SAMPLE_DATA / "partition"),
+    )  # fmt: skip
+    expected = list(map(int, found.stdout.split()))
+    async with inspecting(PARTITION, size=(160, 50)) as pilot:
+        screen = records_screen(pilot)
+        await press(pilot, "slash")
+        screen.query_one("#prompt").value = expression  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert [item.row.offset for item in screen.view.items] == expected
+        assert f"filter: {expression}" in screen_text(pilot.app)
+        assert "--filter" in screen.command_line()
+        await press(pilot, "slash")
+        screen.query_one("#prompt").value = "value ==="  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert "--filter 'value ===', at" in status(pilot.app)
+        assert [item.row.offset for item in screen.view.items] == expected
+        await press(pilot, "slash")
+        screen.query_one("#prompt").value = ""  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert len(screen.view.items) > len(expected)
+
+
+@with_loop
+async def test_columns_are_chosen() -> None:
+    async with inspecting(PARTITION, size=(120, 12)) as pilot:
+        await press(pilot, "c")
+        pilot.app.screen.query_one("#prompt").value = "offset codec batch producer"  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert re.search(r"offset +codec +batch +producer", screen_text(pilot.app))
+        await press(pilot, "c")
+        pilot.app.screen.query_one("#prompt").value = "colour"  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert "no column colour" in status(pilot.app)
+
+
+@with_loop
+async def test_values_are_shown_as_hex_too() -> None:
+    async with inspecting(DAMAGED, size=(120, 12)) as pilot:
+        await press(pilot, "x", "x")  # JSON, hex
+        assert b'{"i": 0, '.hex(" ") in screen_text(pilot.app)
+
+
+@with_loop
+async def test_a_records_screen_says_what_trace_says() -> None:
+    place = ("txn_multisegment@3", "--data-dir", str(SAMPLE_DATA / "partition"))
+    traced = call_plog("trace", *place, "--output", "ndjson")
+    async with inspecting(f"{PARTITION}@3", size=(160, 60)) as pilot:
+        await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RecordScreen)
+        text = " ".join(screen_text(pilot.app).replace("█", " ").split())
+        for row in map(json.loads, traced.stdout.splitlines()):
+            if row["what"] not in ("record", "key", "value", "headers", "batch file"):
+                assert str(row["value"]) in text, row
+        before = text
+        await press(pilot, "n")
+        assert "offset 4" in screen_text(pilot.app)
+        await press(pilot, "p")
+        assert " ".join(screen_text(pilot.app).replace("█", " ").split()) == before
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, RecordsScreen)
+
+
+@with_loop
+async def test_bytes_of_records_never_drive_the_terminal(tmp_path: Path) -> None:
+    evil = b"\x1b]52;c;aGk=\x07\x1b[2J\xc2\x9bA\xe2\x80\xae\t\x00\xff"
+    call_plog("topic", "create", "evil", "--data-dir", str(tmp_path))
+    (tmp_path / "value").write_bytes(evil)
+    call_plog("produce", "evil", "--format", "raw", str(tmp_path / "value"), "--data-dir", str(tmp_path))
+    async with inspecting(tmp_path, "evil", size=(120, 24)) as pilot:
+        shown = r"\x1b]52;c;aGk=\x07\x1b[2J\x9bA\u202e\t\x00\xff"
+        assert shown in screen_text(pilot.app)
+        await press(pilot, "enter")
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", screen_text(pilot.app))
+
+
+@with_loop
+async def test_an_empty_log_says_so(tmp_path: Path) -> None:
+    call_plog("topic", "create", "empty", "--data-dir", str(tmp_path))
+    async with inspecting(tmp_path, "empty") as pilot:
+        assert "no records" in screen_text(pilot.app)
+        assert "no offsets, the next is 0" in screen_text(pilot.app)
+        await press(pilot, "enter", "b", "end", "home", "down", "pageup")
+        assert "no records" in screen_text(pilot.app)
+
+
+@with_loop
+async def test_new_records_are_followed_while_somebody_writes(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        place = ("--bootstrap-server", server.address)
+        call_plog("topic", "create", "live", *place)
+        call_plog("produce", "live", *place, stdin=b"one\ntwo\n")
+        session = Session(directory=tmp_path, find_named_server=lambda: server.address)
+        for texts, how in (((tmp_path, "live"), None), (("live",), session)):
+            async with inspecting(*texts, session=how) as pilot:
+                view = records_screen(pilot).view
+                before = view.count
+                await pilot.press("f")
+                await until(pilot, lambda: "following" in screen_text(pilot.app))
+                call_plog("produce", "live", *place, stdin=b"more\n")
+                await until(pilot, lambda: view.count == before + 1)  # noqa: B023
+                assert view.item.value == "more"  # type: ignore[union-attr]
+                await pilot.press("f")
+
+
+@with_loop
+async def test_a_log_that_is_deleted_meanwhile_is_reported_and_the_screen_stays(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLE_DATA / "partition", tmp_path / "data")
+    async with inspecting(tmp_path / "data", "txn_multisegment", size=(80, 12)) as pilot:
+        shutil.rmtree(tmp_path / "data" / "txn_multisegment-0")
+        await pilot.press("f")
+        await until(pilot, lambda: "!" in status(pilot.app))
+        assert "txn_multisegment-0" in status(pilot.app)
+        assert shown_offsets(screen_text(pilot.app))
+        await press(pilot, "home", "down")
+        assert isinstance(pilot.app.screen, RecordsScreen)
+
+
+@with_loop
+async def test_a_broker_that_goes_away_is_reported_and_the_screen_stays(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        call_plog("topic", "create", "live", "--bootstrap-server", server.address)
+        call_plog("produce", "live", "--bootstrap-server", server.address, stdin=b"one\ntwo\n")
+        session = Session(directory=tmp_path, find_named_server=lambda: server.address)
+        async with inspecting("live", session=session) as pilot:
+            assert "two" in screen_text(pilot.app)
+            server.stop()
+            await press(pilot, "v")
+            assert "a server does not show its files" in status(pilot.app)
+            assert "two" in screen_text(pilot.app)
+            await press(pilot, "escape", "enter")
+            await settled(pilot)
+
+
+@with_loop
+async def test_what_a_log_holds_after_its_last_record_is_noted() -> None:
+    async with inspecting(GOLDEN / "c_garbage_tail.corrupt", size=(120, 40)) as pilot:
+        assert "position 4268: garbage" in status(pilot.app)
+
+
+@with_loop
+async def test_without_unicode_nothing_else_is_drawn() -> None:
+    from cli.inspect.glyphs import ASCII
+
+    async with inspecting(f"{DAMAGED}@20", glyphs=ASCII) as pilot:
+        for keys in ((), ("question_mark",), ("escape", "y"), ("escape", "colon"), ("escape", "enter")):
+            await press(pilot, *keys)
+            drawn = screen_text(pilot.app)
+            assert not re.search("[\u2190-\u25ff\u2026]", drawn), drawn
