@@ -40,8 +40,7 @@ def trace(
     Example:
       plog trace txn_multisegment@3 --data-dir sample-data/partition
     """
-    from core.pipeline.trace_account import trace_figures, trace_places
-    from core.view.record_life import life_lines
+    from core.pipeline.trace_account import life_lines, trace_figures, trace_places
 
     for place in places:
         if (split_offset(place)[1] is None) == (key is None):
@@ -74,6 +73,6 @@ def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
 
 
 def _rows(trace: Trace) -> list[Row]:
-    from core.view.record_life import life_lines
+    from core.pipeline.trace_account import life_lines
 
     return [{"what": what, "value": value} for what, value in life_lines(trace)]

@@ -6,6 +6,7 @@ daemons, so that quitting takes no time. They only read.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class Background:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._pending = 0
+        self.is_closed = False
         self._lock = threading.Lock()
 
     @property
@@ -63,6 +65,7 @@ class Background:
 
     def close(self) -> None:
         """Ends the thread after what waits; does not wait for it."""
+        self.is_closed = True
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -70,6 +73,8 @@ class Background:
             try:
                 if not job.is_stopped:
                     job.run(job)
+            except Exception:
+                logging.getLogger("plog.inspect").exception("a job of %s failed", self._name)
             finally:
                 with self._lock:
                     self._pending -= 1

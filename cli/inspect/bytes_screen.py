@@ -107,14 +107,12 @@ for in the bytes as they are in the file, compressed ones too.
         yield self._both
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._lay_out(self.size.width)
         self.view.focus()
         self.set_interval(_LOOK_SECONDS, self._look_again)
         self.in_background(self._open, self._take_source, failed=self._fail, background=self._background)
 
     def on_unmount(self) -> None:
-        super().on_unmount()
         self._background.submit(Job(lambda _job: self._close()))
         self._background.close()
 
@@ -359,7 +357,7 @@ for in the bytes as they are in the file, compressed ones too.
 
     # --- other screens
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         file, position = self._file, self.view.position
         if file is None:
             self.tell("nothing more is inside")

@@ -69,7 +69,7 @@ group was to read next.
         self.tell_problem(found.problem or None)
         self.tell("" if found.is_whole else "reading __consumer_offsets")
         if found.is_whole:
-            self.view.say_when_empty("no commit is left")
+            self.view.say_when_empty("not known" if found.problem else "no commit is left")
         self.query_one("#history-detail", Static).update(self._drawn(commits))
 
     def _drawn(self, commits: list[Commit]) -> Text:
@@ -85,7 +85,7 @@ group was to read next.
     def say_empty(self, text: str) -> None:
         self.view.say_when_empty(text)
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         row = self.view.row
         if row is not None and row["offset"] is not None:
             self.inspect_app.open_records(self._partition, row["offset"])

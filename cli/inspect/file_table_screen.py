@@ -185,7 +185,7 @@ crash may have left so.
             lines.append(f"{row.comparison.fit.value}: {row.comparison.log}")
         detail.show("\n".join(lines))
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         row = self._row
         if row is None:
             return

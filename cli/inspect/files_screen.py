@@ -17,7 +17,7 @@ from cli.inspect.line_view import BAD
 from cli.inspect.screen import InspectScreen
 from cli.inspect.table_view import Column, Row, TableView, number_text
 from cli.progress import size_text
-from core.common.errors import PlogError
+from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def _bad(row: Row) -> Style | None:
 
 _COLUMNS = (
     Column("file", style=_bad),
-    Column("what", importance=1),
+    Column("what", importance=4),
     Column("size", is_number=True, importance=3, text=lambda value: "" if value is None else size_text(value)),
     Column("entries", is_number=True, importance=2, text=number_text),
-    Column("problem", importance=4, max_width=16, style=_bad),
+    Column("problem", importance=1, max_width=16, style=_bad),
 )
 
 
@@ -104,7 +104,8 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         from core.view.partition_files import count_entries, list_files
 
         folder = self.folder
-        assert folder is not None, "a partition that is looked at has a folder"
+        if folder is None:
+            raise AccessError(f"no folder of {self.partition} is here", where=self.inspected.name)
         rows = [_row(file, "") for file in list_files(folder)]
         rows += [_row(file, "../") for file in list_files(locate_partition(folder)[1]) if file.what]
         yield list(rows)
@@ -129,7 +130,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
 
     # --- keys
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         from core.view.partition_files import has_table
 
         path = self._path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import locale
 import os
 from typing import NamedTuple
 
@@ -64,6 +63,16 @@ ASCII = Glyphs(
 
 
 def glyphs_of_terminal() -> Glyphs:
-    """Chooses by the locale, as every program of the terminal does; the console of Linux itself has few characters."""
-    encoding = locale.getpreferredencoding(do_setlocale=False).lower().replace("-", "")
-    return UNICODE if encoding == "utf8" and os.environ.get("TERM") != "linux" else ASCII
+    """Chooses by the locale, as every program of the terminal does; the console of Linux itself has few characters, and
+    a browser all. Python itself takes UTF-8 in the locale C, so the environment is asked.
+    """
+    if "TEXTUAL_DRIVER" in os.environ:
+        return UNICODE
+    named = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    is_unicode = not named or "utf" in named.lower()
+    return UNICODE if is_unicode and os.environ.get("TERM") != "linux" else ASCII
+
+
+def drawable(text: str, glyphs: Glyphs) -> str:
+    """Writes what the terminal can't show as Python writes it: `\\u65e5`."""
+    return text if glyphs.is_unicode or text.isascii() else text.encode("ascii", "backslashreplace").decode()

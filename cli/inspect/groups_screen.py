@@ -38,7 +38,8 @@ class GroupsScreen(GroupLooker):
 
     HELP = """
 The consumer groups, with their state, how many members they have, and how many records they have not read yet, of all
-partitions together. Trend is the lag since this screen was opened, a bar every two seconds.
+partitions together that they committed an offset of. Trend is the lag since this screen was opened, a bar every two
+seconds.
 
 A server is asked, also the one that owns the directory; else __consumer_offsets is read from the files, which have what
 was written down last. Whether a group's members are still there is not known then.
@@ -58,7 +59,7 @@ was written down last. Whether a group's members are still there is not known th
             Column("partitions", is_number=True, importance=2, text=number_text),
             Column("lag", is_number=True, text=number_text, style=behind),
             Column("trend", importance=5),
-            Column("problem", importance=6, style=_bad),
+            Column("problem", importance=1, max_width=24, style=_bad),
         )
         self.view = self.table(columns, lambda row: row["group"], "groups")
         yield self.view
@@ -92,7 +93,7 @@ was written down last. Whether a group's members are still there is not known th
     def say_empty(self, text: str) -> None:
         self.view.say_when_empty(text)
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         if self.view.row is not None:
             self.app.push_screen(GroupScreen(self.view.row["group"]))
 
@@ -101,9 +102,9 @@ class GroupScreen(GroupLooker):
     """Shows how far one group is with each of its partitions, or its members."""
 
     HELP = """
-How far the group has read each partition, and its lag: in records up to the log's end, and in time, which is how long
-the first record that it has not read has been there. Enter goes to that record. Trend is the lag since this screen was
-opened, a bar every two seconds; h shows the commits that the files still hold.
+How far the group has read each partition that it committed an offset of, and its lag: in records up to the log's end,
+and in time, which is how old the first record is that it has not read, by its timestamp. Enter goes to that record.
+Trend is the lag since this screen was opened, a bar every two seconds; h shows the commits that the files still hold.
 """
     KEYS = (
         ("Enter", "the first record that the group has not read"),
@@ -130,7 +131,7 @@ opened, a bar every two seconds; h shows the commits that the files still hold.
             Column("trend", importance=3),
             Column("client", importance=5),
             Column("metadata", importance=6),
-            Column("problem", importance=7, style=_bad),
+            Column("problem", importance=1, max_width=24, style=_bad),
         )
         members = (
             Column("member_id", "member"),
@@ -199,7 +200,7 @@ opened, a bar every two seconds; h shows the commits that the files still hold.
         parts = [] if row is None else list(_details(row))
         return Text(printable("\n".join(parts), keeps="\n"))
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         row = self.view.row
         if row is None or self.members.display or self.partition is None:
             return

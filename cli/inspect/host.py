@@ -98,6 +98,7 @@ class InspectHost(App[None]):
         self.jobs_begun += 1
         chosen = background or self._reader
         if chosen not in self._backgrounds:
+            self._backgrounds = [one for one in self._backgrounds if not one.is_closed or not one.is_idle]
             self._backgrounds.append(chosen)
         return chosen.submit(job)
 

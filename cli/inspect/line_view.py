@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cli.inspect.glyphs import Glyphs, glyphs_of_terminal
+from cli.inspect.glyphs import Glyphs, drawable, glyphs_of_terminal
 
 REVERSE = Style(reverse=True)
 DIM = Style(dim=True)
@@ -116,7 +116,10 @@ class LineView(Widget, can_focus=True):
         is_cursor = number == self.cursor and self.shows_cursor
         has_bar = count > self.page_size
         room = width - has_bar
-        strip = Strip(self.line(number, room, is_cursor=is_cursor)).adjust_cell_length(room, style).apply_style(style)
+        segments = self.line(number, room, is_cursor=is_cursor)
+        if not self.glyphs.is_unicode:
+            segments = [one._replace(text=drawable(one.text, self.glyphs)) for one in segments]
+        strip = Strip(segments).adjust_cell_length(room, style).apply_style(style)
         if is_cursor:
             strip = Strip([Segment(strip.text, style + REVERSE)], strip.cell_length)
         return Strip([*strip, self._bar(y)]) if has_bar else strip
@@ -142,6 +145,7 @@ class LineView(Widget, can_focus=True):
 
     def _show_cursor(self) -> None:
         page = self.page_size
+        self.cursor = max(min(self.cursor, self.count - 1), 0)  # another width may have fewer lines
         self.top = max(min(self.top, self.cursor, max(self.count - page, 0)), self.cursor - page + 1, 0)
         self.check_invariants()
 

@@ -45,7 +45,8 @@ class LookingScreen(InspectScreen):
     # --- looking; Textual calls the handlers of the classes above by itself
 
     def on_mount(self) -> None:
-        self.set_interval(LOOK_SECONDS, self._look_if_seen)
+        if self.inspect_app.has_animation:
+            self.set_interval(LOOK_SECONDS, self._look_if_seen)
 
     def on_unmount(self) -> None:
         self._background.submit(Job(lambda _job: self.close_model()))

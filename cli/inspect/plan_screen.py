@@ -45,6 +45,9 @@ class PlanScreen(CheckingScreen):
 What plog recover would do about the findings, as it prints it: a step for each file that would be changed or set aside,
 or that can't be mended, with the records that this costs, and why. It reads everything once more, and changes nothing.
 
+If a single flipped bit explains damage, the plan corrects it (--fix-bits), which costs no records; f shows what would
+be lost without that.
+
 The command that carries the plan out stands above the steps. What it replaces stays beside it, and --undo takes it
 back.
 """
@@ -53,12 +56,17 @@ back.
         ("s, S", "sort by the next column, or the other way round"),
         ("r", "plan again"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "records", "Records")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "records", "Records"),
+        Binding("f", "fix_bits", "Fix bits"),
+    ]
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
+        """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
         from core.view.verification import RecoveryPlan
 
         self.plan = RecoveryPlan(path)
+        self._set_fixes_bits(fixes_bits=fixes_bits)
         super().__init__(path, self.plan)
         self._steps: list[Step] = []
 
@@ -69,10 +77,21 @@ back.
         yield Detail(id="step-detail")
 
     def title_text(self) -> str:
-        return f"recover, a plan  {self.path}"
+        return f"recover{' --fix-bits' * self.plan.options.fixes_bits}, a plan  {self.path}"
 
     def command_line(self) -> str:
-        return f"plog recover {shlex.quote(str(self.path))}"
+        return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self.plan.options.fixes_bits}"
+
+    def _set_fixes_bits(self, *, fixes_bits: bool) -> None:
+        from core.inspector.recovery_plan import RecoveryOptions
+
+        self.plan.options = RecoveryOptions(fixes_bits=fixes_bits)
+
+    def action_fix_bits(self) -> None:
+        """Plans again, with flipped bits corrected, or without."""
+        self._set_fixes_bits(fixes_bits=not self.plan.options.fixes_bits)
+        self.start()
+        self.show_title()
 
     def on_mount(self) -> None:
         self.view.focus()
@@ -120,7 +139,7 @@ back.
 
         self.query_one(Detail).show("" if self.step is None else step_text(self.step))
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         if self.step is not None:
             self.open_place(self.step.path, self.step.position)
 

@@ -22,10 +22,14 @@ from core.common.errors import PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.view.log_rows import LogRow, RowKind
-from core.view.record_text import NULL, Form, whole_lines
+from core.view.record_text import Form, cell_text, whole_lines
 
 if TYPE_CHECKING:
     from core.view.inspected import Inspected
+
+_MOST_HEADERS = 100
+_MOST_NAME = 60
+"""The most bytes of a header's name that are shown."""
 
 _SHOWN_ABOVE = ("record", "timestamp", "key", "value", "headers")
 """What of a record's life stands above it already."""
@@ -85,13 +89,13 @@ is none.
         self._life.close()
 
     def _show_row(self) -> None:
-        row, form = self.row, self._form
+        row = self.row
         self.show_title()
+        self._show_form()
         if self._job is not None:
             self._job.stop()
         self._below = []
         inspected, partition = self.inspected, self._partition
-        self.in_background(lambda: list(_record_lines(row, form, self._registry())), self._show_above)
         self.tell("looking for who has read it, and what will take it")
         self._job = self.in_background(
             lambda: _trace_lines(inspected, partition.topic, partition.partition, row.offset),
@@ -99,6 +103,11 @@ is none.
             failed=self._fail,
             background=self._life,
         )
+
+    def _show_form(self) -> None:
+        """Writes the row's own key and value."""
+        row, form = self.row, self._form
+        self.in_background(lambda: list(_record_lines(row, form, self._registry())), self._show_above)
 
     def _registry(self) -> SchemaRegistry | None:
         schemas = self.inspect_app.schemas if self._form is Form.SCHEMA else None
@@ -131,7 +140,7 @@ is none.
         """Shows the key and value in the next form."""
         forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
         self._form = forms[(forms.index(self._form) + 1) % len(forms)]
-        self._show_row()
+        self._show_form()
 
     def action_bytes(self) -> None:
         self._show_bytes()
@@ -159,9 +168,11 @@ def _record_lines(row: LogRow, form: Form, registry: SchemaRegistry | None) -> I
         return
     key_form = form if form in (Form.HEX, Form.SCHEMA) else Form.TEXT
     yield from _labelled("key", whole_lines(row.key, key_form, registry))
-    for name, value in row.headers:
-        text = NULL if value is None else " ".join(whole_lines(value, Form.HEX if form is Form.HEX else Form.TEXT))
-        yield TextLine(text, f"header {name.decode('utf-8', 'backslashreplace')}")
+    for name, value in row.headers[:_MOST_HEADERS]:
+        label = f"header {name[:_MOST_NAME].decode('utf-8', 'backslashreplace')}"
+        yield TextLine(cell_text(value, Form.HEX if form is Form.HEX else Form.TEXT), label)
+    if len(row.headers) > _MOST_HEADERS:
+        yield TextLine(f"and {len(row.headers) - _MOST_HEADERS:,} headers more", "headers")
     size = "" if row.value is None else f", {len(row.value):,} bytes, as {form.value}"
     yield TextLine(f"Value{size}", is_heading=True)
     yield from (TextLine(line) for line in whole_lines(row.value, form, registry))
@@ -174,7 +185,8 @@ def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
 
 def _trace_lines(inspected: Inspected, topic: str, partition: int, offset: int) -> list[TextLine]:
     """Follows the record's life, with files or a client of its own."""
-    from core.view.record_life import life_lines, trace_of
+    from core.pipeline.trace_account import life_lines
+    from core.view.record_life import trace_of
 
     trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)
     lines = [TextLine("Life, as plog trace tells it", is_heading=True)]
@@ -183,4 +195,5 @@ def _trace_lines(inspected: Inspected, topic: str, partition: int, offset: int) 
 
 
 def _life_line(name: str, value: Any) -> TextLine:
-    return TextLine(str(value), name, style=None if name != "batch position" else DIM)
+    shown = time_text(value) if name.endswith("timestamp") and isinstance(value, int) else str(value)
+    return TextLine(shown, name, style=None if name != "batch position" else DIM)

@@ -47,10 +47,15 @@ of open transactions, and the markers that end transactions.
 
 The filter is the language of plog consume --filter, such as  value.carrier == "UA" and offset >= 100.
 """
-    KEYS = (("Enter", "everything about the record"), ("Home, End", "the log's first and last record"))
+    KEYS = (
+        ("Enter", "everything about the record"),
+        ("Home, End", "the log's first and last record"),
+        ("r", "look again"),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("f", "follow", "Follow"),
+        Binding("r", "look", "Look again", show=False),
         Binding("x", "form", "Text/JSON/hex"),
         Binding("c", "columns", "Columns"),
         Binding("m", "map", "Map"),
@@ -87,6 +92,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             text += f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}"
         if self._filter_text:
             text += f"  filter: {self._filter_text}"
+        if self._form is not Form.TEXT:
+            text += f"  as {self._form.value}"
         if self._following is not None:
             text += "  following"
         return f"{text}  {self.inspected.name}"
@@ -106,6 +113,9 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         return (
             f"plog consume {topic} --partition {self._partition.partition} --from {start} --max-messages {count}"
             f"{wanted} --isolation read_uncommitted --format envelope{option}"
+            if self._following is None
+            else f"plog consume {topic} --partition {self._partition.partition} --from {start} --follow{wanted} "
+            f"--isolation read_uncommitted --format envelope{option}"
         )
 
     def on_mount(self) -> None:
@@ -121,7 +131,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._rows = rows
         self._show_bounds()
         offset, self._wanted_offset = self._wanted_offset, None
-        self.go_to(offset)
+        self._show(offset)
 
     def _show_bounds(self) -> None:
         if self._rows is not None:
@@ -129,10 +139,22 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.show_title()
 
     def go_to(self, offset: int | None) -> None:
-        """Shows the row that holds the offset; without one the first."""
-        if self._rows is None:
+        """Shows the row that holds the offset, in the log as it is now; without one the first."""
+        rows = self._rows
+        if rows is None:
             self._wanted_offset = offset
             return
+
+        def fail(error: PlogError) -> None:
+            self._show(offset)  # what is open can still be read
+            self.tell_problem(error)
+
+        self.in_background(rows.refresh, lambda _: self._show(offset), failed=fail)
+
+    def _show(self, offset: int | None) -> None:
+        if self._rows is None:
+            return
+        self._show_bounds()
         start, end = self._rows.start_offset, self._rows.end_offset
         target = start if offset is None else offset
         if offset is not None and not start <= offset <= end:
@@ -157,7 +179,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
         self.view.clear()
         self.view.text_when_empty = "reading"
-        if self._filter is not None:  # what lies before is looked for when somebody asks
+        if self._filter is not None:  # what lies before is looked for when somebody asks, or if nothing follows
             self.view.bounds = rows.start_offset, rows.end_offset
             self._load_after(offset)
             return
@@ -188,20 +210,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
 
         def after() -> Iterator[_Found]:
-            schemas = self._registry(form)
-            items: list[ShownRow] = []
-            count, position, reported = 0, start, time.monotonic()
-            for row in rows.rows_from(start, wanted):
-                if row is not None:
-                    items.append(shown_row(row, form, schemas))
-                    count, position = count + 1, row.end
-                    if count == _CHUNK_ROWS:
-                        yield _Found(items, position >= rows.end_offset, position)
-                        return
-                elif time.monotonic() - reported > _REPORT_SECONDS:
-                    yield _Found(items, False, rows.position)
-                    items, reported = [], time.monotonic()
-            yield _Found(items, True, rows.end_offset)
+            return _read_after(rows, start, wanted, form, self._registry(form))
 
         def take(found: _Found) -> None:
             is_new = not self.view.items
@@ -220,14 +229,16 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.view.text_when_empty = "nothing matches the filter" if wanted is not None else "no records"
             self._show_notes()
             self.view.lines_changed()
+            if wanted is not None and not self.view.items and start > rows.start_offset:
+                self._load_before(start)
 
         self._loading[False] = self.in_steps(after, take, done=done, failed=self._fail_loading)
 
-    def _load_before(self) -> None:
+    def _load_before(self, end: int) -> None:
+        """Reads what lies before an offset; if nothing is shown yet, the cursor goes to the last of it."""
         rows, wanted, form = self._rows, self._filter, self._form
-        if rows is None or True in self._loading or not self.view.items:
+        if rows is None or True in self._loading:
             return
-        end = self.view.items[0].row.offset
 
         def before() -> Iterator[_Found | None]:
             schemas = self._registry(form)
@@ -240,10 +251,19 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
                 yield _Found(items, is_end, end)
 
         def take(found: _Found | None) -> None:
-            if found is not None:
-                self.view.add_before(found.items, is_first=found.is_end)
+            if found is None:
+                self.tell("looking at what lies before")
+                return
+            is_new = not self.view.items
+            self.view.add_before(found.items, is_first=found.is_end)
+            if is_new:
+                self.view.move_to(self.view.count - 1)
 
-        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail_loading)
+        def done() -> None:
+            self._note_before()
+            self.tell("")
+
+        self._loading[True] = self.in_steps(before, take, done=done, failed=self._fail_loading)
 
     def _fail_loading(self, error: PlogError) -> None:
         self._loading.clear()
@@ -263,7 +283,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def on_records_view_needs_rows(self, message: RecordsView.NeedsRows) -> None:
         message.stop()
         if message.is_before:
-            self._load_before()
+            if self.view.items:
+                self._load_before(self.view.items[0].row.offset)
         elif not self.view.is_last:
             self._load_after(self.view.next_offset)
 
@@ -317,9 +338,22 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
         self._loading[True] = self.in_background(rows.refresh, take, failed=fail)
 
+    def action_look(self) -> None:
+        """Reads what is shown again, from the log as it is now."""
+        rows, here = self._rows, self.view.item
+        if rows is None:
+            return
+
+        def show(_: None) -> None:
+            self.tell_problem(None)
+            self._show_bounds()
+            self._load_around(rows.start_offset if here is None else here.row.offset)
+
+        self.in_background(rows.refresh, show)
+
     # --- keys
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         from cli.inspect.record_screen import RecordScreen
 
         if self.view.item is not None:
@@ -381,7 +415,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
         self.with_files(
             lambda: self.in_background(
-                lambda: rows.file_of(item.row), lambda found: self.inspect_app.open_bytes(*found)
+                lambda: rows.file_of(item.row),
+                lambda found: self.inspect_app.open_bytes(*found) if self.is_current else None,
             )
         )
 
@@ -390,3 +425,22 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_transactions(self) -> None:
         self.inspect_app.open_transactions()
+
+
+def _read_after(
+    rows: LogRows, start: int, wanted: RecordFilter | None, form: Form, registry: SchemaRegistry | None
+) -> Iterator[_Found]:
+    """Reads a chunk of rows from an offset on; a search that takes long gives now and then what it has."""
+    items: list[ShownRow] = []
+    count, position, reported = 0, start, time.monotonic()
+    for row in rows.rows_from(start, wanted):
+        if row is not None:
+            items.append(shown_row(row, form, registry))
+            count, position = count + 1, row.end
+            if count == _CHUNK_ROWS:
+                yield _Found(items, position >= rows.end_offset, position)
+                return
+        elif time.monotonic() - reported > _REPORT_SECONDS:
+            yield _Found(items, False, rows.position)
+            items, reported = [], time.monotonic()
+    yield _Found(items, True, rows.end_offset)

@@ -89,6 +89,7 @@ class InspectScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._host: InspectHost | None = None
         self._jobs: list[Job] = []
         self._problem = ""
         self._notice = ""
@@ -111,13 +112,17 @@ class InspectScreen(Screen[None]):
 
     @property
     def inspect_app(self) -> InspectHost:
-        return cast("InspectHost", self.app)
+        """The app; also for threads, which may ask when the screen has been left."""
+        if self._host is None:
+            self._host = cast("InspectHost", self.app)
+        return self._host
 
     @property
     def inspected(self) -> Inspected:
         return self.inspect_app.inspected
 
     def compose(self) -> ComposeResult:
+        assert self.inspect_app, "known from now on"
         yield Static(id="title")
         yield from self.body()
         yield Static(id="status")
@@ -212,7 +217,8 @@ class InspectScreen(Screen[None]):
         except OSError as error:
             self._deliver(job, take_failure, access_error(error, error.filename or "the log", "read"))
         except Exception as error:  # noqa: BLE001 - the door of a thread; the app ends with it
-            self._deliver(job, self.inspect_app.end_with_bug, error)
+            if not job.is_stopped:
+                self._deliver(job, self.inspect_app.end_with_bug, error)
 
     def _deliver(self, job: Job, take: Callable[[Result], None], value: Result) -> None:
         def deliver() -> None:
@@ -241,6 +247,13 @@ class InspectScreen(Screen[None]):
             self.tell_problem("a server does not show its files: run plog inspect DIRECTORY where they are")
 
     # --- keys
+
+    def on_line_view_chosen(self) -> None:
+        if self.is_current:  # keys that were pressed quickly may have led elsewhere by now
+            self.chosen()
+
+    def chosen(self) -> None:
+        """Does what Enter is for on the line under the cursor."""
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 2:  # Textual's own screen lies below the first of ours

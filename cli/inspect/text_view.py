@@ -60,6 +60,9 @@ class TextView(LineView):
         if self._broken_for == width or width <= 0:
             return
         self._broken_for = width
+        self._lines = [
+            line if line.label is None else line._replace(label=printable(line.label, keeps="")) for line in self._lines
+        ]
         self._label_width = max((cell_len(line.label or "") for line in self._lines), default=0)
         self._label_width = min(self._label_width, max(width - _LEAST_ROOM, 0))
         self._broken = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -114,7 +114,7 @@ Topics whose names begin with two underscores are Kafka's own.
     def say_empty(self, text: str) -> None:
         self.view.say_when_empty(text)
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         row = self.view.row
         if row is None:
             return
@@ -206,26 +206,36 @@ that is known.
         self.tell_problem(None)
         self.view.show(rows)
 
-    @property
-    def _chosen(self) -> TopicPartition:
+    def with_chosen(self, act: Callable[[TopicPartition], object]) -> None:
+        """Does something with the partition under the cursor, once there is one."""
         row = self.view.row
-        return TopicPartition(self._topic, row["partition"] if row is not None else 0)
+        if row is not None:
+            act(TopicPartition(self._topic, row["partition"]))
 
     def on_line_view_moved(self) -> None:
-        self.partition = self._chosen
+        self.with_chosen(self._note_partition)
 
-    def on_line_view_chosen(self) -> None:
-        self.inspect_app.open_records(self._chosen)
+    def _note_partition(self, partition: TopicPartition) -> None:
+        self.partition = partition
+
+    def chosen(self) -> None:
+        self.with_chosen(self.inspect_app.open_records)
 
     def action_map(self) -> None:
-        self.with_files(lambda: self.inspect_app.open_map(self._chosen))
+        self.with_files(lambda: self.with_chosen(self.inspect_app.open_map))
 
     def action_files(self) -> None:
-        self.with_files(lambda: self.inspect_app.open_files(self._chosen))
+        self.with_files(lambda: self.with_chosen(self.inspect_app.open_files))
 
     def action_verify(self) -> None:
-        folder = self.inspected.folder(self._chosen)
-        self.with_files(lambda: None if folder is None else self.inspect_app.open_verify(folder))
+        self.with_files(lambda: self.with_chosen(self._verify))
+
+    def _verify(self, partition: TopicPartition) -> None:
+        folder = self.inspected.folder(partition)
+        if folder is None:
+            self.tell_problem(f"no folder of {partition} is here")
+        else:
+            self.inspect_app.open_verify(folder)
 
     def action_groups(self) -> None:
         self.inspect_app.open_groups()

@@ -197,7 +197,7 @@ A server is asked, also the one that owns the directory; else the files are read
         place = f"--topic {shlex.quote(partition.topic)} --partition {partition.partition}"
         return f"plog transaction abort {place} --start-offset {row['start_offset']}{option}"
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         row = self._row_of_id() if self.ids.has_focus else self.open.row
         if row is not None:
             self.inspect_app.open_records(row["partition"], row["start_offset"])

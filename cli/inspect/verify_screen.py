@@ -135,9 +135,11 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     # --- keys
 
-    def on_line_view_chosen(self) -> None:
+    def chosen(self) -> None:
         if self.finding is not None:
-            self.open_place(Path(self.finding.path), self.finding.position)
+            fix = self.finding.fix
+            position = self.finding.position if fix is None else fix.position
+            self.open_place(Path(self.finding.path), position)
 
     def action_records(self) -> None:
         """Goes to the records where the finding is."""
@@ -153,7 +155,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         """Shows what recover would do."""
         from cli.inspect.plan_screen import PlanScreen
 
-        self.app.push_screen(PlanScreen(self.path))
+        self.app.push_screen(PlanScreen(self.path, fixes_bits=any(one.fix is not None for one in self._found)))
 
     def action_deep(self) -> None:
         """Checks again, with every batch decoded; or without, if it was."""

@@ -85,6 +85,16 @@ class DirectorySource:
             self._open[partition] = reader.open(partition, self._report_once if self._patience.skips_damage else None)
         return self._open[partition]
 
+    def look_again(self, partition: TopicPartition) -> None:
+        """Takes up the partitions that there are by now, as far as the readers know them, and the partition's log as it
+        is now. Raises AccessError if its folder can't be read.
+        """
+        for reader in dict.fromkeys(self._readers.values()):
+            for found in reader.partitions:
+                self._readers.setdefault(found, reader)
+        if partition in self._open:
+            self._open[partition].refresh()
+
     def close(self) -> None:
         for log in self._open.values():
             log.close()

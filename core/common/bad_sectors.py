@@ -203,6 +203,6 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem:
         file.close()
 
 
-def read_small_text(path: Path) -> str:
+def read_small_text(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> str:
     """Reads as `read_small_file` does; bytes that are no UTF-8 become U+FFFD."""
-    return read_small_file(path).decode("utf-8", "replace")
+    return read_small_file(path, limit_bytes).decode("utf-8", "replace")

@@ -155,7 +155,7 @@ class GapLedger:
         elif outcome is not None and outcome.fate is not FateKind.COMMITTED:
             if outcome.fate is not FateKind.UNKNOWN:
                 self._hide(batch, first, end)
-            yield Gap(first, end, _REASONS[outcome.fate], fate_text(batch, outcome))
+            yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif not self._read_committed or end <= stable:
             yield _Given(batch, first, end)
         else:
@@ -220,8 +220,7 @@ def gap_of_hole(hole: Hole) -> Gap:
 _REASONS = {FateKind.ABORTED: GapReason.ABORTED, FateKind.OPEN: GapReason.OPEN, FateKind.UNKNOWN: GapReason.UNDECIDED}
 
 
-def fate_text(batch: Batch, outcome: Outcome) -> str:
-    """Says why a reader of committed records does not get a batch, with what proves it."""
+def _fate_text(batch: Batch, outcome: Outcome) -> str:
     if outcome.fate is FateKind.ABORTED:
         known = "" if outcome.whole is None or outcome.whole.marker is not None else f" ({outcome.whole.evidence})"
         at = f"aborted by the marker at offset {outcome.marker_offset}"

@@ -24,6 +24,9 @@ from core.common.properties_file import parse_properties
 from core.common.topic_partition import parse_uuid, random_uuid, uuid_text
 from core.log.file_names import META_PROPERTIES
 
+_MOST_BYTES = 1024 * 1024
+"""A real one has some hundred; parsing takes 150 times the size in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
@@ -53,7 +56,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     """Reads them; None if the folder has no such file."""
     path = directory / META_PROPERTIES
     try:
-        text = read_small_text(path)
+        text = read_small_text(path, _MOST_BYTES)
     except FileNotFoundError:
         return None
     return parse_meta_properties(text, str(path))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.common.each_of import each_of
 from core.common.errors import AccessError, CorruptRecordError
+from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.inspector.segment_dump import batch_row
 from core.inspector.trace import Trace, Tracer, is_settled_by, server_groups
@@ -125,3 +126,39 @@ def _batch_json(batch: Batch, file: Path | None) -> dict[str, Any]:
     """Gives the batch of a copy of a server's log without a file: nobody knows where it lies there."""
     row = batch_row(batch)
     return {"file": str(file), **row} if file is not None else {**row, "position": None}
+
+
+def life_lines(trace: Trace) -> list[tuple[str, Any]]:
+    """Gives what `plog trace` prints of it: names, each with its value."""
+    found = trace_figures(trace)
+    lines: list[tuple[str, Any]] = [("record", f"{trace.partition} offset {trace.offset}")]
+    if trace.record is None:
+        gap = trace.gap
+        why = "none there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
+        lines.append(("no record", why))
+    for name, value in (found["record"] or {}).items():
+        lines.append((name, time_text(value) if name == "timestamp" else _shown(value)))
+    for name, value in (found["batch"] or {}).items():
+        if value is not None:
+            lines.append((f"batch {name}", value))
+    if trace.transaction is not None:
+        transaction = trace.transaction
+        state = "aborted or not can't be told" if transaction.state == "unknown" else transaction.state
+        text = f"{state}, from offset {transaction.first_offset}"
+        if transaction.marker_offset is not None and transaction.marker_timestamp is not None:
+            text += f", marker at offset {transaction.marker_offset} ({time_text(transaction.marker_timestamp)})"
+        elif transaction.evidence is not None:
+            text += f": {transaction.evidence}"
+        lines.append(("transaction", text))
+    for group in trace.groups:
+        passed = "has not read it" if group.passed_offset is None else "has read it"
+        if group.passed_timestamp is not None:
+            passed = f"read it by {time_text(group.passed_timestamp)}"
+        lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
+    lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]
+    lines += [("fate", text) for text in trace.fate]
+    return lines
+
+
+def _shown(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list | dict) else value

@@ -118,12 +118,16 @@ class Inspected:
         if self.reader is None:
             return ServerRows(self.client, partition, self._note)
         assert isinstance(self.source, DirectorySource)
+        self.reader.look_again()
+        self.source.look_again(partition)
         return DirectoryRows(self.source.log(partition), partition, self.reader)
 
     def find_offset(self, partition: TopicPartition, where: str) -> int:
         """Finds the offset of a place, as `plog consume --from` does. Raises UsageError for a text that is none."""
         from core.pipeline.consume_range import resolve
 
+        if isinstance(self.source, DirectorySource):
+            self.source.look_again(partition)
         return resolve(where, self.source, [partition], self.source.ends([partition]))[partition]
 
     def place(self, text: str, current: TopicPartition | None) -> Place:

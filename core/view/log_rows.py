@@ -19,7 +19,7 @@ from core.client.patience import FAILOVER_SECONDS, Patience
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.log.batch_place import find_file
-from core.log.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, fate_text, gap_of_hole
+from core.log.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, gap_of_hole
 from core.log.hole import Hole
 from core.log.partition_reader import PartitionReader
 from core.log.transaction_marker import FateKind
@@ -39,6 +39,10 @@ _FETCH_BYTES = 256 * 1024
 _LOOK_BACK_FACTOR = 4
 
 
+BEHIND_OPEN = "behind an open transaction"
+"""The fate of records that are of no transaction, and wait for another's to end."""
+
+
 class RowKind(Enum):
     RECORD = "record"
     MARKER = "marker"
@@ -49,8 +53,8 @@ class LogRow(NamedTuple):
     """Offsets [offset, end): a record's own, or those of a marker or a gap.
 
     `text` says what a marker is, or why there is no record. `fate` says of a record that readers of committed records
-    do not get: `aborted`, `open transaction` or `aborted or not can't be told`; else it is empty. `place` is where in
-    which file a gap was found.
+    do not get: `aborted`, `open transaction`, `behind an open transaction` or `aborted or not can't be told`; else it
+    is empty. `place` is where in which file a gap was found.
     """
 
     offset: int
@@ -100,7 +104,9 @@ class _Found(NamedTuple):
     stable: int = 1 << 63
 
     def fate_at(self, offset: int) -> str:
-        return self.fate if offset < self.stable else GapReason.OPEN.value
+        if offset < self.stable:
+            return self.fate
+        return GapReason.OPEN.value if self.batch.is_transactional else BEHIND_OPEN
 
 
 Steps = Iterator[LogRow | None]
@@ -311,13 +317,6 @@ class DirectoryRows(LogRows):
         if segment is None:
             return super().file_of(row)
         return segment.path, segment.position_before(row.offset)
-
-    def fate_of(self, row: LogRow) -> str:
-        """Says why a reader of committed records does not get the row's record, with what proves it."""
-        if row.batch is None or not row.fate:
-            return ""
-        _, outcomes = self.log.read_ahead(row.batch.base_offset)
-        return fate_text(row.batch, outcomes.of(row.batch))
 
     def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
         next_offset = offset

@@ -52,6 +52,8 @@ class RecoveryPlan(Checking):
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         super().__init__(path, clock=clock)
+        self.options = RecoveryOptions()
+        """What it may do; taken up by the next start."""
         self.steps: list[Step] = []
         self.summary: list[str] = []
         """What the steps cost, by folder if there are several, and in all; known in the end."""
@@ -68,7 +70,7 @@ class RecoveryPlan(Checking):
 
     def _work(self, run: CheckRun) -> Callable[[], None]:
         plans: list[FolderPlan] = []
-        for plan in plan_recovery(self.path, RecoveryOptions(), on_bytes=run.add_bytes):
+        for plan in plan_recovery(self.path, self.options, on_bytes=run.add_bytes):
             run.ensure_wanted()
             plans.append(plan)
         steps = [step for plan in plans for step in plan.steps]

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from cli.help_pages import page, page_names
-from tests.support.server import PLOG, Server
 from tests.support.full_screen import FullScreen
+from tests.support.server import PLOG, Server
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(), "README"]

@@ -38,7 +38,7 @@ from core.log.recovery_journal import JOURNAL
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.pipeline.session import Session
 from core.records.columns import decode_whole_batches
-from core.view.log_rows import DirectoryRows, LogRow, RowKind
+from core.view.log_rows import BEHIND_OPEN, DirectoryRows, LogRow, RowKind
 from tests.support.log_model import LogModel
 from tests.support.record_decoder import Record
 
@@ -212,6 +212,8 @@ def _ensure_neighbours(rows: list[LogRow], start: int, end: int) -> None:
 def _reason(row: LogRow) -> GapReason | None:
     if row.kind is RowKind.MARKER:
         return GapReason.CONTROL
+    if row.fate == BEHIND_OPEN:
+        return GapReason.OPEN  # gaps does not tell them apart
     return GapReason(row.fate) if row.fate else row.reason
 
 

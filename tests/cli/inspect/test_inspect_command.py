@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.full_screen import FullScreen
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import PLOG, call_plog, run_plog
-from tests.support.full_screen import FullScreen
 
 PARTITION = SAMPLE_DATA / "partition" / "txn_multisegment-0"
 
@@ -59,6 +59,14 @@ def test_without_colours_none_is_drawn() -> None:
     terminal.write(b"q")
     terminal.end()
     assert not re.search(rb"\x1b\[([0-9]+;)*(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]", terminal.output)
+
+
+def test_the_locale_says_which_characters_there_are() -> None:
+    terminal = FullScreen([PLOG, "inspect", PARTITION], environment={"LC_ALL": "C"})
+    terminal.read_until(is_drawn)
+    terminal.write(b"q")
+    terminal.end()
+    assert terminal.output.isascii()
 
 
 def test_a_pipe_gets_an_error_and_a_hint() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from cli.inspect.record_screen import RecordScreen
 from cli.inspect.records_screen import RecordsScreen
 from core.log.gap_ledger import GapLedger
+from core.common.time_text import time_text
 from core.log.partition_reader import PartitionReader
 from core.pipeline.session import Session
+from core.records.record_batch_builder import RecordBatchBuilder
 from core.view.log_rows import RowKind
 from tests.cli.inspect.support import (
     inspecting,
@@ -27,6 +30,7 @@ from tests.cli.inspect.support import (
     with_loop,
 )
 from tests.support.golden import GOLDEN, SAMPLE_DATA
+from tests.support.logs import make_batch
 from tests.support.server import Server, call_plog
 
 PARTITION = SAMPLE_DATA / "partition" / "txn_multisegment-0"
@@ -146,6 +150,40 @@ async def test_a_filter_shows_what_consume_would() -> None:
 
 
 @with_loop
+async def test_the_last_match_is_found_from_the_end_too() -> None:
+    async with inspecting(PARTITION, size=(160, 30)) as pilot:
+        await press(pilot, "slash")
+        pilot.app.screen.query_one("#prompt").value = "offset < 20"  # type: ignore[attr-defined]
+        await press(pilot, "enter", "end")
+        view = records_screen(pilot).view
+        assert view.item.row.offset == 19  # type: ignore[union-attr]
+        await press(pilot, "home")
+        assert view.item.row.offset == 0  # type: ignore[union-attr]
+        await press(pilot, "slash")
+        pilot.app.screen.query_one("#prompt").value = 'key == "nobody"'  # type: ignore[attr-defined]
+        await press(pilot, "enter", "end")
+        assert "nothing matches the filter" in screen_text(pilot.app)
+
+
+@with_loop
+async def test_records_behind_an_open_transaction_are_not_called_its_own(tmp_path: Path) -> None:
+    where = ("--data-dir", str(tmp_path))
+    call_plog("topic", "create", "t", *where)
+    folder = tmp_path / "t-0"
+    log = folder / f"{0:020}.log"
+    of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    mine = make_batch(b"mine", is_transactional=True, **of_producer)
+    after = make_batch(b"after", base_offset=1)
+    log.write_bytes(bytes(mine.buffer) + bytes(after.buffer))
+    for name in ("index", "timeindex"):
+        (folder / f"{0:020}.{name}").write_bytes(b"")
+    async with inspecting(tmp_path, "t", size=(100, 10)) as pilot:
+        text = screen_text(pilot.app)
+        assert "[open transaction] mine" in text
+        assert "[behind an open transaction] after" in text
+
+
+@with_loop
 async def test_columns_are_chosen() -> None:
     async with inspecting(PARTITION, size=(120, 12)) as pilot:
         await press(pilot, "c")
@@ -175,7 +213,8 @@ async def test_a_records_screen_says_what_trace_says() -> None:
         text = " ".join(screen_text(pilot.app).replace("█", " ").split())
         for row in map(json.loads, traced.stdout.splitlines()):
             if row["what"] not in ("record", "key", "value", "headers", "batch file"):
-                assert str(row["value"]) in text, row
+                value = time_text(row["value"]) if row["what"] == "batch max_timestamp" else str(row["value"])
+                assert value in text, row
         before = text
         await press(pilot, "n")
         assert "offset 4" in screen_text(pilot.app)
@@ -196,6 +235,82 @@ async def test_bytes_of_records_never_drive_the_terminal(tmp_path: Path) -> None
         assert shown in screen_text(pilot.app)
         await press(pilot, "enter")
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", screen_text(pilot.app))
+
+
+@with_loop
+async def test_names_of_headers_never_drive_the_terminal_either(tmp_path: Path) -> None:
+    where = ("--data-dir", str(tmp_path))
+    call_plog("topic", "create", "evil", *where)
+    batch = make_batch_with_headers(((b"\x1b]0;owned\x07" + "\u202e".encode(), b"x"), *[(b"h", b"v" * 500)] * 300))
+    (tmp_path / "evil-0" / f"{0:020}.log").write_bytes(batch)
+    for name in ("index", "timeindex"):
+        (tmp_path / "evil-0" / f"{0:020}.{name}").write_bytes(b"")
+    async with inspecting(tmp_path, "evil", size=(120, 24)) as pilot:
+        await press(pilot, "enter")
+        text = screen_text(pilot.app)
+        assert r"\x1b]0;owned\x07\u202e" in text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+        await press(pilot, "end")
+        assert "plog trace tells it" in screen_text(pilot.app) or "fate" in screen_text(pilot.app)
+
+
+def make_batch_with_headers(headers: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
+    builder = RecordBatchBuilder()
+    builder.append(1_700_000_000_000, b"k", b"v", headers)
+    return bytes(builder.build())
+
+
+@with_loop
+async def test_a_panel_with_text_may_become_wider_and_narrower() -> None:
+    async with inspecting(PARTITION, size=(60, 24)) as pilot:
+        for keys in (("question_mark",), ("y",), ("enter",), ("m",)):
+            await press(pilot, *keys, "end")
+            for width in (200, 30, 120, 60):
+                await pilot.resize_terminal(width, 24)
+                await settled(pilot)
+            await press(pilot, "escape")
+
+
+@with_loop
+async def test_keys_that_come_quickly_lead_to_one_screen() -> None:
+    async with inspecting(PARTITION) as pilot:
+        before = len(pilot.app.screen_stack)
+        await pilot.press("enter", "enter", "enter")
+        await settled(pilot)
+        assert len(pilot.app.screen_stack) == before + 1
+        await press(pilot, "escape")
+        await pilot.press("b", "escape")
+        await settled(pilot)
+        assert not any(isinstance(screen, RecordScreen) for screen in pilot.app.screen_stack)
+
+
+@with_loop
+async def test_work_goes_on_after_the_screen_of_a_job_was_left() -> None:
+    async with inspecting(PARTITION) as pilot:
+        screen = records_screen(pilot)
+        wait = threading.Event()
+        screen.in_background(wait.wait, lambda _: None)
+        screen.go("5")
+        pilot.app.pop_screen()
+        wait.set()
+        await settled(pilot)
+        screen = pilot.app.screen  # type: ignore[assignment]
+        screen.go("txn_multisegment:0@7")
+        await settled(pilot)
+        assert records_screen(pilot).view.item.row.offset == 7  # type: ignore[union-attr]
+
+
+@with_loop
+async def test_a_partition_without_a_folder_is_said_to_have_none(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLE_DATA / "partition" / "txn_multisegment-0", tmp_path / "a-1")
+    shutil.copytree(SAMPLE_DATA / "partition" / "txn_multisegment-0", tmp_path / "a-2")
+    async with inspecting(tmp_path) as pilot:
+        await press(pilot, "enter", "home")
+        for key in ("i", "m", "v"):
+            await press(pilot, key)
+            assert pilot.app.is_running
+            if pilot.app.screen.__class__.__name__ != "PartitionsScreen":
+                await press(pilot, "escape")
 
 
 @with_loop
@@ -225,6 +340,26 @@ async def test_new_records_are_followed_while_somebody_writes(tmp_path: Path) ->
                 await until(pilot, lambda: view.count == before + 1)  # noqa: B023
                 assert view.item.value == "more"  # type: ignore[union-attr]
                 await pilot.press("f")
+
+
+@with_loop
+async def test_a_place_is_found_in_the_log_as_it_is_now(tmp_path: Path) -> None:
+    where = ("--data-dir", str(tmp_path))
+    call_plog("topic", "create", "t", *where)
+    call_plog("produce", "t", *where, stdin=b"one\n")
+    async with inspecting(tmp_path, "t") as pilot:
+        call_plog("produce", "t", *where, stdin=b"two\nthree\nfour\n")
+        call_plog("topic", "create", "u", *where)
+        await press(pilot, "colon")
+        await type_text(pilot, "3")
+        assert records_screen(pilot).view.item.value == "four"  # type: ignore[union-attr]
+        assert not status(pilot.app)
+        call_plog("produce", "t", *where, stdin=b"five\n")
+        await press(pilot, "r")
+        assert "five" in screen_text(pilot.app)
+        await press(pilot, "colon")
+        await type_text(pilot, "u")
+        assert str(records_screen(pilot).partition) == "u-0"
 
 
 @with_loop
