@@ -13,8 +13,8 @@ import pytest
 
 from cli.inspect.record_screen import RecordScreen
 from cli.inspect.records_screen import RecordsScreen
-from core.log.gap_ledger import GapLedger
 from core.common.time_text import time_text
+from core.log.gap_ledger import GapLedger
 from core.log.partition_reader import PartitionReader
 from core.pipeline.session import Session
 from core.records.record_batch_builder import RecordBatchBuilder
