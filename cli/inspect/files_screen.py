@@ -32,10 +32,10 @@ def _bad(row: Row) -> Style | None:
 
 _COLUMNS = (
     Column("file", style=_bad),
-    Column("what", importance=4),
-    Column("size", is_number=True, importance=3, text=lambda value: "" if value is None else size_text(value)),
-    Column("entries", is_number=True, importance=2, text=number_text),
-    Column("problem", importance=1, max_width=16, style=_bad),
+    Column("what", importance=1),
+    Column("size", is_number=True, importance=4, text=lambda value: "" if value is None else size_text(value)),
+    Column("entries", is_number=True, importance=3, text=number_text),
+    Column("problem", importance=2, max_width=16, style=_bad),
 )
 
 

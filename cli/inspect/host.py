@@ -63,6 +63,8 @@ class InspectHost(App[None]):
         self.jobs_begun = 0
         self.bug: Exception | None = None
         """What ended the app, if that was a mistake of ours."""
+        self.findings: dict[TopicPartition, int] = {}
+        """How many findings the last check of a partition had, for those that were checked."""
         self.opened = opened
         self._schemas_url = schemas
         self._schemas: Schemas | None = None

@@ -86,7 +86,9 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         yield self.view
 
     def title_text(self) -> str:
-        text = f"{self._partition}"
+        reader = self.inspected.reader
+        count = 1 if reader is None else len(reader.topics.get(self._partition.topic, ()))
+        text = f"{self._partition}" + (f" of {count} partitions" if count > 1 else "")
         if self._rows is not None:
             start, end = self._rows.start_offset, self._rows.end_offset
             text += f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}"

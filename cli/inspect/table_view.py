@@ -200,7 +200,7 @@ class TableView(LineView):
         room = self.size.width - 2
         shown = list(range(len(self.columns)))
         while len(shown) > 1 and self._total(shown) > room:
-            dropped = max(shown, key=lambda number: (self.columns[number].importance, number))
+            dropped = max(shown, key=lambda number: self._loss_order(number, sample))
             if not self.columns[dropped].importance:
                 break
             shown.remove(dropped)
@@ -208,6 +208,12 @@ class TableView(LineView):
         last = shown[-1]
         if not self.columns[last].is_number:
             self._widths[last] = max(room - self._total(shown) + self._widths[last], 8)
+
+    def _loss_order(self, number: int, sample: Sequence[Row]) -> tuple[bool, int, int]:
+        """Orders columns by how little is lost with them: those that say nothing just now, then the least important."""
+        column = self.columns[number]
+        is_empty = bool(column.importance) and not any(self._cell(column, row) for row in sample)
+        return is_empty, column.importance, number
 
     def _total(self, shown: Sequence[int]) -> int:
         return sum(self._widths[number] for number in shown) + len(_GAP) * (len(shown) - 1)

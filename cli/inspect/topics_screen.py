@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -46,7 +46,7 @@ _COLUMNS = (
     Column("bytes_per_s", "bytes/s", is_number=True, importance=6, text=_bytes_rate_text),
     Column("groups_behind", "groups behind", is_number=True, importance=2, text=number_text),
     Column("largest_lag", "lag", is_number=True, importance=5, text=number_text),
-    Column("findings", importance=7, style=_bad),
+    Column("findings", importance=1, max_width=30, style=_bad),
 )
 
 
@@ -56,7 +56,7 @@ class TopicsScreen(LookingScreen):
     HELP = """
 The topics, with what is known of them without reading their records: how many offsets they hold, their size, what is
 appended a second, how many consumer groups have not read all of them, and the largest lag of these. Findings are the
-damage that was met before; v looks for more.
+damage that a broker noted, and what v has found since the start.
 
 Topics whose names begin with two underscores are Kafka's own.
 """
@@ -103,7 +103,7 @@ Topics whose names begin with two underscores are Kafka's own.
 
     def take(self, found: TopicListing) -> None:
         self.tell_problems(found.problems)
-        self.view.show([_row(one) for one in found.rows])
+        self.view.show([_row(one, self.inspect_app.findings) for one in found.rows])
         if found.is_whole:
             self.say_empty("no topics")
 
@@ -134,8 +134,16 @@ Topics whose names begin with two underscores are Kafka's own.
         self.with_files(lambda: None if reader is None else self.inspect_app.open_verify(reader.directory))
 
 
-def _row(one: TopicRow) -> Row:
-    return {**one._asdict(), "findings": "; ".join([*one.damaged, *([one.problem] if one.problem else [])]) or None}
+def _row(one: TopicRow, checked: Mapping[TopicPartition, int]) -> Row:
+    """Adds what is wrong: findings of checks that were made since the start, damage that a broker noted, and why
+    figures are missing.
+    """
+    count = sum(found for partition, found in checked.items() if partition.topic == one.topic)
+    said = [f"{count} found by verify"] if count else []
+    return {
+        **one._asdict(),
+        "findings": "; ".join([*said, *one.damaged, *([one.problem] if one.problem else [])]) or None,
+    }
 
 
 _PARTITION_COLUMNS = (

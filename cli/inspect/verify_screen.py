@@ -104,8 +104,26 @@ Leaving the screen stops the check; going on from it to the bytes or the records
             self._rows += [self._row(len(self._rows) + number, one) for number, one in enumerate(new)]
             self.view.show(list(self._rows))
         is_finished = self.verification.state is CheckState.FINISHED
+        if is_finished:
+            self._note_findings()
         self.view.say_when_empty("nothing is wrong" if is_finished else "nothing was found so far")
         self._show_detail()
+
+    def _note_findings(self) -> None:
+        """Lets the list of topics say what was found."""
+        reader, checked = self.inspected.reader, self.path.absolute()
+        known = self.inspect_app.findings
+        of_folder = {
+            folder.absolute(): partition
+            for partition, folder in ({} if reader is None else reader.partitions).items()
+            if checked in (folder.absolute(), *folder.absolute().parents)
+        }
+        known.update(dict.fromkeys(of_folder.values(), 0))
+        for finding in self.verification.findings:
+            path = Path(finding.path).absolute()
+            found = of_folder.get(path) or of_folder.get(path.parent)
+            if found is not None:
+                known[found] += 1
 
     def _row(self, number: int, finding: Finding) -> Row:
         return {**finding_row(finding), "number": number, "file": name_below(finding.path, self.path)}

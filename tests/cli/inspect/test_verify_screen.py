@@ -91,28 +91,33 @@ def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_records
 ) -> None:
     async def look() -> None:
         before = fingerprint(DAMAGED)
-        done = call_plog("recover", str(DAMAGED))
+        done = call_plog("recover", str(DAMAGED), "--fix-bits")
+        without = call_plog("recover", str(DAMAGED))
         async with inspecting(DAMAGED) as pilot:
             screen = await open_verify(pilot, DAMAGED)
             places = note_places(pilot, monkeypatch)
             await press(pilot, "down", "enter", "o")
-            assert places[0] == (DAMAGED / "c_bitflip_middle-0" / f"{0:020d}.log", 2533)
+            assert places[0] == (DAMAGED / "c_bitflip_middle-0" / f"{0:020d}.log", 2707)  # the flipped bit's byte
             assert (str(places[1][0]), places[1][1]) == ("c_bitflip_middle-0", 21)
             assert str(screen.partition) == "c_bitflip_middle-0"
             await press(pilot, "p", "enter", "o")
-            assert places[2] == (DAMAGED / "c_bitflip_length-0" / f"{0:020d}.log", 2563)
+            assert places[2] == (DAMAGED / "c_bitflip_length-0" / f"{0:020d}.log", 2572)
             assert (str(places[3][0]), places[3][1]) == ("c_bitflip_length-0", 22)
             plan = pilot.app.screen
             assert isinstance(plan, PlanScreen)
             assert "".join(f"{row}\n" for row in plan.plan.rows) == done.stdout.decode()
+            assert plan.command_line() == f"plog recover {DAMAGED} --fix-bits"
+            await press(pilot, "f")
+            assert "".join(f"{row}\n" for row in plan.plan.rows) == without.stdout.decode()
             assert plan.command_line() == f"plog recover {DAMAGED}"
+            await press(pilot, "f")
             for size in SIZES:
                 await pilot.resize_terminal(*size)
                 await settled(pilot)
                 text = squeezed(screen_text(pilot.app))
-                assert squeezed("9 steps, 8 records lost") in text
+                assert squeezed("9 steps, 2 records lost") in text
                 assert squeezed(plan.plan.rows[0]) in text
-                assert squeezed(f"to carry it out: plog recover {DAMAGED} --apply") in text
+                assert squeezed(f"to carry it out: plog recover {DAMAGED} --fix-bits --apply") in text
         assert fingerprint(DAMAGED) == before
 
     with_loop(look)()
@@ -205,5 +210,16 @@ def test_what_is_missing_or_goes_is_said_and_the_screen_stays(tmp_path: Path, mo
             assert status(pilot.app).startswith("! no such file or directory: /")
             await press(pilot, "escape")
             assert isinstance(pilot.app.screen, VerifyScreen)
+
+    with_loop(look)()
+
+
+def test_the_list_of_topics_says_what_was_found() -> None:
+    async def look() -> None:
+        async with inspecting(SAMPLE_DATA / "damaged", size=(80, 24)) as pilot:
+            await open_verify(pilot, SAMPLE_DATA / "damaged")
+            await press(pilot, "escape", "r")
+            text = screen_text(pilot.app)
+            assert text.count("1 found by verify") == 3, text
 
     with_loop(look)()
