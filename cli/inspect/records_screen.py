@@ -122,6 +122,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def on_mount(self) -> None:
         self.view.focus()
+        if self.inspect_app.has_schemas:
+            self._form = Form.SCHEMA
         self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)
 
     def _fail(self, error: PlogError) -> None:
@@ -383,9 +385,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         """Shows keys and values in the next form: text, JSON, by the registry, hex."""
         forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
         self._form = forms[(forms.index(self._form) + 1) % len(forms)]
+        self.tell_problem(None)
+        self.show_title()
         here = self.view.item
         self._load_around(here.row.offset if here is not None else self.view.bounds[0])
-        self.tell(f"values as {self._form.value}")
 
     def action_columns(self) -> None:
         self.ask("Columns, with spaces between", self._set_columns, " ".join(self.view.columns))

@@ -6,7 +6,7 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.common.errors import PlogError
+from core.common.errors import AccessError, PlogError, UsageError
 from core.common.printable import printable
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ class Form(StrEnum):
 
 
 def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None) -> str:
-    """Writes a key or value in one line, its beginning if it is long; nothing in it can drive a terminal."""
+    """Writes a key or value in one line, its beginning if it is long; nothing in it can drive a terminal. Raises
+    AccessError if the registry can't be asked, UsageError if it can't be understood.
+    """
     if data is None:
         return NULL
     if form is Form.SCHEMA and registry is not None:
         try:
             data = registry.decode(data) or b""
+        except (AccessError, UsageError):  # the registry itself is what is wrong
+            raise
         except PlogError as error:
             return f"({error.message})"
     if form is Form.HEX:
@@ -64,6 +68,8 @@ def whole_lines(data: bytes | None, form: Form, registry: SchemaRegistry | None 
     if form is Form.SCHEMA and registry is not None:
         try:
             data = registry.decode(data) or b""
+        except (AccessError, UsageError):  # the registry itself is what is wrong
+            raise
         except PlogError as error:
             return [printable(f"({error.message})", keeps="")]
     rest = len(data) - _WHOLE_BYTES

@@ -1,0 +1,47 @@
+"""Values with a schema of a Schema Registry, on the screens of records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.inspect.support import inspecting, press, screen_text, status, with_loop
+from tests.support.schema_registry import SchemaRegistryServer
+from tests.support.server import call_plog
+
+SCHEMA = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}]}
+
+
+def written(folder: Path, registry: SchemaRegistryServer) -> None:
+    """Makes a topic with one record of the schema, and one that is plain text."""
+    where = ("--data-dir", str(folder))
+    (folder.parent / "flight.avsc").write_text(json.dumps(SCHEMA))
+    call_plog("topic", "create", "t", *where)
+    schema = ("--schema-registry", registry.url, "--value-schema", str(folder.parent / "flight.avsc"))
+    assert call_plog("produce", "t", *schema, *where, stdin=b'{"carrier": "UA"}\n').returncode == 0
+    assert call_plog("produce", "t", *where, stdin=b"plain\n").returncode == 0
+
+
+@with_loop
+async def test_values_are_shown_as_the_registry_reads_them(tmp_path: Path) -> None:
+    with SchemaRegistryServer() as registry:
+        written(tmp_path / "data", registry)
+        async with inspecting(tmp_path / "data", "t", schemas=registry.url) as pilot:
+            text = screen_text(pilot.app)
+            assert '{"carrier": "UA"}' in text
+            assert "plain" in text
+            assert "as schema" in text
+            await press(pilot, "enter")
+            assert '"carrier": "UA"' in screen_text(pilot.app)
+            await press(pilot, "escape", "x")
+            assert "as hex" in screen_text(pilot.app)
+
+
+@with_loop
+async def test_a_registry_that_is_down_is_reported_and_other_forms_work(tmp_path: Path) -> None:
+    with SchemaRegistryServer() as registry:
+        written(tmp_path / "data", registry)
+    async with inspecting(tmp_path / "data", "t", schemas=registry.url) as pilot:
+        assert "the Schema Registry does not answer" in status(pilot.app)
+        await press(pilot, "x", "x")
+        assert "plain" in screen_text(pilot.app)
