@@ -17,12 +17,11 @@ from cli.inspect.line_view import DIM
 from cli.inspect.records_view import RecordsView
 from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import TextLine, TextView
-from core.client.schema_registry import SchemaRegistry
 from core.common.errors import PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.view.log_rows import LogRow, RowKind
-from core.view.record_text import Form, cell_text, whole_lines
+from core.view.record_text import Form, RowWriter, cell_text
 
 if TYPE_CHECKING:
     from core.view.inspected import Inspected
@@ -107,11 +106,11 @@ is none.
     def _show_form(self) -> None:
         """Writes the row's own key and value."""
         row, form = self.row, self._form
-        self.in_background(lambda: list(_record_lines(row, form, self._registry())), self._show_above)
+        self.in_background(lambda: list(_record_lines(row, self._writer(form))), self._show_above)
 
-    def _registry(self) -> SchemaRegistry | None:
-        schemas = self.inspect_app.schemas if self._form is Form.SCHEMA else None
-        return None if schemas is None else schemas.registry
+    def _writer(self, form: Form) -> RowWriter:
+        schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
+        return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
     def _show_above(self, lines: list[TextLine]) -> None:
         self._above = lines
@@ -146,7 +145,7 @@ is none.
         self._show_bytes()
 
 
-def _record_lines(row: LogRow, form: Form, registry: SchemaRegistry | None) -> Iterator[TextLine]:
+def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:
     """Says what the row itself holds."""
     if row.kind is RowKind.GAP:
         count = row.end - row.offset
@@ -166,8 +165,8 @@ def _record_lines(row: LogRow, form: Form, registry: SchemaRegistry | None) -> I
         yield TextLine(f"{row.fate}: readers of committed records do not get it", "fate")
     if row.kind is not RowKind.RECORD:
         return
-    key_form = form if form in (Form.HEX, Form.SCHEMA) else Form.TEXT
-    yield from _labelled("key", whole_lines(row.key, key_form, registry))
+    form = writer.form
+    yield from _labelled("key", writer.key_lines(row))
     for name, value in row.headers[:_MOST_HEADERS]:
         label = f"header {name[:_MOST_NAME].decode('utf-8', 'backslashreplace')}"
         yield TextLine(cell_text(value, Form.HEX if form is Form.HEX else Form.TEXT), label)
@@ -175,7 +174,7 @@ def _record_lines(row: LogRow, form: Form, registry: SchemaRegistry | None) -> I
         yield TextLine(f"and {len(row.headers) - _MOST_HEADERS:,} headers more", "headers")
     size = "" if row.value is None else f", {len(row.value):,} bytes, as {form.value}"
     yield TextLine(f"Value{size}", is_heading=True)
-    yield from (TextLine(line) for line in whole_lines(row.value, form, registry))
+    yield from (TextLine(line) for line in writer.value_lines(row))
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:

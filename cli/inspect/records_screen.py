@@ -18,10 +18,9 @@ from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.hole import offsets_text
 from core.view.log_rows import LogRows, RowKind
-from core.view.record_text import Form
+from core.view.record_text import Form, RowWriter
 
 if TYPE_CHECKING:
-    from core.client.schema_registry import SchemaRegistry
     from core.records.record_filter import RecordFilter
 
 _CHUNK_ROWS = 120
@@ -190,10 +189,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         form = self._form
 
         def before() -> Iterator[_Found]:
-            schemas = self._registry(form)
+            writer = self._writer(form)
             for found in rows.rows_before(offset, _CHUNK_ROWS):
                 if found is not None:
-                    items = [shown_row(row, form, schemas) for row in found]
+                    items = [shown_row(row, writer) for row in found]
                     yield _Found(items, not found or found[0].offset <= rows.start_offset, offset)
 
         def take(found: _Found) -> None:
@@ -214,7 +213,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
 
         def after() -> Iterator[_Found]:
-            return _read_after(rows, start, wanted, form, self._registry(form))
+            return _read_after(rows, start, wanted, self._writer(form))
 
         def take(found: _Found) -> None:
             is_new = not self.view.items
@@ -245,12 +244,12 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
 
         def before() -> Iterator[_Found | None]:
-            schemas = self._registry(form)
+            writer = self._writer(form)
             for found in rows.rows_before(end, _CHUNK_ROWS, wanted):
                 if found is None:
                     yield None
                     continue
-                items = [shown_row(row, form, schemas) for row in found]
+                items = [shown_row(row, writer) for row in found]
                 is_end = len(found) < _CHUNK_ROWS or found[0].offset <= rows.start_offset
                 yield _Found(items, is_end, end)
 
@@ -274,9 +273,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.view.is_last = self.view.is_first = True
         self._fail(error)
 
-    def _registry(self, form: Form) -> SchemaRegistry | None:
+    def _writer(self, form: Form) -> RowWriter:
+        """Makes what writes keys and values; in the reader's thread, which asks the registry."""
         schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
-        return None if schemas is None else schemas.registry
+        return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
     def _show_notes(self) -> None:
         notes = list(dict.fromkeys([*self.inspected.notes, *(self._rows.notes if self._rows is not None else [])]))
@@ -432,15 +432,13 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.inspect_app.open_transactions()
 
 
-def _read_after(
-    rows: LogRows, start: int, wanted: RecordFilter | None, form: Form, registry: SchemaRegistry | None
-) -> Iterator[_Found]:
+def _read_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer: RowWriter) -> Iterator[_Found]:
     """Reads a chunk of rows from an offset on; a search that takes long gives now and then what it has."""
     items: list[ShownRow] = []
     count, position, reported = 0, start, time.monotonic()
     for row in rows.rows_from(start, wanted):
         if row is not None:
-            items.append(shown_row(row, form, registry))
+            items.append(shown_row(row, writer))
             count, position = count + 1, row.end
             if count == _CHUNK_ROWS:
                 yield _Found(items, position >= rows.end_offset, position)

@@ -7,7 +7,7 @@ nothing of the log; offsets do, and the scroll bar shows those.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -18,14 +18,11 @@ from textual.message import Message
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
 from core.common.time_text import time_text
 from core.view.log_rows import LogRow, RowKind
-from core.view.record_text import Form, cell_text
-
-if TYPE_CHECKING:
-    from core.client.schema_registry import SchemaRegistry
+from core.view.record_text import RowWriter
 
 _MOST_LINES = 4000
 _GAP = "  "
-_MOST_KEY = 24
+_MOST_KEY = 40
 _NARROW = 72
 _STYLES = {"offset": Style(color="cyan"), "key": Style(color="green")}
 _MARKER = Style(color="magenta")
@@ -59,12 +56,11 @@ class ShownRow(NamedTuple):
     value: str = ""
 
 
-def shown_row(row: LogRow, form: Form, registry: SchemaRegistry | None = None) -> ShownRow:
+def shown_row(row: LogRow, writer: RowWriter) -> ShownRow:
     """Writes what the row's line says; decodes the key and value, so it is the reader's work."""
     if row.kind is not RowKind.RECORD:
         return ShownRow(row)
-    key_form = form if form in (Form.HEX, Form.SCHEMA) else Form.TEXT
-    return ShownRow(row, cell_text(row.key, key_form, registry), cell_text(row.value, form, registry))
+    return ShownRow(row, *writer.cells(row))
 
 
 class RecordsView(LineView):

@@ -11,6 +11,7 @@ from core.common.printable import printable
 
 if TYPE_CHECKING:
     from core.client.schema_registry import SchemaRegistry
+    from core.view.log_rows import LogRow
 
 NULL = "(null)"
 """Stands for a key or value that is null; `null` alone would be text."""
@@ -94,3 +95,39 @@ def _hex_line(data: bytes, at: int) -> str:
     part = data[at : at + _HEX_BYTES]
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
     return f"{at:08x}  {part.hex(' '):<{3 * _HEX_BYTES - 1}}  {text}"
+
+
+class RowWriter:
+    """Writes keys and values of one topic's rows in one form; owned by the reader's task, which has the registry.
+
+    Records of Kafka's own topics are shown decoded, in every form but hex; what may be a secret is not shown in any.
+    """
+
+    def __init__(self, topic: str, form: Form, registry: SchemaRegistry | None = None) -> None:
+        from core.view.internal_values import InternalValues
+
+        self.form = form
+        self._registry = registry
+        internal = InternalValues(topic) if topic.startswith("__") else None
+        self._internal = internal if internal is not None and internal.is_internal else None
+        is_plain = form is Form.JSON and self._internal is None
+        self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
+
+    def cells(self, row: LogRow) -> tuple[str, str]:
+        """Writes both in one line each. Raises what `cell_text` raises."""
+        key, value = self.contents(row)
+        if self._internal is not None and self.form is not Form.HEX:
+            key = self._internal.key_words(row)
+        return cell_text(key, self._key_form, self._registry), cell_text(value, self.form, self._registry)
+
+    def key_lines(self, row: LogRow) -> list[str]:
+        return whole_lines(self.contents(row)[0], self._key_form, self._registry)
+
+    def value_lines(self, row: LogRow) -> list[str]:
+        return whole_lines(self.contents(row)[1], self.form, self._registry)
+
+    def contents(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
+        """Gives the bytes that are written."""
+        if self._internal is None:
+            return row.key, row.value
+        return self._internal.plain(row) if self.form is Form.HEX else self._internal.decoded(row)

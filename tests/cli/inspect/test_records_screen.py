@@ -184,6 +184,32 @@ async def test_records_behind_an_open_transaction_are_not_called_its_own(tmp_pat
 
 
 @with_loop
+async def test_records_of_kafkas_own_topics_are_decoded() -> None:
+    log = GOLDEN / "__consumer_offsets-2" / f"{0:020}.log"
+    dumped = call_plog("dump-segment", str(log), "--format", "kafka", "--print-data-log").stdout.decode()
+    async with inspecting(GOLDEN / "__consumer_offsets-2", size=(400, 60)) as pilot:
+        text = screen_text(pilot.app)
+        names = re.findall(r'"group":"([^"]+)","topic":"([^"]+)","partition":(\d+)', dumped)
+        assert len(names) > 1
+        for name in names:
+            assert f"{' '.join(name)}  " in text
+        await press(pilot, "enter")
+        assert '"topic": ' in screen_text(pilot.app)
+        await press(pilot, "x")
+        assert '"topic": ' not in screen_text(pilot.app).partition("Life")[0]
+
+
+@with_loop
+async def test_secrets_of_the_metadata_are_not_shown(tmp_path: Path) -> None:
+    call_plog("topic", "create", "t", "--set", "retention.ms=12345", "--data-dir", str(tmp_path))
+    async with inspecting(tmp_path / "__cluster_metadata-0", size=(200, 40)) as pilot:
+        assert "CONFIG_RECORD" in screen_text(pilot.app)
+        for _ in range(3):
+            assert "12345" not in screen_text(pilot.app)
+            await press(pilot, "x")
+
+
+@with_loop
 async def test_columns_are_chosen() -> None:
     async with inspecting(PARTITION, size=(120, 12)) as pilot:
         await press(pilot, "c")
