@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from cli.terminal import is_terminal
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
+    from core.pipeline.session import Session
     from core.view.inspected import Opened
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -71,6 +73,7 @@ def inspect(
         raise AccessError("plog inspect needs the package textual", hint="pip install 'plog-kafka[ui]'")
     from core.view.inspected import open_places
 
+    session = _for_threads(session, has_registry=schema_registry is not None)
     opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)
     if web:
         from cli.inspect.web import serve_inspect
@@ -79,6 +82,13 @@ def inspect(
         serve_inspect(_command_of_window(sys.argv[1:]), listen)
         return
     _run(opened, schema_registry, has_animation=animation)
+
+
+def _for_threads(session: Session, *, has_registry: bool) -> Session:
+    """Makes a session that any thread may ask: which options were typed is known to the command's own thread alone."""
+    named = session.find_named_server()
+    settings = session.find_settings() if named is not None or has_registry else None
+    return replace(session, find_named_server=lambda: named, find_settings=lambda: settings)
 
 
 def _is_there(package: str) -> bool:

@@ -113,7 +113,7 @@ def looks_at(command: str, folder: Path) -> int:
     if "--web" in command:
         assert b"ready http" in terminal.read_until(lambda output: b"/?token=" in output)
         terminal.write(b"\x03")
-        return terminal.end() - 130
+        return terminal.end()  # as plog serve ends
     assert b"Help" in terminal.read_until(lambda output: b"Help" in output)
     terminal.write(b"q")
     return terminal.end()

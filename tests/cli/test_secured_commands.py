@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -17,7 +18,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from cli.inspect.app import InspectApp
 from core.security.sasl.scram import SCRAM_SHA_512, ScramServer
+from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.secured_commands import commands_with_a_server, lines
@@ -83,6 +86,28 @@ def test_every_command(config: Path, door: Door, tmp_path: Path) -> None:
     assert json.loads(plog("cluster", "status", "--output", "json", *secured)[0])[0]["listeners"] == [door.address]
     assert door.wrongs == []
     assert set(door.names) == {"alice"}
+
+
+def test_the_screens_of_inspect(config: Path, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    async def look(app: InspectApp) -> None:
+        async with app.run_test(size=(120, 24)) as pilot:
+            await settled(pilot)
+            seen.append(screen_text(app))
+            await press(pilot, "g")
+            seen.append(screen_text(app))
+
+    monkeypatch.setattr(InspectApp, "run", lambda app: asyncio.run(look(app)))
+    monkeypatch.setenv("TEXTUAL_DRIVER", "none")
+    plog("topic", "create", "seen", "--command-config", config)
+    try:
+        plog("inspect", "--command-config", config)
+    finally:
+        plog("topic", "delete", "seen", "--command-config", config)
+    assert "seen" in seen[0]
+    assert PASSWORD not in "".join(seen)
+    assert "!" not in seen[1], "groups are asked as well"
 
 
 def test_settings_one_by_one(door: Door, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ PRINTING = [
     ["--version"],
     ["serve", "--help"],
     ["zookeeper", "start", "--help"],
+    ["inspect", "--help"],
 ]
 """Commands that have something to print. Each command has a line here."""
 
