@@ -76,6 +76,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._filter: RecordFilter | None = None
         self._filter_text = ""
         self._loading: dict[bool, Job] = {}
+        """What is being read: True is for what lies before the first line, False for what follows the last."""
+        self._searched_to = 0
+        """Up to which offset the filter has been asked."""
+        self._is_interrupted = False
         self._following: Timer | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -141,6 +145,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.view.bounds = self._rows.start_offset, self._rows.end_offset
             self.show_title()
 
+    def go(self, text: str) -> None:
+        self._stop_loading()  # the reader finds the place, and a search may take long
+        super().go(text)
+
     def go_to(self, offset: int | None) -> None:
         """Shows the row that holds the offset, in the log as it is now; without one the first."""
         rows = self._rows
@@ -176,14 +184,13 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         rows = self._rows
         if rows is None:
             return
-        for job in self._loading.values():
-            job.stop()
-        self._loading.clear()
+        self._stop_loading()
         offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
         self.view.clear()
         self.view.text_when_empty = "reading"
         if self._filter is not None:  # what lies before is looked for when somebody asks, or if nothing follows
             self.view.bounds = rows.start_offset, rows.end_offset
+            self._searched_to = offset
             self._load_after(offset)
             return
         form = self._form
@@ -201,7 +208,29 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             end = self.view.next_offset if self.view.items else rows.start_offset
             self._load_after(max(end, rows.start_offset), target=offset)
 
-        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail)
+        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail_loading)
+
+    def _stop_loading(self) -> None:
+        """Ends what is being read, so that the reader is free; what has come stays, and is gone on from there."""
+        for job in self._loading.values():
+            job.stop()
+        self._loading.clear()
+        self.tell("")
+
+    def on_screen_suspend(self) -> None:
+        if self._filter is not None and self._loading:  # others need the reader, and a search may take long
+            self._stop_loading()
+            self._is_interrupted = True
+
+    def on_screen_resume(self) -> None:
+        if self._is_interrupted:
+            self._is_interrupted = False
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Reads what follows the last line; a search goes on where it was."""
+        searched = self._searched_to if self._filter is not None else 0
+        self._load_after(max(self.view.next_offset, searched))
 
     def _note_before(self) -> None:
         self._loading.pop(True, None)
@@ -218,6 +247,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         def take(found: _Found) -> None:
             is_new = not self.view.items
             self.view.add_after(found.items, is_last=found.is_end)
+            self._searched_to = found.position
             if wanted is not None and not found.is_end:
                 self.tell(f"looked at offsets up to {found.position:,}")
             if target is not None:
@@ -290,7 +320,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             if self.view.items:
                 self._load_before(self.view.items[0].row.offset)
         elif not self.view.is_last:
-            self._load_after(self.view.next_offset)
+            self._read_on()
 
     def on_records_view_jumped(self, message: RecordsView.Jumped) -> None:
         message.stop()
@@ -347,6 +377,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         rows, here = self._rows, self.view.item
         if rows is None:
             return
+        self._stop_loading()
 
         def show(_: None) -> None:
             self.tell_problem(None)

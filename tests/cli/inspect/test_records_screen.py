@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 import shutil
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from textual.pilot import Pilot
 
 from cli.inspect.record_screen import RecordScreen
 from cli.inspect.records_screen import RecordsScreen
@@ -18,7 +21,8 @@ from core.log.gap_ledger import GapLedger
 from core.log.partition_reader import PartitionReader
 from core.pipeline.session import Session
 from core.records.record_batch_builder import RecordBatchBuilder
-from core.view.log_rows import RowKind
+from core.records.record_filter import RecordFilter, parse_filter
+from core.view.log_rows import DirectoryRows, RowKind, Steps
 from tests.cli.inspect.support import (
     inspecting,
     press,
@@ -207,6 +211,62 @@ async def test_secrets_of_the_metadata_are_not_shown(tmp_path: Path) -> None:
         for _ in range(3):
             assert "12345" not in screen_text(pilot.app)
             await press(pilot, "x")
+
+
+class _EndlessRows(DirectoryRows):
+    """A log in which a search finds nothing and never ends."""
+
+    def rows_from(self, offset: int, wanted: RecordFilter | None = None) -> Steps:
+        while wanted is not None:
+            yield None
+        yield from super().rows_from(offset)
+
+
+def search_without_end(pilot: Pilot[None]) -> RecordsScreen:
+    screen = records_screen(pilot)
+    rows = screen._rows
+    assert isinstance(rows, DirectoryRows)
+    screen._rows = _EndlessRows(rows.log, rows.partition)
+    screen._set_filter("offset < 0")
+    return screen
+
+
+@with_loop
+async def test_another_place_ends_a_search_that_is_going_on() -> None:
+    async with inspecting(PARTITION) as pilot:
+        screen = search_without_end(pilot)
+        screen.go("sample:0")  # there is no such topic; that can be said only if the search leaves the reader
+        await until(pilot, lambda: "names no topic" in status(pilot.app))
+        screen._filter = None
+        screen.go("100")
+        await until(pilot, lambda: screen.view.item is not None and screen.view.item.row.offset == 100)
+
+
+@with_loop
+async def test_a_search_waits_while_another_screen_is_looked_at_and_goes_on_after_it() -> None:
+    async with inspecting(PARTITION) as pilot:
+        screen = search_without_end(pilot)
+        await until(pilot, lambda: not pilot.app.is_idle)  # type: ignore[attr-defined]
+        await pilot.press("question_mark")
+        await settled(pilot)  # which it never would be while the search went on
+        assert isinstance(screen._rows, DirectoryRows)
+        screen._rows = DirectoryRows(screen._rows.log, screen._rows.partition)
+        screen._filter = parse_filter("offset < 3", 0)
+        await press(pilot, "escape")
+        assert [item.row.offset for item in screen.view.items] == [0, 1, 2]
+
+
+@with_loop
+async def test_a_read_that_fails_once_does_not_keep_the_screen_from_reading_again() -> None:
+    async with inspecting(PARTITION, size=(80, 12)) as pilot:
+        screen = records_screen(pilot)
+        with mock.patch.object(DirectoryRows, "rows_before", side_effect=OSError(errno.EIO, "Input/output error")):
+            await press(pilot, "end")
+            assert "Input/output error" in status(pilot.app).replace("input", "Input")
+        await press(pilot, "r")
+        assert screen.view.items
+        await press(pilot, "end")
+        assert screen.view.item.row.offset == 225  # type: ignore[union-attr]
 
 
 @with_loop
