@@ -177,7 +177,7 @@ for in the bytes as they are in the file, compressed ones too.
 
     def _look_again(self) -> None:
         file = self._file
-        if file is None or not self.is_current or self._is_loading:
+        if file is None or not self.is_on_top or self._is_loading:
             return
 
         def look() -> _Seen:

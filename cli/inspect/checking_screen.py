@@ -75,7 +75,7 @@ class CheckingScreen(InspectScreen):
     def _show_if_seen(self) -> None:
         from core.view.checking import CheckState
 
-        if self.is_current and self.checking.state is CheckState.RUNNING:
+        if self.is_on_top and self.checking.state is CheckState.RUNNING:
             self.show_now()
 
     def start(self) -> None:

@@ -59,7 +59,7 @@ class LookingScreen(InspectScreen):
         self._look_if_seen()
 
     def _look_if_seen(self) -> None:
-        if self.is_current and not self._waits:
+        if self.is_on_top and not self._waits:
             self.action_look()
 
     def action_look(self) -> None:

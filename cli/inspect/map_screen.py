@@ -244,7 +244,7 @@ class MapScreen(LookingScreen):
 
     def _show_if_reading(self) -> None:
         account = self._account
-        if self._is_reading and self.is_current and account is not None:
+        if self._is_reading and self.is_on_top and account is not None:
             self._show_progress(account.progress)
             self._draw_again()
 

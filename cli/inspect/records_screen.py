@@ -351,7 +351,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def _look_again(self) -> None:
         rows = self._rows
-        if rows is None or self._loading or not self.is_current:
+        if rows is None or self._loading or not self.is_on_top:
             return
         before = rows.end_offset
 
@@ -452,7 +452,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.with_files(
             lambda: self.in_background(
                 lambda: rows.file_of(item.row),
-                lambda found: self.inspect_app.open_bytes(*found) if self.is_current else None,
+                lambda found: self.inspect_app.open_bytes(*found) if self.is_on_top else None,
             )
         )
 

@@ -121,6 +121,14 @@ class InspectScreen(Screen[None]):
     def inspected(self) -> Inspected:
         return self.inspect_app.inspected
 
+    @property
+    def is_on_top(self) -> bool:
+        """Whether keys come here. Textual's `is_current` also holds for screens below one that is not opaque, which
+        with the terminal's own colours is none.
+        """
+        stack = self.inspect_app.screen_stack
+        return bool(stack) and stack[-1] is self
+
     def compose(self) -> ComposeResult:
         assert self.inspect_app, "known from now on"
         yield Static(id="title")
@@ -249,7 +257,7 @@ class InspectScreen(Screen[None]):
     # --- keys
 
     def on_line_view_chosen(self) -> None:
-        if self.is_current:  # keys that were pressed quickly may have led elsewhere by now
+        if self.is_on_top:  # keys that were pressed quickly may have led elsewhere by now
             self.chosen()
 
     def chosen(self) -> None:
