@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from cli.inspect.background import Job
-from cli.inspect.records_view import CELLS, RecordsView, ShownRow, shown_row
+from cli.inspect.records_view import CELLS, RecordsView
+from cli.inspect.row_loader import RowLoader
 from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
@@ -21,19 +21,9 @@ from core.view.log_rows import LogRows, RowKind
 from core.view.record_text import Form, RowWriter
 
 if TYPE_CHECKING:
-    from core.records.record_filter import RecordFilter
+    pass
 
-_CHUNK_ROWS = 120
-_REPORT_SECONDS = 0.15
 _FOLLOW_SECONDS = 0.5
-
-
-class _Found(NamedTuple):
-    """Rows that were read; `position` says how far, `is_end` whether nothing follows in that direction."""
-
-    items: list[ShownRow]
-    is_end: bool
-    position: int
 
 
 class RecordsScreen(InspectScreen):
@@ -71,34 +61,28 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         super().__init__()
         self._partition = self.partition = partition
         self._wanted_offset = offset
-        self._rows: LogRows | None = None
-        self._form = Form.TEXT
-        self._filter: RecordFilter | None = None
         self._filter_text = ""
-        self._loading: dict[bool, Job] = {}
-        """What is being read: True is for what lies before the first line, False for what follows the last."""
-        self._searched_to = 0
-        """Up to which offset the filter has been asked."""
-        self._is_interrupted = False
         self._following: Timer | None = None
+        self._is_looking = False
 
     def body(self) -> Iterable[Widget]:
         self.view = RecordsView()
         self.view.glyphs = self.inspect_app.glyphs
         self.view.text_when_empty = "reading"
+        self.loader = RowLoader(self, self.view, self._writer, done=self._show_notes, failed=self._fail)
         yield self.view
 
     def title_text(self) -> str:
         reader = self.inspected.reader
         count = 1 if reader is None else len(reader.topics.get(self._partition.topic, ()))
         text = f"{self._partition}" + (f" of {count} partitions" if count > 1 else "")
-        if self._rows is not None:
-            start, end = self._rows.start_offset, self._rows.end_offset
+        if self.loader.rows is not None:
+            start, end = self.loader.rows.start_offset, self.loader.rows.end_offset
             text += f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}"
         if self._filter_text:
             text += f"  filter: {self._filter_text}"
-        if self._form is not Form.TEXT:
-            text += f"  as {self._form.value}"
+        if self.loader.form is not Form.TEXT:
+            text += f"  as {self.loader.form.value}"
         if self._following is not None:
             text += "  following"
         return f"{text}  {self.inspected.name}"
@@ -126,7 +110,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def on_mount(self) -> None:
         self.view.focus()
         if self.inspect_app.has_schemas:
-            self._form = Form.SCHEMA
+            self.loader.form = Form.SCHEMA
         self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)
 
     def _fail(self, error: PlogError) -> None:
@@ -135,23 +119,29 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.tell_problem(error)
 
     def _take_rows(self, rows: LogRows) -> None:
-        self._rows = rows
+        self.loader.rows = rows
         self._show_bounds()
         offset, self._wanted_offset = self._wanted_offset, None
         self._show(offset)
 
     def _show_bounds(self) -> None:
-        if self._rows is not None:
-            self.view.bounds = self._rows.start_offset, self._rows.end_offset
+        if self.loader.rows is not None:
+            self.view.bounds = self.loader.rows.start_offset, self.loader.rows.end_offset
             self.show_title()
 
+    def on_screen_suspend(self) -> None:
+        self.loader.suspend()
+
+    def on_screen_resume(self) -> None:
+        self.loader.resume()
+
     def go(self, text: str) -> None:
-        self._stop_loading()  # the reader finds the place, and a search may take long
+        self.loader.stop()  # the reader finds the place, and a search may take long
         super().go(text)
 
     def go_to(self, offset: int | None) -> None:
         """Shows the row that holds the offset, in the log as it is now; without one the first."""
-        rows = self._rows
+        rows = self.loader.rows
         if rows is None:
             self._wanted_offset = offset
             return
@@ -163,10 +153,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.in_background(rows.refresh, lambda _: self._show(offset), failed=fail)
 
     def _show(self, offset: int | None) -> None:
-        if self._rows is None:
+        if self.loader.rows is None:
             return
         self._show_bounds()
-        start, end = self._rows.start_offset, self._rows.end_offset
+        start, end = self.loader.rows.start_offset, self.loader.rows.end_offset
         target = start if offset is None else offset
         if offset is not None and not start <= offset <= end:
             held = f"the log holds {offsets_text(start, end)}" if start < end else f"the log is empty, its end is {end}"
@@ -175,133 +165,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         if line is not None and self.view.items[line].row.offset <= target:
             self.view.move_to(line)
         else:
-            self._load_around(target)
-
-    # --- loading
-
-    def _load_around(self, offset: int) -> None:
-        """Forgets what is shown, and reads what lies at the offset, and around it."""
-        rows = self._rows
-        if rows is None:
-            return
-        self._stop_loading()
-        offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
-        self.view.clear()
-        self.view.text_when_empty = "reading"
-        if self._filter is not None:  # what lies before is looked for when somebody asks, or if nothing follows
-            self.view.bounds = rows.start_offset, rows.end_offset
-            self._searched_to = offset
-            self._load_after(offset)
-            return
-        form = self._form
-
-        def before() -> Iterator[_Found]:
-            writer = self._writer(form)
-            for found in rows.rows_before(offset, _CHUNK_ROWS):
-                if found is not None:
-                    items = [shown_row(row, writer) for row in found]
-                    yield _Found(items, not found or found[0].offset <= rows.start_offset, offset)
-
-        def take(found: _Found) -> None:
-            self.view.add_before(found.items, is_first=found.is_end)
-            self.view.top = self.view.cursor = max(len(self.view.items) - 1, 0)
-            end = self.view.next_offset if self.view.items else rows.start_offset
-            self._load_after(max(end, rows.start_offset), target=offset)
-
-        self._loading[True] = self.in_steps(before, take, done=self._note_before, failed=self._fail_loading)
-
-    def _stop_loading(self) -> None:
-        """Ends what is being read, so that the reader is free; what has come stays, and is gone on from there."""
-        for job in self._loading.values():
-            job.stop()
-        self._loading.clear()
-        self.tell("")
-
-    def on_screen_suspend(self) -> None:
-        if self._filter is not None and self._loading:  # others need the reader, and a search may take long
-            self._stop_loading()
-            self._is_interrupted = True
-
-    def on_screen_resume(self) -> None:
-        if self._is_interrupted:
-            self._is_interrupted = False
-            self._read_on()
-
-    def _read_on(self) -> None:
-        """Reads what follows the last line; a search goes on where it was."""
-        searched = self._searched_to if self._filter is not None else 0
-        self._load_after(max(self.view.next_offset, searched))
-
-    def _note_before(self) -> None:
-        self._loading.pop(True, None)
-
-    def _load_after(self, start: int, target: int | None = None) -> None:
-        """Reads on from an offset; then the cursor goes to the line of `target`, if one is given."""
-        rows, wanted, form = self._rows, self._filter, self._form
-        if rows is None or False in self._loading:
-            return
-
-        def after() -> Iterator[_Found]:
-            return _read_after(rows, start, wanted, self._writer(form))
-
-        def take(found: _Found) -> None:
-            is_new = not self.view.items
-            self.view.add_after(found.items, is_last=found.is_end)
-            self._searched_to = found.position
-            if wanted is not None and not found.is_end:
-                self.tell(f"looked at offsets up to {found.position:,}")
-            if target is not None:
-                line = self.view.find_line(target)
-                self.view.show_from(len(self.view.items) - 1 if line is None else line)
-            elif is_new and self.view.items:
-                self.view.show_from(0)
-
-        def done() -> None:
-            self._loading.pop(False, None)
-            self.tell("")
-            self.view.text_when_empty = "nothing matches the filter" if wanted is not None else "no records"
-            self._show_notes()
-            self.view.lines_changed()
-            if wanted is not None and not self.view.items and start > rows.start_offset:
-                self._load_before(start)
-
-        self._loading[False] = self.in_steps(after, take, done=done, failed=self._fail_loading)
-
-    def _load_before(self, end: int) -> None:
-        """Reads what lies before an offset; if nothing is shown yet, the cursor goes to the last of it."""
-        rows, wanted, form = self._rows, self._filter, self._form
-        if rows is None or True in self._loading:
-            return
-
-        def before() -> Iterator[_Found | None]:
-            writer = self._writer(form)
-            for found in rows.rows_before(end, _CHUNK_ROWS, wanted):
-                if found is None:
-                    yield None
-                    continue
-                items = [shown_row(row, writer) for row in found]
-                is_end = len(found) < _CHUNK_ROWS or found[0].offset <= rows.start_offset
-                yield _Found(items, is_end, end)
-
-        def take(found: _Found | None) -> None:
-            if found is None:
-                self.tell("looking at what lies before")
-                return
-            is_new = not self.view.items
-            self.view.add_before(found.items, is_first=found.is_end)
-            if is_new:
-                self.view.move_to(self.view.count - 1)
-
-        def done() -> None:
-            self._note_before()
-            self.tell("")
-
-        self._loading[True] = self.in_steps(before, take, done=done, failed=self._fail_loading)
-
-    def _fail_loading(self, error: PlogError) -> None:
-        self._loading.clear()
-        self.view.is_last = self.view.is_first = True
-        self._fail(error)
+            self.loader.load_around(target)
 
     def _writer(self, form: Form) -> RowWriter:
         """Makes what writes keys and values; in the reader's thread, which asks the registry."""
@@ -309,7 +173,9 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
     def _show_notes(self) -> None:
-        notes = list(dict.fromkeys([*self.inspected.notes, *(self._rows.notes if self._rows is not None else [])]))
+        notes = list(
+            dict.fromkeys([*self.inspected.notes, *(self.loader.rows.notes if self.loader.rows is not None else [])])
+        )
         if notes:
             more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
             self.tell_problem(notes[0] + more)
@@ -318,19 +184,21 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         message.stop()
         if message.is_before:
             if self.view.items:
-                self._load_before(self.view.items[0].row.offset)
+                self.loader.read_before(self.view.items[0].row.offset)
         elif not self.view.is_last:
-            self._read_on()
+            self.loader.read_on()
 
     def on_records_view_jumped(self, message: RecordsView.Jumped) -> None:
         message.stop()
-        if self._rows is None:
+        if self.loader.rows is None:
             return
         is_there = self.view.is_last if message.is_end else self.view.is_first
         if is_there:
             self.view.move_to(self.view.count - 1 if message.is_end else 0)
         else:
-            self._load_around(self._rows.end_offset - 1 if message.is_end else self._rows.start_offset)
+            self.loader.load_around(
+                self.loader.rows.end_offset - 1 if message.is_end else self.loader.rows.start_offset
+            )
 
     # --- following
 
@@ -350,39 +218,40 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.show_title()
 
     def _look_again(self) -> None:
-        rows = self._rows
-        if rows is None or self._loading or not self.is_on_top:
+        rows = self.loader.rows
+        if rows is None or self.loader.is_busy or self._is_looking or not self.is_on_top:
             return
         before = rows.end_offset
 
         def take(_: None) -> None:
-            self._note_before()
+            self._is_looking = False
             self._show_bounds()
             self._show_notes()
             if rows.end_offset <= before:
                 return
             self.view.is_last = False
             was_last = self.view.cursor >= self.view.count - 1
-            self._load_after(self.view.next_offset, target=rows.end_offset - 1 if was_last else None)
+            self.loader.read_on(rows.end_offset - 1 if was_last else None)
 
         def fail(error: PlogError) -> None:
-            self._note_before()
+            self._is_looking = False
             self._stop_following()
             self.tell_problem(error)
 
-        self._loading[True] = self.in_background(rows.refresh, take, failed=fail)
+        self._is_looking = True
+        self.in_background(rows.refresh, take, failed=fail)
 
     def action_look(self) -> None:
         """Reads what is shown again, from the log as it is now."""
-        rows, here = self._rows, self.view.item
+        rows, here = self.loader.rows, self.view.item
         if rows is None:
             return
-        self._stop_loading()
+        self.loader.stop()
 
         def show(_: None) -> None:
             self.tell_problem(None)
             self._show_bounds()
-            self._load_around(rows.start_offset if here is None else here.row.offset)
+            self.loader.load_around(rows.start_offset if here is None else here.row.offset)
 
         self.in_background(rows.refresh, show)
 
@@ -392,7 +261,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         from cli.inspect.record_screen import RecordScreen
 
         if self.view.item is not None:
-            self.app.push_screen(RecordScreen(self._partition, self.view, self._form, self.action_bytes))
+            self.app.push_screen(RecordScreen(self._partition, self.view, self.loader.form, self.action_bytes))
 
     def action_filter(self) -> None:
         self.ask('Filter, such as value.carrier == "UA"; none shows all', self._set_filter, self._filter_text)
@@ -402,7 +271,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
         text = text.strip()
         try:
-            self._filter = parse_filter(text, time.time_ns() // 1_000_000) if text else None
+            self.loader.filter = parse_filter(text, time.time_ns() // 1_000_000) if text else None
         except UsageError as error:
             self.tell_problem(error)
             return
@@ -410,16 +279,16 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._filter_text = text
         here = self.view.item
         self.show_title()
-        self._load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
+        self.loader.load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
 
     def action_form(self) -> None:
         """Shows keys and values in the next form: text, JSON, by the registry, hex."""
         forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
-        self._form = forms[(forms.index(self._form) + 1) % len(forms)]
+        self.loader.form = forms[(forms.index(self.loader.form) + 1) % len(forms)]
         self.tell_problem(None)
         self.show_title()
         here = self.view.item
-        self._load_around(here.row.offset if here is not None else self.view.bounds[0])
+        self.loader.load_around(here.row.offset if here is not None else self.view.bounds[0])
 
     def action_columns(self) -> None:
         self.ask("Columns, with spaces between", self._set_columns, " ".join(self.view.columns))
@@ -446,7 +315,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_bytes(self) -> None:
         """Shows the bytes of the cursor's batch, where it lies in its file."""
-        item, rows = self.view.item, self._rows
+        item, rows = self.view.item, self.loader.rows
         if item is None or rows is None:
             return
         self.with_files(
@@ -461,20 +330,3 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_transactions(self) -> None:
         self.inspect_app.open_transactions()
-
-
-def _read_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer: RowWriter) -> Iterator[_Found]:
-    """Reads a chunk of rows from an offset on; a search that takes long gives now and then what it has."""
-    items: list[ShownRow] = []
-    count, position, reported = 0, start, time.monotonic()
-    for row in rows.rows_from(start, wanted):
-        if row is not None:
-            items.append(shown_row(row, writer))
-            count, position = count + 1, row.end
-            if count == _CHUNK_ROWS:
-                yield _Found(items, position >= rows.end_offset, position)
-                return
-        elif time.monotonic() - reported > _REPORT_SECONDS:
-            yield _Found(items, False, rows.position)
-            items, reported = [], time.monotonic()
-    yield _Found(items, True, rows.end_offset)

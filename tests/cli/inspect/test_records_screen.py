@@ -227,9 +227,9 @@ class _EndlessRows(DirectoryRows):
 
 def search_without_end(pilot: Pilot[None]) -> RecordsScreen:
     screen = records_screen(pilot)
-    rows = screen._rows
+    rows = screen.loader.rows
     assert isinstance(rows, DirectoryRows)
-    screen._rows = _EndlessRows(rows.log, rows.partition)
+    screen.loader.rows = _EndlessRows(rows.log, rows.partition)
     screen._set_filter("offset < 0")
     return screen
 
@@ -240,7 +240,7 @@ async def test_another_place_ends_a_search_that_is_going_on() -> None:
         screen = search_without_end(pilot)
         screen.go("sample:0")  # there is no such topic; that can be said only if the search leaves the reader
         await until(pilot, lambda: "names no topic" in status(pilot.app))
-        screen._filter = None
+        screen.loader.filter = None
         screen.go("100")
         await until(pilot, lambda: screen.view.item is not None and screen.view.item.row.offset == 100)
 
@@ -252,9 +252,9 @@ async def test_a_search_waits_while_another_screen_is_looked_at_and_goes_on_afte
         await until(pilot, lambda: not pilot.app.is_idle)  # type: ignore[attr-defined]
         await pilot.press("question_mark")
         await settled(pilot)  # which it never would be while the search went on
-        assert isinstance(screen._rows, DirectoryRows)
-        screen._rows = DirectoryRows(screen._rows.log, screen._rows.partition)
-        screen._filter = parse_filter("offset < 3", 0)
+        assert isinstance(screen.loader.rows, DirectoryRows)
+        screen.loader.rows = DirectoryRows(screen.loader.rows.log, screen.loader.rows.partition)
+        screen.loader.filter = parse_filter("offset < 3", 0)
         await press(pilot, "escape")
         assert [item.row.offset for item in screen.view.items] == [0, 1, 2]
 
