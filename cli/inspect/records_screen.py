@@ -173,9 +173,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
     def _show_notes(self) -> None:
-        notes = list(
-            dict.fromkeys([*self.inspected.notes, *(self.loader.rows.notes if self.loader.rows is not None else [])])
-        )
+        of_log = [] if self.loader.rows is None else self.loader.rows.notes
+        notes = list(dict.fromkeys([*self.inspected.notes, *of_log]))
         if notes:
             more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
             self.tell_problem(notes[0] + more)
@@ -190,15 +189,14 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def on_records_view_jumped(self, message: RecordsView.Jumped) -> None:
         message.stop()
-        if self.loader.rows is None:
+        rows = self.loader.rows
+        if rows is None:
             return
         is_there = self.view.is_last if message.is_end else self.view.is_first
         if is_there:
             self.view.move_to(self.view.count - 1 if message.is_end else 0)
         else:
-            self.loader.load_around(
-                self.loader.rows.end_offset - 1 if message.is_end else self.loader.rows.start_offset
-            )
+            self.loader.load_around(rows.end_offset - 1 if message.is_end else rows.start_offset)
 
     # --- following
 

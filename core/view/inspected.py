@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.client.directory_source import DirectorySource
 from core.client.patience import FAILOVER_SECONDS, Patience
@@ -17,7 +17,6 @@ from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.inspector.file_kind import ensure_there
 from core.log.directory_reader import DirectoryReader
-from core.log.file_names import locate_partition
 from core.pipeline.log_places import split_offset
 from core.pipeline.session import Session
 from core.view.log_rows import DirectoryRows, LogRows, ServerRows
@@ -38,7 +37,7 @@ class Inspected:
         self.session = session
         self.reader = reader
         self.notes: list[str] = []
-        """What sources have to say of the logs, in words; whoever shows it takes it out."""
+        """What sources had to say of the logs, in words, each once."""
         self._opened = ExitStack()
         self._source: RecordSource | None = None
         self._client: KafkaClient | None = None
@@ -102,7 +101,7 @@ class Inspected:
         """Gives partition numbers by topic, both in order; of files those of now."""
         if self.reader is not None:
             return self.reader.topics
-        return {topic: self.source.partitions(topic) for topic in self.source.topics()}
+        return {topic.name: sorted(topic.partitions) for topic in self.client.refresh().values()}
 
     def look_again(self) -> None:
         """Lists the directory's partitions again, which come and go while somebody looks. Raises AccessError if it is
@@ -144,7 +143,8 @@ class Inspected:
         self._opened.close()
 
     def _note(self, text: str) -> None:
-        self.notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def _shorter(path: Path) -> str:
@@ -154,14 +154,14 @@ def _shorter(path: Path) -> str:
     return str(path)
 
 
-class Opened:
-    """What a command line named: what is looked at, and where one begins."""
+class Opened(NamedTuple):
+    """What a command line named: what is looked at, and where one begins. `place` is a text for `Inspected.place`;
+    `file` is to be shown byte by byte.
+    """
 
-    def __init__(self, inspected: Inspected, *, place: str | None = None, file: Path | None = None) -> None:
-        """`place` is a text for `Inspected.place`; `file` is to be shown byte by byte."""
-        self.inspected = inspected
-        self.place = place
-        self.file = file
+    inspected: Inspected
+    place: str | None = None
+    file: Path | None = None
 
 
 def open_places(texts: list[str], session: Session, is_path: Callable[[str], bool]) -> Opened:
@@ -196,10 +196,7 @@ def _open_path(text: str, topic: str | None, session: Session) -> Opened:
     if not path.is_dir():
         return Opened(inspected, file=path)
     if is_partition and topic is None:
-        partition = (
-            next(iter(reader.partitions)) if locate_partition(folder)[0] is None else locate_partition(folder)[0]
-        )
-        assert partition is not None
+        (partition,) = reader.partitions
         where = "" if offset is None else f"@{offset}"
         return Opened(inspected, place=f"{partition.topic}:{partition.partition}{where}")
     return Opened(inspected, place=topic)
