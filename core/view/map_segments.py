@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
 from core.index.offset_index import OffsetIndex
+from core.inspector.index_check import IndexEntries
 from core.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -34,7 +37,7 @@ _MOST_HEADERS = 256
 _MOST_LAST_HEADERS = 4096
 _MOST_TRIES = 8
 """How many entries of an index are tried, if those before were wrong."""
-_ENTRY_BYTES = OffsetIndex.ENTRY.size
+_PAGE_ENTRIES = 64
 
 
 class MapSegment(NamedTuple):
@@ -138,9 +141,9 @@ class SegmentFiles:
         self.records = FileRecords(segment.path, open_salvaging, size_bytes=segment.size_bytes)
         self.headers_read = 0
         _ = self.records.file
-        self._anchors = anchors
         self._index = self._open_index()
-        self._count = self._count_entries()
+        shifted = [(offset - segment.base_offset, position) for offset, position in anchors]
+        self._entries: Sequence[tuple[int, int]] = shifted if self._index is None else self._index
         self.is_index_odd = False
         """Whether an entry was met that leads to no batch: the index is wrong, or the log damaged there."""
 
@@ -149,58 +152,26 @@ class SegmentFiles:
         """Whether the file that was opened is the one that was listed, and not another in its place."""
         return os.fstat(self.records.file.fd).st_ino == self.segment.inode
 
-    def _open_index(self) -> SalvagingFile | None:
+    def _open_index(self) -> IndexEntries | None:
         if self.segment.index_bytes is None:
             return None
         try:
-            return open_salvaging(self.segment.file(INDEX_SUFFIX))
+            return IndexEntries(open_salvaging(self.segment.file(INDEX_SUFFIX)), OffsetIndex.ENTRY, _PAGE_ENTRIES)
         except OSError:
             return None
 
-    @property
-    def has_index(self) -> bool:
-        return self._index is not None
-
     # --- entries
 
-    def _count_entries(self) -> int:
-        """Counts those before the zeros of a file that was not trimmed."""
-        if self._index is None:
-            return len(self._anchors)
-        low, high = 0, self._index.size() // _ENTRY_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            if any(self._index.read_at(_ENTRY_BYTES, middle * _ENTRY_BYTES)):
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _entry(self, number: int) -> tuple[int, int]:
-        """Gives (last offset of what begins there, position)."""
-        if self._index is None:
-            return self._anchors[number]
-        data = self._index.read_at(_ENTRY_BYTES, number * _ENTRY_BYTES)
-        relative, position = OffsetIndex.ENTRY.unpack(data.ljust(_ENTRY_BYTES, b"\0"))
-        return self.segment.base_offset + relative, position
-
     def _bisect(self, field: int, target: int) -> int:
-        """Gives the number of the first entry whose field is above the target."""
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if self._entry(middle)[field] <= target:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """Gives the number of the first entry whose relative offset (0) or position (1) is above the target."""
+        return bisect_right(self._entries, target, key=itemgetter(field))
 
     def has_entry(self, position: int, end_position: int) -> bool:
         """Says whether the index has an entry for what begins at [position, end_position)."""
         if self._index is None:
             return False
         number = self._bisect(1, position - 1)
-        return number < self._count and self._entry(number)[1] < end_position
+        return number < len(self._index) and self._index[number][1] < end_position
 
     # --- batches
 
@@ -213,20 +184,20 @@ class SegmentFiles:
             return 0
         return first - self.segment.base_offset if first < self.segment.base_offset else 0
 
-    def _begins(self, offset: int, position: int) -> bool:
+    def _begins(self, relative: int, position: int) -> bool:
         """Says whether a batch begins at an entry's position, of offsets up to the entry's."""
         self.headers_read += 1
         try:
             last_offset = self.records.read_header(position).last_offset - self.shift
         except CorruptRecordError:
             return False
-        return self.segment.base_offset <= last_offset <= offset
+        return 0 <= last_offset - self.segment.base_offset <= relative
 
     def _anchor(self, number: int) -> int | None:
         """Finds the position of the nearest right entry before that one; None if none is near."""
         for before in range(number - 1, max(number - 1 - _MOST_TRIES, -1), -1):
-            offset, position = self._entry(before)
-            if 0 <= position < self.segment.size_bytes and self._begins(offset, position):
+            relative, position = self._entries[before]
+            if 0 <= position < self.segment.size_bytes and self._begins(relative, position):
                 return position
             self.is_index_odd = True
         return 0 if number <= _MOST_TRIES else None
@@ -247,7 +218,7 @@ class SegmentFiles:
         """Finds where the first batch begins that ends with the offset, or after it; or where that should begin, if
         what stands there is no batch. None if no place is known near it.
         """
-        position = self._anchor(self._bisect(0, offset))
+        position = self._anchor(self._bisect(0, offset - self.segment.base_offset))
         if position is None:
             return None
         for number, batch in enumerate(self.headers(position, self.segment.size_bytes, _MOST_HEADERS)):
@@ -271,11 +242,11 @@ class SegmentFiles:
 
     def last_batch(self) -> Batch | None:
         """Finds the last sound batch by headers, from the last right entry on; None if that is far from the end."""
-        anchor = self._anchor(self._count)
+        anchor = self._anchor(len(self._entries))
         batches = self.headers(0 if anchor is None else anchor, self.segment.size_bytes, _MOST_LAST_HEADERS)
         return next(iter(deque(batches, maxlen=1)), None)
 
     def close(self) -> None:
         self.records.close()
         if self._index is not None:
-            self._index.close()
+            self._index.file.close()

@@ -7,9 +7,11 @@ or many entries in a row are wrong, it is not known whether it is right.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from enum import Enum
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from core.common.bad_sectors import SalvagingFile, open_salvaging
@@ -93,14 +95,8 @@ class SegmentLog:
         """Gives a position where a batch begins that lies before the offset, or holds it; None if none is near."""
         if self._index is None:
             return 0
-        relative, low, high = offset - self.base_offset, 0, len(self._index)
-        while low < high:
-            middle = (low + high) // 2
-            if self._index[middle][0] <= relative:
-                low = middle + 1
-            else:
-                high = middle
-        return self._anchor(low, relative, AFTER_ALL)
+        relative = offset - self.base_offset
+        return self._anchor(bisect_right(self._index, relative, key=itemgetter(0)), relative, AFTER_ALL)
 
     def _anchor(self, number: int, most_relative: int, most_position: int) -> int | None:
         """Finds the position of the nearest right entry before that one, which lies before both."""
