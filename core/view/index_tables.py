@@ -5,6 +5,8 @@ read, and compared.
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
+from operator import itemgetter
 from pathlib import Path
 
 from core.common.bad_sectors import open_salvaging
@@ -69,14 +71,8 @@ class _IndexTable(FileTable):
         """Finds the last entry at or below an offset; the first, if none is."""
         if not text.isdecimal() or not self.count:
             return None
-        relative, low, high = int(text) - self.base_offset, 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self._entries[middle][self.OFFSET_FIELD] <= relative:
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, 0)
+        following = bisect_right(self._entries, int(text) - self.base_offset, key=itemgetter(self.OFFSET_FIELD))
+        return max(following - 1, 0)
 
     @abstractmethod
     def _cells(self, first: int, second: int) -> tuple[int, int]: ...

@@ -11,6 +11,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -196,14 +197,8 @@ class LogItems:
 
     def _last_entries(self, field: int, most: int) -> range:
         """Gives the numbers of the last entries of the index whose field is not above that, the last one first."""
-        low, high = 0, 0 if self._index is None else len(self._index)
-        while self._index is not None and low < high:
-            middle = (low + high) // 2
-            if self._index[middle][field] <= most:
-                low = middle + 1
-            else:
-                high = middle
-        return range(low - 1, max(low - 1 - _MOST_TRIES, -1), -1)
+        following = 0 if self._index is None else bisect_right(self._index, most, key=itemgetter(field))
+        return range(following - 1, max(following - 1 - _MOST_TRIES, -1), -1)
 
     def _is_sound(self, position: int, most_offset: int | None = None) -> bool:
         """Says whether a sound batch begins there, of offsets of the segment, up to that one."""
