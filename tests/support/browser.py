@@ -74,6 +74,10 @@ def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
+class NavigatedError(Exception):
+    """The page that was asked is gone: another is being loaded in its place."""
+
+
 class Page:
     """One tab. Owned by the loop that opened it."""
 
@@ -114,6 +118,8 @@ class Page:
         await self._socket.send_json(envelope | ({"sessionId": self._session} if self._session else {}))
         async with asyncio.timeout(PATIENCE_SECONDS):
             found = await answer
+        if "navigated" in found.get("error", {}).get("message", ""):
+            raise NavigatedError(found)
         assert "error" not in found, found
         result = found["result"]
         assert isinstance(result, dict)
@@ -144,7 +150,10 @@ class Page:
 
     async def text(self) -> str | None:
         """Gives the characters in the terminal; lines end where their text does. None before there is a terminal."""
-        found = await self.evaluate(_TEXT)
+        try:
+            found = await self.evaluate(_TEXT)
+        except NavigatedError:
+            return None
         assert found is None or isinstance(found, str)
         return found
 
