@@ -325,6 +325,18 @@ class BrokerSettings:
     controller_socket_timeout_ms = Setting(
         _T.INT, 30000, "How long the controller of the cluster may take to answer, ms.", at_least(1)
     )
+    plog_controller_enable = Setting(
+        _T.BOOLEAN, True, "Whether this broker may become the controller of its cluster, which decides who leads."
+    )
+    auto_leader_rebalance_enable = Setting(
+        _T.BOOLEAN, True, "Whether the controller gives leadership back to preferred leaders by itself."
+    )
+    leader_imbalance_check_interval_seconds = Setting(
+        _T.LONG, 300, "How often it looks whether a broker leads too little, s.", at_least(1)
+    )
+    leader_imbalance_per_broker_percentage = Setting(
+        _T.INT, 10, "The share of a broker's partitions that others may lead before it does, percent.", at_least(0)
+    )
     controlled_shutdown_enable = Setting(
         _T.BOOLEAN, True, "Whether a broker that stops has its partitions led by others first."
     )

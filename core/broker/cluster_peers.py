@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener import PLAINTEXT
 from core.cluster.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.metadata_records import BrokerEndpoint
+from core.protocol.schema.update_metadata import UpdateMetadataBroker
 
 _log = logging.getLogger("plog.broker")
 
@@ -44,9 +45,15 @@ class ClusterPeers:
         log tells.
         """
         broker = self._image().brokers.get(node_id)
-        if broker is None:
-            return None
-        found = self._find(broker.end_points)
+        return None if broker is None else self._find_listed(node_id, broker.end_points)
+
+    def endpoint_of(self, node_id: int, broker: UpdateMetadataBroker) -> Endpoint | None:
+        """Finds where a broker listens to others that the metadata may not have yet."""
+        listed = [BrokerEndpoint(one.listener, one.host, one.port, one.security_protocol) for one in broker.endpoints]
+        return self._find_listed(node_id, listed)
+
+    def _find_listed(self, node_id: int, endpoints: Sequence[BrokerEndpoint]) -> Endpoint | None:
+        found = self._find(endpoints)
         if found is not None:
             self._unreachable.discard(node_id)
             return Endpoint(found.host, found.port)
@@ -55,7 +62,7 @@ class ClusterPeers:
             wanted = "at which PLAINTEXT is spoken"
             if self._listener is not None:
                 wanted = f"{self._listener} (inter.broker.listener.name) {wanted}"
-            has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in broker.end_points) or "none"
+            has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in endpoints) or "none"
             _log.error("broker %d can't be reached: it has no listener %s; it has %s", node_id, wanted, has)
         return None
 

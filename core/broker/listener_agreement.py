@@ -16,8 +16,7 @@ from core.common.errors import UsageError
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode
 
 _NOBODY = (
-    "no other broker is in this cluster: plog is never its controller, so nobody makes topics or elects leaders until "
-    "one of Kafka 3.9's is there. Is the path after ZooKeeper's address right?"
+    "no other broker is in this cluster. If that is not meant to be so: is the path after ZooKeeper's address right?"
 )
 _HALF_RACKS = "Kafka's controller makes no topics then, and answers UNKNOWN_SERVER_ERROR"
 

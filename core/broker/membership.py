@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from core.broker.assigned_replicas import AssignedReplicas
 from core.broker.auto_topic_creation import AutoTopicCreation
+from core.broker.cluster_control import ClusterControl
 from core.broker.cluster_peers import ClusterPeers
 from core.broker.controlled_shutdown import controlled_shutdown
 from core.broker.controller_channel import ControllerChannel
@@ -48,6 +49,8 @@ class Membership:
         self.read_configs = read_configs
         self.on_unfit: Callable[[PlogError], None] | None = None
         """Has the broker leave the cluster, for that reason."""
+        self.control: ClusterControl | None = None
+        """The broker's candidacy for the office of the controller, once it stands."""
         self.assigned = AssignedReplicas(services)
         self._services = services
         self._peers = peers
@@ -151,6 +154,8 @@ class Membership:
 
     async def close(self) -> None:
         """Follows and asks nobody any more."""
+        if self.control is not None:
+            await self.control.close()
         await self._fetchers.close()
         self.channel.close()
         await self._isr_reporter.close()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.cleaning import Cleaning
+from core.broker.cluster_control import ClusterControl
 from core.broker.cluster_peers import ClusterPeers
 from core.broker.configs import Configs
 from core.broker.fetch_session import FetchSessionCache
@@ -31,6 +32,7 @@ from core.broker.membership import Membership
 from core.broker.node_identity import NodeIdentity
 from core.broker.producer_ids import ProducerIds
 from core.broker.readers_doubts import ReadersDoubts
+from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.recovered_flush import RecoveredFlush
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import RequestDispatcher, served_apis
@@ -334,7 +336,9 @@ class Node:
             return None
         assert isinstance(controller, MemberController)
         assert peers is not None
-        return Membership(logs, controller, peers, self._entry.read_configs)
+        membership = Membership(logs, controller, peers, self._entry.read_configs)
+        membership.control = ClusterControl(logs, self._entry, peers, ReceiveBuffers())
+        return membership
 
     def _make_scrubber(self, storage: StorageServices) -> Scrubber:
         scrubber = Scrubber(

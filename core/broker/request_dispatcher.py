@@ -15,10 +15,14 @@ from core.broker.connection_memory import LARGE_BYTES
 from core.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -132,6 +136,10 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         leader_and_isr,
         stop_replica,
         update_metadata,
+        alter_partition,
+        allocate_producer_ids,
+        controlled_shutdown,
+        alter_partition_reassignments,
     )
 }
 

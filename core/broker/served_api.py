@@ -40,12 +40,16 @@ class ServedApi(Generic[Req, Res]):
     """
     is_refused_by_members: bool = False
     """Whether such a member answers that it can't do it, and does not advertise it."""
+    is_for_controllers: bool = False
+    """Whether only the controller of a cluster answers it. Members advertise it: any of them may be the controller."""
+    first_of_members: int | None = None
+    """The first version of such clusters, if earlier ones lack what they need."""
     last_of_members: int | None = None
     """The last version of such clusters, if later ones mean what those can't do."""
 
     def is_known(self, *, is_member: bool) -> bool:
         """Says whether the broker knows it; `is_member`: of a cluster."""
-        return not self.needs_quorum if is_member else not self.is_between_brokers
+        return not self.needs_quorum if is_member else not (self.is_between_brokers or self.is_for_controllers)
 
     def is_advertised(self, *, is_member: bool) -> bool:
         """Says whether clients hear of it."""
@@ -55,6 +59,9 @@ class ServedApi(Generic[Req, Res]):
     def versions(self, *, is_member: bool) -> VersionRange:
         """Gives those that are served; both ends are in."""
         versions = self.api.versions
-        if not is_member or self.last_of_members is None:
+        if not is_member:
             return versions
-        return VersionRange(versions.first, min(versions.last, self.last_of_members))
+        first, last = self.first_of_members, self.last_of_members
+        return VersionRange(
+            versions.first if first is None else first, versions.last if last is None else min(versions.last, last)
+        )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.broker.broker_config import BrokerConfig
+from core.broker.controller_term import ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
 from core.cluster.member_controller import MemberController
@@ -26,6 +27,8 @@ from core.common.pending import Pending
 from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name, random_uuid, uuid_text
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
+from core.zookeeper.controller_election import ControllerElection, WonElection
+from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Create, Refusal, SetData, ZooKeeperError
@@ -253,6 +256,32 @@ class ZooKeeperEntry:
             except MalformedMessageError as error:
                 _log.warning("a broker that can't be understood is passed over: %s", error)
         return found
+
+    def make_election(
+        self, node_id: int, *, on_elected: Callable[[WonElection], None], on_lost: Callable[[], None]
+    ) -> ControllerElection:
+        """Gives the candidacy of a broker that is registered."""
+        return ControllerElection(self._session, node_id, clock=self._clock, on_elected=on_elected, on_lost=on_lost)
+
+    def begin_term(
+        self,
+        won: WonElection,
+        *,
+        node_id: int,
+        make_queue: MakeQueue,
+        may_be_unclean: Callable[[str], bool],
+        on_over: Callable[[], None],
+    ) -> ControllerTerm:
+        """Begins a time in office, after an election that was won."""
+        return ControllerTerm(
+            self._session,
+            ControllerStore(self._session, won.epoch, won.epoch_version),
+            node_id=node_id,
+            epoch=won.epoch,
+            make_queue=make_queue,
+            may_be_unclean=may_be_unclean,
+            on_over=on_over,
+        )
 
     def report_disk_failure(self, node_id: int) -> None:
         """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached:

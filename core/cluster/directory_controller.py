@@ -16,17 +16,22 @@ from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
 from core.cluster.metadata_record import MetadataRecord
 from core.cluster.single_broker import adoption_records, election_records, led_by_others
+from core.cluster.topic_rules import (
+    MOST_PARTITIONS,
+    checked_assignments,
+    ensure_grows,
+    ensure_may_be_made,
+    too_many,
+    wanted_replicas,
+)
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import (
     TopicPartition,
-    ensure_valid_topic_name,
     name_in_metrics,
     random_uuid,
 )
-from core.log.file_names import CLUSTER_METADATA_TOPIC
-from core.log.log_config import parse_topic_configs
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -41,9 +46,6 @@ from core.protocol.schema.metadata_records import (
 )
 
 PRODUCER_ID_BLOCK_SIZE = 1000
-_MOST_PARTITIONS = 10_000
-"""The most that one request may make: Kafka's MAX_PARTITIONS_PER_BATCH."""
-
 
 _LARGEST_EPOCH = (1 << 31) - 1
 
@@ -160,14 +162,14 @@ class DirectoryController:
     ) -> dict[str, TopicImage | KafkaError]:
         """Makes them; however many there are, they are written in one batch and synced once."""
         wanted = sum(topic.count_partitions(default_partitions) for topic in topics)
-        if wanted > _MOST_PARTITIONS:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, _too_many(wanted))
+        if wanted > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, too_many(wanted))
         refused: dict[str, KafkaError] = {}
         accepted: dict[str, list[MetadataRecord]] = {}
         names = ChainMap({}, self._names_in_metrics())
         for topic in topics:
             try:
-                self._ensure_may_be_made(topic, names)
+                ensure_may_be_made(topic, self.image.topics, names)
                 assignments = self._assignments(topic, default_partitions, default_replication)
             except KafkaError as error:
                 refused[topic.name] = error
@@ -193,20 +195,6 @@ class DirectoryController:
             made = (topic.name for topic in delta.topics.changed.values() if topic is not None)
             self._names |= {name_in_metrics(name): name for name in made}
 
-    def _ensure_may_be_made(self, topic: NewTopic, names: Mapping[str, str]) -> None:
-        """Raises KafkaError if the topic may not be made; `names` are those of all topics, by name in metrics."""
-        ensure_valid_topic_name(topic.name)
-        if topic.name == CLUSTER_METADATA_TOPIC:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
-        other = names.get(name_in_metrics(topic.name))
-        if topic.name in self.image.topics or other == topic.name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        if other is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {other}"
-            )
-        parse_topic_configs(topic.configs)
-
     def _records_of(self, topic: NewTopic, assignments: Mapping[int, Sequence[int]]) -> list[MetadataRecord]:
         topic_id = random_uuid()
         while topic_id in self.image.topics_by_id:
@@ -220,49 +208,9 @@ class DirectoryController:
 
     def _assignments(
         self, topic: NewTopic, default_partitions: int, default_replication: int
-    ) -> dict[int, Sequence[int]]:
-        if topic.assignments:
-            if topic.num_partitions != -1 or topic.replication_factor != -1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    "A manual partition assignment was specified, but numPartitions or replicationFactor "
-                    "was not set to -1.",
-                )
-            return self._checked_assignments(topic.assignments, first=0)
-        partitions = default_partitions if topic.num_partitions == -1 else topic.num_partitions
-        replication = default_replication if topic.replication_factor == -1 else topic.replication_factor
-        if partitions <= 0:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
-        if replication <= 0:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor must be larger than 0, or -1 to use the default value.",
-            )
-        if replication > 1:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {replication} time(s): "
-                "The target replication factor of "
-                f"{replication} cannot be reached because only 1 broker(s) are registered.",
-            )
-        return dict.fromkeys(range(partitions), (self._node_id,))
-
-    def _checked_assignments(self, assignments: Mapping[int, Sequence[int]], *, first: int) -> dict[int, Sequence[int]]:
-        if sorted(assignments) != list(range(first, first + len(assignments))):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions should be a consecutive 0-based integer sequence",
-            )
-        for number, replicas in assignments.items():
-            if list(replicas) != [self._node_id]:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment of partition {number} includes {list(replicas)}, "
-                    f"but only broker {self._node_id} is registered.",
-                )
-        return dict(assignments)
+    ) -> Mapping[int, Sequence[int]]:
+        wanted = wanted_replicas(topic, default_partitions, default_replication, [self._node_id])
+        return wanted if isinstance(wanted, dict) else dict.fromkeys(range(wanted[0]), (self._node_id,))
 
     def _partition_records(self, topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> list[PartitionRecord]:
         return [
@@ -282,32 +230,20 @@ class DirectoryController:
     def ensure_few_are_added(self, counts: Mapping[str, int]) -> None:
         topics = self.image.topics
         added = sum(max(0, count - len(topics[name].partitions)) for name, count in counts.items() if name in topics)
-        if added > _MOST_PARTITIONS:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, _too_many(added))
+        if added > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(added))
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
     ) -> list[int]:
         topic = self._topic(name)
         present = len(topic.partitions)
-        if count == present:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
-        if count < present:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {present} partition(s); {count} would not be an increase.",
-            )
-        if assignments is not None and len(assignments) != count - present:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {count - present} additional partition(s), "
-                f"but only {len(assignments)} assignment(s) were specified.",
-            )
+        ensure_grows(name, present, count, assignments)
         added = {
             number: (self._node_id,) if assignments is None else assignments[number - present]
             for number in range(present, count)
         }
-        checked = self._checked_assignments(added, first=present)
+        checked = checked_assignments(added, first=present, brokers=[self._node_id])
         if not validate_only:
             self._submit(self._partition_records(topic.topic_id, checked))
         return sorted(checked)
@@ -362,7 +298,3 @@ class DirectoryController:
         with contextlib.suppress(KafkaError):  # it is in the log
             self.fence_broker()
         self._log.close()
-
-
-def _too_many(partitions: int) -> str:
-    return f"{partitions} partitions are more than the {_MOST_PARTITIONS} that are allowed at once."

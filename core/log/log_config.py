@@ -127,6 +127,9 @@ class LogConfig:
         at_least(0),
     )
     segment_ms: int = _key(_T.LONG, 7 * _DAY_MS, "The longest a segment takes appends, ms.", at_least(1))
+    unclean_leader_election_enable: bool = _key(
+        _T.BOOLEAN, False, "Whether a replica that is not in sync may become leader, if no other one is left."
+    )
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
@@ -247,13 +250,6 @@ _KEPT_ONLY = [
     ),
     ConfigKey(
         "remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered; true is refused.", is_kept_only=True
-    ),
-    ConfigKey(
-        "unclean.leader.election.enable",
-        _T.BOOLEAN,
-        False,
-        "Whether a replica that is not in sync may become leader.",
-        is_kept_only=True,
     ),
 ]
 

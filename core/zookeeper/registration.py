@@ -58,6 +58,7 @@ class Registration:
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._task: asyncio.Task[None] | None = None
+        self._first_epoch: int | None = None
         self.epoch: int | None = None
         """The broker epoch; None while there is none."""
 
@@ -95,13 +96,16 @@ class Registration:
         while (epoch := await self._try()) is None:
             await until_free(self._session, self._broker_id)
         self.epoch = epoch
+        if self._first_epoch is None:
+            self._first_epoch = epoch
         where = ",".join(map(str, self._broker.endpoints))
         _log.info("broker %d is registered in ZooKeeper as %s, with broker epoch %d", self._broker_id, where, epoch)
         self._on_registered(epoch)
 
     async def _try(self) -> int | None:
         """Gives the epoch; None if another session has the node. A connection that was lost may have done it."""
-        data = replace(self._broker, timestamp_ms=self._clock.now_ms()).encode()
+        now_ms = self._clock.now_ms()
+        data = replace(self._broker, timestamp_ms=now_ms, first_epoch=self._first_epoch).encode()
         operations: list[Operation] = [Create(self._path, is_ephemeral=True), SetData(self._path, data, version=0)]
         while True:
             try:

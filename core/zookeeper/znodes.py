@@ -99,13 +99,16 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at."""
+    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at. `first_epoch` is a key of
+    plog's own, which Kafka passes over: the broker epoch that this process had first, if its session has expired since.
+    """
 
     endpoints: tuple[BrokerEndpoint, ...]
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    first_epoch: int | None = None
 
     def encode(self) -> bytes:
         """`host` and `port` are for clients older than listeners: they take the first one without security."""
@@ -125,6 +128,8 @@ class BrokerNode:
         }
         if self.rack is not None:
             values["rack"] = self.rack
+        if self.first_epoch is not None:
+            values["plog_first_epoch"] = str(self.first_epoch)
         return _encode(values)
 
 
@@ -334,6 +339,7 @@ def decode_broker(data: bytes, path: str) -> BrokerNode:
         rack=fields.get("rack", read_text, default=None),
         jmx_port=fields.get("jmx_port", read_number, default=-1),
         features=features,
+        first_epoch=fields.get("plog_first_epoch", read_decimal, default=None),
     )
 
 
@@ -420,6 +426,13 @@ def encode_config_change(entity: ConfigEntity) -> bytes:
 def encode_log_dir_event(broker_id: int) -> bytes:
     """Says that a disk has failed under replicas of that broker: the controller asks it which (event 1)."""
     return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes, path: str) -> int:
+    """Gives the broker whose disk has failed."""
+    fields = Fields.of(data, path)
+    fields.ensure_version(1)
+    return fields.get("broker", read_number)  # type: ignore[no-any-return]
 
 
 def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock | None:

@@ -10,10 +10,18 @@ from typing import NamedTuple
 
 import pytest
 
+from core.cluster.cluster_controller import ClusterController
+from core.cluster.controller_context import LiveBroker
+from core.cluster.controller_office import next_epoch
+from core.cluster.controller_writes import Decision
 from core.cluster.in_sync_replicas import InSyncReplicas, IsrProposal
 from core.cluster.leadership import Leadership
 from core.cluster.partition import Partition
+from core.cluster.reassignment import Reassignments, is_moving, target_of
 from core.cluster.remote_replica import RemoteReplica
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from tests.simulation.plog_controllers import PlogControllers
 from tests.simulation.simulated_controller import SimulatedController
 from tests.simulation.simulated_node import SimulatedNode
 from tests.simulation.world import Scenario
@@ -78,6 +86,53 @@ def _acknowledge_by_the_leader_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "must_wait_for", lambda self, offset, required_acks=-1: 0)
 
 
+def _compare_ids_alone(patch: pytest.MonkeyPatch) -> None:
+    on_brokers = ClusterController.on_brokers
+
+    def compare(self: ClusterController, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
+        known = self._context.brokers
+        same = {one: known.get(one, broker) for one, broker in brokers.items()}
+        return on_brokers(self, same)
+
+    patch.setattr(ClusterController, "on_brokers", compare)
+
+
+def _keep_unconfirmed_lives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        ClusterController, "_is_known_since", lambda self, broker_id, zxid: broker_id in self._context.brokers
+    )
+
+
+def _alter_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    def why_not(self: ClusterController, broker_id: int, partition: TopicPartition, proposed: object) -> ErrorCode:
+        state = self._context.state(partition)
+        return ErrorCode.NONE if state.leader == broker_id else ErrorCode.INVALID_REQUEST
+
+    patch.setattr(ClusterController, "_why_not_altered", why_not)
+
+
+def _end_moves_early(patch: pytest.MonkeyPatch) -> None:
+    """A replica leads that is not in sync, as the target is taken for it."""
+
+    def end(self: Reassignments, partitions: Iterable[TopicPartition]) -> Decision[None]:
+        context = self._office.context
+        moving = [one for one in partitions if is_moving(context.state(one))]
+        states = {}
+        for one in moving:
+            target = target_of(context.state(one))
+            online = [replica for replica in target if context.is_online(one, replica)]
+            if online:
+                states[one] = next_epoch(context.state(one), leader=online[0], isr=tuple(online))
+        yield from self._office.lead(states)
+        yield from self._end(moving)
+
+    patch.setattr(Reassignments, "resume", end)
+
+
+_BY_PLOG = Scenario(has_plog_controllers=True)
+_BROKERS_DIE = Scenario(
+    faults=("kill", "change_controller"), fault_rate=0.02, has_power_cuts=True, has_plog_controllers=True
+)
 _LEADERS_CHANGE = Scenario(faults=("move_leader",), fault_rate=0.012, slow=0.15)
 _NETWORK_CHANGES = Scenario(faults=("change_network", "move_leader"), fault_rate=0.02, slow=0.08, has_power_cuts=False)
 _NEWCOMERS_DIE = Scenario(faults=("kill", "kill_who_joins"), fault_rate=0.02, slow=0.6, has_power_cuts=True)
@@ -94,4 +149,11 @@ MUTANTS = [
     Mutant("takes an answer of another leader epoch", _node(takes_late_answers=True), _NETWORK_CHANGES),
     Mutant("lets in a later life than the one that fetched", _controller(checks_broker_epochs=False), _NEWCOMERS_DIE),
     Mutant("acknowledges what the leader alone has", _acknowledge_by_the_leader_alone),
+    Mutant(
+        "an earlier controller writes", partial(_set, PlogControllers, {"checks_controller_epoch": False}), _BY_PLOG
+    ),
+    Mutant("a broker that comes back at once was never gone", _compare_ids_alone, _BROKERS_DIE),
+    Mutant("a new controller keeps lives that nobody has confirmed", _keep_unconfirmed_lives, _BROKERS_DIE),
+    Mutant("plog compares no epochs of proposals", _alter_in_any_epoch, _BY_PLOG),
+    Mutant("replicas lead before they are in sync", _end_moves_early, _BY_PLOG),
 ]

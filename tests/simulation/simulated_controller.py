@@ -8,7 +8,7 @@ each broker is told by requests that are sent one after the other until they are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -177,6 +177,26 @@ class SimulatedController(Endpoint):
 
         handle = lambda: node.on_leader_and_isr(epoch, broker_epoch, state, live)  # noqa: E731
         self._network.call(self, node, handle, on_answer)
+
+    def look(self, node: SimulatedNode) -> None:
+        """Called now and then by each node that lives; the controller is another object than they are."""
+
+    def ask(
+        self,
+        node: SimulatedNode,
+        broker_epoch: int,
+        proposal: IsrProposal,
+        on_answer: Callable[[IsrAnswer | None], None],
+    ) -> None:
+        """Has a node's proposal answered; None if no answer comes."""
+        answer = lambda: self.alter_partition(node.node_id, broker_epoch, proposal)  # noqa: E731
+        self._network.call(node, self, answer, on_answer)
+
+    def reassign(self) -> None:
+        """Moves no replicas: this controller has one assignment."""
+
+    def heal(self) -> None:
+        """Has nothing to put in order."""
 
     def alter_partition(self, node_id: int, broker_epoch: int, proposal: IsrProposal) -> IsrAnswer:
         """Answers as KafkaController.alterPartition of 3.9 does, and refuses earlier lives as KIP-903 asks for."""

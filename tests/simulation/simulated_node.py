@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from core.cluster.control_requests import ControlRequest
 from core.cluster.divergence import find_divergence, truncation_offset
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition import REPLICATED, Partition, Role
@@ -14,7 +15,11 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.log_config import LogConfig
 from core.protocol.schema.fetch import EpochEndOffset
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.stop_replica import STOP_REPLICA
+from core.protocol.schema.update_metadata import UPDATE_METADATA
 from tests.simulation.history import History
+from tests.simulation.plog_controllers import PlogControllers
 from tests.simulation.simulated_controller import SimulatedController
 from tests.simulation.simulated_log import Batch, Entry, SimulatedLog
 from tests.simulation.virtual_time import Endpoint, Network, VirtualTime
@@ -61,6 +66,9 @@ class Acknowledgement:
                 self._node.acknowledge(self._offset, self._entry)
 
 
+Controllers = SimulatedController | PlogControllers
+
+
 class SimulatedNode(Endpoint):
     """As of `Peers` for its partition."""
 
@@ -91,7 +99,7 @@ class SimulatedNode(Endpoint):
         time: VirtualTime,
         network: Network,
         random: Random,
-        controller: SimulatedController,
+        controller: Controllers,
         history: History,
         config: LogConfig,
     ) -> None:
@@ -114,11 +122,14 @@ class SimulatedNode(Endpoint):
     def _begin_life(self) -> None:
         self.partition = None
         self._live: frozenset[int] = frozenset()
+        self.controller_id: int | None = None
+        """The controller that has spoken to this life last."""
         self._fence = ControlFence()
         self._fetching: object = None
         self._seen = 0
         self.proposal: IsrProposal | None = None
         self.session = self._fence.broker_epoch = self._controller.register(self.node_id)
+        self.first_session = self.session
         self._look_later(self.life)
 
     # --- its life
@@ -170,6 +181,33 @@ class SimulatedNode(Endpoint):
             self.log.truncate_to(self.log.high_watermark)
         self.after_event()
         return ErrorCode.NONE
+
+    def on_control_request(self, request: ControlRequest) -> ErrorCode:
+        """Obeys a request as plog's controller sends it."""
+        said = request.request
+        error = self._fence.find_error(said.controller_epoch, said.broker_epoch)
+        if error is not None:
+            return error
+        self.controller_id = said.controller_id
+        if request.api is UPDATE_METADATA:
+            self._live = frozenset(broker.id for broker in said.live_brokers)
+        elif request.api is LEADER_AND_ISR:
+            (told,) = said.topic_states[0].partition_states
+            if self.partition is None or told.leader_epoch > self.partition.leader_epoch:
+                state = PartitionState.of_registration(told)
+                self.on_leader_and_isr(said.controller_epoch, said.broker_epoch, state, self._live)
+        elif request.api is STOP_REPLICA:
+            (stopped,) = said.topic_states[0].partition_states
+            if self.partition is not None and stopped.leader_epoch >= self.partition.leader_epoch:
+                self._stop_replica(deletes=stopped.delete_partition)
+        return ErrorCode.NONE
+
+    def _stop_replica(self, *, deletes: bool) -> None:
+        self.partition = None
+        self._fetching = None
+        self._seen = 0
+        if deletes:
+            self.log = SimulatedLog(self.log.config)
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers`: UpdateMetadata of ZooKeeper clusters names no epochs."""
@@ -276,6 +314,7 @@ class SimulatedNode(Endpoint):
         that it does not.
         """
         self._look_later(life)
+        self._controller.look(self)
         if self._controller.sessions.get(self.node_id) != self.session:
             self.session = self._fence.broker_epoch = self._controller.register(self.node_id)
         if self.partition is not None:
@@ -300,9 +339,7 @@ class SimulatedNode(Endpoint):
             self.after_event()
 
         controller = self._controller
-        self._network.call(
-            self, controller, lambda: controller.alter_partition(self.node_id, broker_epoch, proposal), on_answer
-        )
+        controller.ask(self, broker_epoch, proposal, on_answer)
 
     # --- what must hold
 

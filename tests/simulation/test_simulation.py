@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.world import Result, play
+from tests.simulation.world import Result, Scenario, play
 
 _SEEDS_AT_ONCE = 40
 _MOST_SEEDS = 2000
@@ -26,9 +26,13 @@ def told(results: list[Result]) -> str:
     return f"seeds {results[0].seed} to {results[-1].seed}: {steps:,} events, {acknowledged:,} acknowledged"
 
 
+_BY_KAFKA, _BY_PLOG = Scenario(), Scenario(has_plog_controllers=True)
+
+
+@pytest.mark.parametrize("scenario", [_BY_KAFKA, _BY_PLOG], ids=["a model of Kafka's controller", "plog's controllers"])
 @pytest.mark.parametrize("first", range(0, 6 * _SEEDS_AT_ONCE, _SEEDS_AT_ONCE))
-def test_nothing_is_lost(first: int) -> None:
-    results = [play(seed) for seed in range(first, first + _SEEDS_AT_ONCE)]
+def test_nothing_is_lost(first: int, scenario: Scenario) -> None:
+    results = [play(seed, scenario) for seed in range(first, first + _SEEDS_AT_ONCE)]
     print(told(results))  # noqa: T201 - seen with -s
     assert not [result.violation for result in results if result.violation]
     assert sum(result.acknowledged for result in results) > 100
@@ -50,7 +54,7 @@ def test_nothing_is_lost_for_a_long_time() -> None:
     end = time.monotonic() + _SECONDS
     results = []
     for seed in count(_FIRST_SEED):
-        results.append(play(seed))
+        results.append(play(seed, (_BY_KAFKA, _BY_PLOG)[seed % 2]))
         assert results[-1].violation is None, results[-1].violation
         if seed % 1000 == 0:
             print(told(results), flush=True)  # noqa: T201 - seen with -s

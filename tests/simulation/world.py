@@ -10,6 +10,7 @@ from random import Random
 
 from core.log.log_config import LogConfig
 from tests.simulation.history import History, ViolationError
+from tests.simulation.plog_controllers import PlogControllers
 from tests.simulation.simulated_controller import SimulatedController
 from tests.simulation.simulated_node import SimulatedNode
 from tests.simulation.virtual_time import Network, VirtualTime
@@ -29,6 +30,8 @@ class Scenario:
     fault_rate: float | None = None
     slow: float | None = None
     has_power_cuts: bool | None = None
+    has_plog_controllers: bool = False
+    """Whether plog's own controllers decide, in place of the model of Kafka's."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class World:
         self.time = VirtualTime()
         self.history = History()
         self.network = Network(self.time, self.random)
-        self.controller = SimulatedController(self.time, self.network, self.random, self.history)
+        kind = PlogControllers if scenario.has_plog_controllers else SimulatedController
+        self.controller = kind(self.time, self.network, self.random, self.history)
         config = LogConfig(min_insync_replicas=2)
         self.nodes = [
             SimulatedNode(number, self.time, self.network, self.random, self.controller, self.history, config)
@@ -138,7 +142,7 @@ class World:
     def _faults(self) -> list[Callable[[SimulatedNode], None]]:
         return [
             self._kill, self._kill_who_joins, self._pause, self._expire, self._move_leader, self._change_controller,
-            self._jump_clock, self._change_network,
+            self._jump_clock, self._change_network, *([self._reassign] if self._can_reassign else []),
         ]  # fmt: skip
 
     def _note(self, what: str) -> None:
@@ -153,7 +157,7 @@ class World:
                 self._kill(self.nodes[node_id], most_ms=100)
 
     def _kill(self, node: SimulatedNode, most_ms: int = 3000) -> None:
-        if not node.is_up:
+        if not node.is_up or self._is_needed(node):
             return
         self._note(f"node {node.node_id} is killed")
         session = node.session
@@ -161,6 +165,15 @@ class World:
         if self.random.random() < 0.7:
             self.time.call_later(self.random.randint(300, 2500), lambda: self.controller.expire(node.node_id, session))
         self.time.call_later(self.random.randint(10, most_ms), lambda: self._start(node))
+
+    def _is_needed(self, node: SimulatedNode) -> bool:
+        """Says whether others in sync have lost what it holds, and no controller knows of their new lives: nothing can
+        tell them from it if it goes, too. (The model of Kafka's controller knows.)
+        """
+        has_lost = any(
+            one.has_lost and one.node_id in self.controller.isr and not self.controller.knows(one) for one in self.nodes
+        )
+        return self._can_reassign and has_lost and node.node_id in self.controller.isr
 
     def _start(self, node: SimulatedNode) -> None:
         """After a power cut, perhaps, but not of the last replica in sync: nobody has what that one loses. What it has
@@ -203,6 +216,14 @@ class World:
         self.controller.move_leader()
         self._note(f"leadership moves from {before} to {self.controller.leader}")
 
+    @property
+    def _can_reassign(self) -> bool:
+        return isinstance(self.controller, PlogControllers)
+
+    def _reassign(self, _node: SimulatedNode) -> None:
+        self._note("an operator wants other replicas")
+        self.controller.reassign()
+
     def _change_controller(self, _node: SimulatedNode) -> None:
         self._note("another controller takes office")
         self.controller.change()
@@ -224,6 +245,8 @@ class World:
 
     def _is_settled(self) -> bool:
         first = self.nodes[0].log
+        if self.steps % 500 == 0:
+            self.controller.heal()
         return (
             self.steps % 50 == 0
             and all(node.is_up and not node.is_paused and node.partition is not None for node in self.nodes)

@@ -255,6 +255,10 @@ class Kafka39Cluster:
     def start(self) -> None:
         """Starts all at once; returns when each broker answers clients."""
         self.zookeeper.start()
+        self.start_brokers()
+
+    def start_brokers(self) -> None:
+        """Does so with a ZooKeeper that runs."""
         for broker in self.brokers.values():
             broker.start_without_waiting()
         for broker in self.brokers.values():

@@ -6,6 +6,7 @@ Tests that need it carry `requires_kafka39` (`tests/support/oracle.py`).
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
@@ -111,6 +114,30 @@ class PlogMember:
         return find_creation(self._zookeeper, f"{CHROOT}/brokers/ids/{self.node_id}")
 
 
+def make_chroot(zookeeper: str) -> None:
+    """Makes the cluster's place in ZooKeeper, as the first of Kafka's brokers does."""
+    client = KazooClient(hosts=zookeeper, timeout=30)
+    client.start()
+    try:
+        client.ensure_path(CHROOT)
+    finally:
+        client.stop()
+        client.close()
+
+
+def find_controller(zookeeper: str) -> int | None:
+    """Finds the broker that is the controller; None while nobody is."""
+    client = KazooClient(hosts=zookeeper, timeout=30)
+    client.start()
+    try:
+        return int(json.loads(client.get(f"{CHROOT}/controller")[0])["brokerid"])
+    except NoNodeError:
+        return None
+    finally:
+        client.stop()
+        client.close()
+
+
 Broker = Kafka39Broker | PlogMember
 
 
@@ -124,15 +151,20 @@ class MixedCluster:
         plogs: Sequence[int] = (5,),
         settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] | None = None,
+        *,
+        plog_controls: bool = False,
     ) -> None:
         """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
-        with which it starts soon.
+        with which it starts soon. With `plog_controls` the first of plog's is the first controller, and any broker may
+        follow it; else none of plog's ever is.
         """
+        self._plog_controls = plog_controls
+        of_plogs = settings if plog_controls else {"plog.controller.enable": "false", **settings}
         how = {} if java_options is None else {"java_options": java_options}
         self.kafka = Kafka39Cluster(folder, kafkas, {**_SETTINGS, **settings}, **how)
         zookeeper = self.kafka.zookeeper.address
         self.plogs = {
-            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, settings) for node_id in plogs
+            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, of_plogs) for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
 
@@ -147,9 +179,15 @@ class MixedCluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self) -> None:
-        self.kafka.start()
+        self.kafka.zookeeper.start()
+        if self._plog_controls:
+            make_chroot(self.kafka.zookeeper.address)
+        else:
+            self.kafka.start_brokers()
         for member in self.plogs.values():
             member.start()
+        if self._plog_controls:
+            self.kafka.start_brokers()
         wait_until(self._all_know_all, "all brokers know all brokers")
 
     def _all_know_all(self) -> bool:
@@ -204,9 +242,12 @@ class MixedCluster:
         wait_until(is_so, f"{name}: leader {leader}, in sync {isr}, without {lacks}; it is {self.state(name)}")
 
     def state(self, name: Name) -> tuple[int, set[int]] | None:
-        """Who leads it and who is in sync, as one of Kafka's brokers says; None if it does not know it."""
-        running = next(broker for broker in self.kafka.brokers.values() if broker.is_running)
-        admin = AdminClient({"bootstrap.servers": running.address, "log_level": 0})
+        """Who leads it and who is in sync, as one of Kafka's brokers says, or another if none runs; None if it does not
+        know it.
+        """
+        running = next((broker for broker in self.kafka.brokers.values() if broker.is_running), None)
+        address = self.address if running is None else running.address
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         topic = admin.list_topics(timeout=10).topics.get(name.topic)
         partition = None if topic is None else topic.partitions.get(name.partition)
         return None if partition is None else (partition.leader, set(partition.isrs))

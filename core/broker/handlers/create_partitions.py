@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+from core.broker.cluster_topics import ClusterTopics, Growth
+from core.broker.handlers.controller_request import find_control
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -22,7 +25,34 @@ from core.protocol.schema.create_partitions import (
 def handle(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
-    return services.stepped_answers.answer(_create(services, request), is_owed=True)
+    control = find_control(services)
+    if control is None:
+        return services.stepped_answers.answer(_create(services, request), is_owed=True)
+    grown = ClusterTopics(services, control).create_partitions(_wanted(request), validate_only=request.validate_only)
+    return grown.map(lambda outcomes: _answer(request, outcomes))
+
+
+def _wanted(request: CreatePartitionsRequest) -> list[Growth]:
+    """Gives what is asked for of topics that are named once."""
+    times = Counter(topic.name for topic in request.topics)
+    return [
+        Growth(
+            topic.name, topic.count, None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
+        )
+        for topic in request.topics
+        if times[topic.name] == 1
+    ]
+
+
+def _answer(request: CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None]) -> CreatePartitionsResponse:
+    results = []
+    for name in dict.fromkeys(topic.name for topic in request.topics):
+        result = CreatePartitionsTopicResult(name)
+        error = outcomes.get(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        if error is not None:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
 
 
 def _create(services: Services, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:

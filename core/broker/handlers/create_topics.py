@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from core.broker.cluster_topics import ClusterTopics
 from core.broker.config_sources import describe_topic_configs
+from core.broker.handlers.controller_request import find_control
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -25,27 +27,50 @@ from core.protocol.schema.create_topics import (
     CreateTopicsResponse,
 )
 
+Wanted = dict[str, NewTopic | KafkaError]
+Made = dict[str, TopicImage | KafkaError]
+
 
 def handle(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse | Pending[CreateTopicsResponse]:
-    return services.stepped_answers.answer(_create(services, request), is_owed=True)
+    wanted = _wanted(request)
+    control = find_control(services)
+    if control is None:
+        return services.stepped_answers.answer(_create(services, request, wanted), is_owed=True)
+    topics = ClusterTopics(services, control)
+    made = topics.create(_new(wanted), validate_only=request.validate_only, timeout_ms=request.timeout_ms)
+    return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, wanted, made)))
 
 
-def _create(services: Services, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+def _wanted(request: CreateTopicsRequest) -> Wanted:
     times = Counter(topic.name for topic in request.topics)
-    wanted: dict[str, NewTopic | KafkaError] = {}
+    wanted: Wanted = {}
     for topic in request.topics:
         try:
             wanted[topic.name] = _new_topic(topic, times[topic.name])
         except KafkaError as error:
             wanted[topic.name] = error
-    new_topics = [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
-    made: dict[str, TopicImage | KafkaError]
+    return wanted
+
+
+def _new(wanted: Wanted) -> list[NewTopic]:
+    return [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
+
+
+def _create(services: Services, request: CreateTopicsRequest, wanted: Wanted) -> Steps[CreateTopicsResponse]:
+    new_topics = _new(wanted)
+    made: Made
     try:
         made = yield from services.topics.create_all(new_topics, validate_only=request.validate_only)
     except KafkaError as error:  # then none was made
         made = {topic.name: error for topic in new_topics}
+    return (yield from _answer(services, request, wanted, made))
+
+
+def _answer(
+    services: Services, request: CreateTopicsRequest, wanted: Wanted, made: Made
+) -> Steps[CreateTopicsResponse]:
     results = []
     for name, new in wanted.items():
         outcome = made[name] if isinstance(new, NewTopic) else new

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from core.broker.cluster_topics import ClusterTopics
+from core.broker.handlers.controller_request import find_control
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -32,10 +34,31 @@ def handle(
     version = context.api_version
     has_ids = version >= _FIRST_VERSION_WITH_IDS
     wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
-    return services.stepped_answers.answer(_delete(services, wanted, version), is_owed=True)
+    responses, going = _sort_out(services, wanted, version)
+    control = find_control(services)
+    if control is None:
+        return services.stepped_answers.answer(_delete(services, responses, going), is_owed=True)
+    names = [result.name for result in going if result.name is not None]
+    deleted = ClusterTopics(services, control).delete(names, timeout_ms=request.timeout_ms)
+    return deleted.map(lambda outcomes: _answer(responses, going, outcomes))
 
 
-def _delete(services: Services, wanted: Sequence[DeleteTopicState], version: int) -> Steps[DeleteTopicsResponse]:
+def _answer(
+    responses: list[DeletableTopicResult],
+    going: list[DeletableTopicResult],
+    outcomes: Mapping[str, KafkaError | None],
+) -> DeleteTopicsResponse:
+    for result in going:
+        error = outcomes[result.name or ""]
+        if error is not None:
+            _refuse(result, error)
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _sort_out(
+    services: Services, wanted: Sequence[DeleteTopicState], version: int
+) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
+    """Gives the results of all that is asked for, and which of them are to be deleted."""
     times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
     going: list[DeletableTopicResult] = []
@@ -51,6 +74,12 @@ def _delete(services: Services, wanted: Sequence[DeleteTopicState], version: int
         else:
             result.name, result.topic_id = topic.name, topic.topic_id
             going.append(result)
+    return responses, going
+
+
+def _delete(
+    services: Services, responses: list[DeletableTopicResult], going: list[DeletableTopicResult]
+) -> Steps[DeleteTopicsResponse]:
     try:
         yield from services.topics.delete_all([result.name for result in going if result.name is not None])
     except KafkaError as error:

@@ -1,13 +1,21 @@
 """ElectLeaders: with one broker every partition that can be led is led, by the replica that is preferred. In a cluster
-the controller elects, and it is another broker.
+the controller elects.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from core.broker.controller_term import ControllerTerm
+from core.broker.handlers.controller_request import find_term
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.cluster.cluster_controller import Results
+from core.cluster.controller_writes import Decision
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.elect_leaders import (
     ELECT_LEADERS,
@@ -21,8 +29,13 @@ from core.protocol.schema.elect_leaders import (
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+def handle(
+    services: Services, request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse | Pending[ElectLeadersResponse]:
     """Answers for each partition; if none is named, those that need no election are left out, as Kafka does."""
+    term = find_term(services)
+    if term is not None and request.election_type in (_PREFERRED, _UNCLEAN):
+        return term.ask(lambda: _decide(term, request)).map(lambda outcome: _answer(request, outcome))
     is_of_all = request.topic_partitions is None
     asked = request.topic_partitions
     if asked is None:
@@ -38,6 +51,28 @@ def handle(services: Services, request: ElectLeadersRequest, context: RequestCon
     if is_of_all and services.membership is not None:
         return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _decide(term: ControllerTerm, request: ElectLeadersRequest) -> Decision[Results]:
+    asked = request.topic_partitions
+    if asked is None:
+        partitions = [partition for partition, _ in term.context.partitions()]
+    else:
+        partitions = [TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions]
+    return term.controller.elect_leaders(partitions, is_unclean=request.election_type == _UNCLEAN)
+
+
+def _answer(request: ElectLeadersRequest, outcome: Results | KafkaError) -> ElectLeadersResponse:
+    if isinstance(outcome, KafkaError):
+        return ElectLeadersResponse(error_code=outcome.code)
+    by_topic = defaultdict[str, list[PartitionResult]](list)
+    for partition, error in outcome.items():
+        if request.topic_partitions is None and error is ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        message = None if error is ErrorCode.NONE else error.text
+        by_topic[partition.topic].append(PartitionResult(partition.partition, error, message))
+    results = [ReplicaElectionResult(name, found) for name, found in by_topic.items()]
+    return ElectLeadersResponse(replica_election_results=results)
 
 
 def _elect(services: Services, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:

@@ -4,10 +4,15 @@ knows them.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from core.broker.controller_term import ControllerTerm
+from core.broker.handlers.controller_request import find_term
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
@@ -21,6 +26,9 @@ from core.protocol.schema.list_partition_reassignments import (
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
+    term = find_term(services)
+    if term is not None:
+        return _answer_of_controller(term, request)
     if services.membership is not None:
         code = ErrorCode.NOT_CONTROLLER
         return ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
@@ -40,6 +48,22 @@ def handle(
         ]
         if ongoing:
             topics.append(OngoingTopicReassignment(wanted.name, ongoing))
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _answer_of_controller(
+    term: ControllerTerm, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    by_topic = defaultdict[str, list[OngoingPartitionReassignment]](list)
+    for partition, state in term.controller.reassignments.listed(wanted).items():
+        ongoing = OngoingPartitionReassignment(
+            partition.partition, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
+        )
+        by_topic[partition.topic].append(ongoing)
+    topics = [OngoingTopicReassignment(name, found) for name, found in by_topic.items()]
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 

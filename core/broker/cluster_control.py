@@ -1,0 +1,164 @@
+"""A broker's candidacy for the office of the controller, and what it does for others while it is in office."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from core.broker.cluster_peers import ClusterPeers
+from core.broker.control_queue import ControlQueue
+from core.broker.controller_term import ControllerTerm
+from core.broker.loop_tasks import LoopTasks
+from core.broker.peer_link import PeerLink
+from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.storage_services import StorageServices
+from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.cluster.control_requests import ControlRequest
+from core.cluster.controller_context import LiveBroker
+from core.cluster.metadata_delta import MetadataDelta
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.zookeeper.controller_election import ControllerElection, WonElection
+
+_log = logging.getLogger("plog.controller")
+
+_AGAIN_SECONDS = 1.0
+
+
+class _MetadataWait(Pending[bool]):
+    """Waits until the metadata are as somebody wants them; False if they are not in time."""
+
+    def __init__(self, is_so: Callable[[], bool]) -> None:
+        self.is_so = is_so
+
+    def value_now(self) -> bool:
+        return self.is_so()
+
+
+class ClusterControl:
+    """Owned by the broker's loop."""
+
+    def __init__(
+        self, services: StorageServices, entry: ZooKeeperEntry, peers: ClusterPeers, buffers: ReceiveBuffers
+    ) -> None:
+        self._services = services
+        self._entry = entry
+        self._peers = peers
+        self._buffers = buffers
+        self._election: ControllerElection | None = None
+        self._term: ControllerTerm | None = None
+        self._waits: dict[_MetadataWait, None] = {}
+        self._tasks = LoopTasks()
+        self._is_closed = False
+        services.controller.subscribe(self._on_metadata)
+
+    @property
+    def term(self) -> ControllerTerm | None:
+        """Gives the present time in office; None if another broker is the controller, or nobody is."""
+        return self._term
+
+    def require_term(self) -> ControllerTerm:
+        """Gives it, or raises KafkaError(NOT_CONTROLLER)."""
+        if self._term is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self._term
+
+    # --- the candidacy
+
+    async def start(self) -> None:
+        """Stands for election from now on; the broker is registered. Not if `plog.controller.enable` is off."""
+        if not self._services.config.plog_controller_enable:
+            return
+        self._election = self._entry.make_election(
+            self._services.node.node_id, on_elected=self._on_elected, on_lost=self._on_lost
+        )
+        await self._election.start()
+
+    def _on_elected(self, won: WonElection) -> None:
+        if self._is_closed:
+            return
+        _log.info("this broker is the controller, in epoch %d", won.epoch)
+        self._term = self._entry.begin_term(
+            won,
+            node_id=self._services.node.node_id,
+            make_queue=self._make_queue,
+            may_be_unclean=self._may_be_unclean,
+            on_over=self._on_over,
+        )
+        self._tasks.begin(self._balance(self._term))
+
+    def _on_lost(self) -> None:
+        if self._term is not None:
+            _log.info("this broker is the controller no more")
+            self._term.close()
+            self._term = None
+
+    def _on_over(self) -> None:
+        """The term can't go on: somebody else may try, or this broker again."""
+        self._tasks.begin(self._resign())
+
+    async def _resign(self) -> None:
+        await asyncio.sleep(_AGAIN_SECONDS)  # whatever it was may be there at the next try
+        if self._election is not None:
+            await self._election.resign()
+
+    async def close(self) -> None:
+        """Stands no more, and leaves office."""
+        self._is_closed = True
+        if self._election is not None:
+            self._election.stop()
+        self._on_lost()
+        if self._election is not None:
+            await self._election.resign()
+        await self._tasks.close()
+
+    # --- what a term needs
+
+    def _make_queue(
+        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControlRequest, Any], None]
+    ) -> ControlQueue:
+        config = self._services.config
+        link = PeerLink(
+            self._buffers,
+            client_id=f"controller-{self._services.node.node_id}",
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.controller_socket_timeout_ms,
+        )
+        return ControlQueue(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer)
+
+    def _may_be_unclean(self, topic: str) -> bool:
+        return self._services.configs.of_topic(topic).unclean_leader_election_enable
+
+    async def _balance(self, term: ControllerTerm) -> None:
+        """Gives leadership back to preferred leaders, now and then."""
+        while self._term is term:
+            config = self._services.config
+            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
+            if self._term is not term or not config.auto_leader_rebalance_enable:
+                continue
+            most = config.leader_imbalance_per_broker_percentage
+            term.ask(lambda most=most: term.controller.balance_leaders(most))  # type: ignore[misc]
+
+    # --- waiting for brokers to hear of it
+
+    def when_known(self, is_so: Callable[[], bool], timeout_ms: int) -> Pending[bool] | bool:
+        """Gives True as soon as this broker's own metadata are so, which come the same way as others'; False if they
+        are not in time.
+        """
+        if is_so():
+            return True
+        if timeout_ms <= 0:
+            return False
+        wait = _MetadataWait(is_so)
+        wait.limit(self._services.runtime.schedule, timeout_ms)
+        self._waits[wait] = None
+        return wait
+
+    def _on_metadata(self, _delta: MetadataDelta) -> None:
+        for wait in list(self._waits):
+            if wait.is_over or wait.is_so():
+                del self._waits[wait]
+                wait.complete_with(True)

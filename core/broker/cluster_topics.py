@@ -1,0 +1,255 @@
+"""Makes topics, grows them and deletes them, as the controller of a cluster.
+
+What is asked for is checked when its turn has come, against what is known then. A topic is written down with its
+settings in one transaction; whoever asked is answered when this broker has heard that it is led, as all others have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from core.broker.cluster_control import ClusterControl
+from core.broker.controller_term import ControllerTerm
+from core.broker.storage_services import StorageServices
+from core.cluster.controller import NewTopic
+from core.cluster.controller_context import ControlledTopic, unwritten_state
+from core.cluster.controller_writes import NOT_WRITTEN, DeletionWrite
+from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.cluster.partition_state import PartitionState
+from core.cluster.placement import place_replicas
+from core.cluster.topic_rules import (
+    MOST_PARTITIONS,
+    checked_assignments,
+    ensure_grows,
+    ensure_may_be_made,
+    too_many,
+    wanted_replicas,
+)
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import name_in_metrics, random_uuid
+from core.protocol.schema.metadata_records import PartitionRecord
+
+Outcomes = dict[str, TopicImage | KafkaError]
+
+
+class Growth(NamedTuple):
+    """How many partitions a topic is to have, and the replicas of those that are added, if the request says so."""
+
+    topic: str
+    partitions: int
+    assignments: Sequence[Sequence[int]] | None
+
+
+class ClusterTopics:
+    """Owned by the broker's loop; made for one request, which the controller's broker answers."""
+
+    def __init__(self, services: StorageServices, control: ClusterControl) -> None:
+        """Raises KafkaError(NOT_CONTROLLER) if the broker is not in office."""
+        self._services = services
+        self._control = control
+        self._term: ControllerTerm = control.require_term()
+        self._context = self._term.context
+
+    # --- making
+
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Pending[Outcomes]:
+        """Gives, by name, each new topic, or what is wrong with it. REQUEST_TIMED_OUT is wrong with one that is made
+        and is not led in time.
+        """
+        made = self._term.do(lambda: self._create(topics, validate_only=validate_only))
+        return made.then(lambda outcome: self._wait(topics, outcome, 0 if validate_only else timeout_ms, validate_only))
+
+    def _wait(
+        self,
+        topics: Sequence[NewTopic],
+        outcome: Outcomes | KafkaError,
+        timeout_ms: int,
+        is_preview: bool,  # noqa: FBT001
+    ) -> Outcomes | Pending[Outcomes]:
+        if isinstance(outcome, KafkaError):
+            return {topic.name: outcome for topic in topics}
+        if is_preview:
+            return outcome
+        made = [topic for topic in outcome.values() if isinstance(topic, TopicImage)]
+        known = self._control.when_known(lambda: all(map(self._is_led, made)), timeout_ms)
+        if isinstance(known, Pending):
+            return known.map(lambda _known: self._after_wait(outcome))
+        return self._after_wait(outcome)
+
+    def _after_wait(self, outcome: Outcomes) -> Outcomes:
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return {
+            name: late if isinstance(one, TopicImage) and not self._is_led(one) else one
+            for name, one in outcome.items()
+        }
+
+    def _is_led(self, topic: TopicImage) -> bool:
+        known = self._services.image.topics_by_id.get(topic.topic_id)
+        return known is not None and all(
+            number in known.partitions and known.partitions[number].leader != NO_LEADER for number in topic.partitions
+        )
+
+    async def _create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Outcomes:
+        config = self._services.config
+        wanted = sum(topic.count_partitions(config.num_partitions) for topic in topics)
+        if wanted > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, too_many(wanted))
+        outcomes: Outcomes = {}
+        made: dict[str, ControlledTopic] = {}
+        names = self._names_in_metrics(topics)
+        for topic in topics:
+            try:
+                ensure_may_be_made(topic, self._context.topics, names)
+                made[topic.name] = self._placed(topic)
+            except KafkaError as error:
+                outcomes[topic.name] = error
+            else:
+                names[name_in_metrics(topic.name)] = topic.name
+                outcomes[topic.name] = _image_of(topic.name, made[topic.name])
+        if made and not validate_only:
+            configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
+            await self._term.drive(self._term.controller.create_topics(made, configs))
+        return outcomes
+
+    def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
+        """Gives the names of all topics, by what they are called in metrics, if one of those that are wanted could be
+        called as another.
+        """
+        if not any("." in topic.name or "_" in topic.name for topic in topics):
+            return {}
+        return {name_in_metrics(name): name for name in self._context.topics}
+
+    def _placed(self, topic: NewTopic) -> ControlledTopic:
+        """Gives where its replicas are to be. Raises KafkaError if that can't be."""
+        config = self._services.config
+        racks = self._racks()
+        wanted = wanted_replicas(topic, config.num_partitions, config.default_replication_factor, racks)
+        if isinstance(wanted, dict):
+            assigned: Mapping[int, Sequence[int]] = wanted
+        else:
+            partitions, replication = wanted
+            assigned = self._place(racks, range(partitions), replication)
+        topic_id = random_uuid()
+        states = {number: unwritten_state(replicas) for number, replicas in sorted(assigned.items())}
+        return ControlledTopic(topic_id, NOT_WRITTEN, states)
+
+    def _racks(self) -> dict[int, str | None]:
+        """Gives the racks of the brokers that live; those that are about to stop get nothing new."""
+        context = self._context
+        return {
+            one: broker.registration.rack for one, broker in context.brokers.items() if one not in context.shutting_down
+        }
+
+    def _place(
+        self, racks: Mapping[int, str | None], partitions: Iterable[int], replication: int
+    ) -> dict[int, tuple[int, ...]]:
+        return place_replicas(
+            racks,
+            partitions,
+            replication,
+            start=random.randrange(len(racks)),  # noqa: S311 - which broker comes first matters to nobody
+            shift=random.randrange(len(racks)),  # noqa: S311
+        )
+
+    # --- growing
+
+    def create_partitions(
+        self, wanted: Sequence[Growth], *, validate_only: bool
+    ) -> Pending[dict[str, KafkaError | None]]:
+        """Grows topics, each on its own; gives for each what is wrong, if something is."""
+        done = self._term.do(lambda: self._grow_all(wanted, validate_only=validate_only))
+        return done.map(lambda outcome: _of_each((one.topic for one in wanted), outcome))
+
+    async def _grow_all(self, wanted: Sequence[Growth], *, validate_only: bool) -> dict[str, KafkaError | None]:
+        outcomes: dict[str, KafkaError | None] = {}
+        for one in wanted:
+            try:
+                added = self._added(one)
+                if not validate_only:
+                    await self._term.drive(self._term.controller.create_partitions(one.topic, added))
+                outcomes[one.topic] = None
+            except KafkaError as error:
+                outcomes[one.topic] = error
+        return outcomes
+
+    def _added(self, wanted: Growth) -> dict[int, PartitionState]:
+        """Gives the partitions that a topic gets. Raises KafkaError if it can't grow like that."""
+        name, count, assignments = wanted
+        topic = self._context.topics.get(name)
+        if topic is None or name in self._context.deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        present = len(topic.partitions)
+        ensure_grows(name, present, count, assignments)
+        if count - present > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(count - present))
+        if any(state.adding_replicas or state.removing_replicas for state in topic.partitions.values()):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{name}'."
+            )
+        racks = self._racks()
+        if assignments is not None:
+            given = dict(zip(range(present, count), assignments, strict=True))
+            added: Mapping[int, Sequence[int]] = checked_assignments(given, first=present, brokers=racks)
+        else:
+            replication = len(topic.partitions[min(topic.partitions)].replicas)
+            if replication > len(racks):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"the topic has {replication} replicas, and {len(racks)} brokers live",
+                )
+            added = self._place(racks, range(present, count), replication)
+        return {number: unwritten_state(replicas) for number, replicas in added.items()}
+
+    # --- deleting
+
+    def delete(self, names: Sequence[str], *, timeout_ms: int) -> Pending[dict[str, KafkaError | None]]:
+        """Deletes topics; gives for each what is wrong, if something is. A topic is deleted for clients as soon as no
+        broker tells of it any more; its replicas follow.
+        """
+        done = self._term.do(partial(self._delete, names))
+        return done.then(lambda outcome: self._wait_gone(names, outcome, timeout_ms))
+
+    async def _delete(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        outcomes: dict[str, KafkaError | None] = {}
+        for name in names:
+            is_there = name in self._context.topics and name not in self._context.deleted
+            outcomes[name] = None if is_there else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = [name for name, error in outcomes.items() if error is None]
+        if known:
+            await self._term.write([DeletionWrite(name) for name in known])
+            await self._term.drive(self._term.controller.on_deletions(known))
+        return outcomes
+
+    def _wait_gone(
+        self, names: Sequence[str], outcome: dict[str, KafkaError | None] | KafkaError, timeout_ms: int
+    ) -> dict[str, KafkaError | None] | Pending[dict[str, KafkaError | None]]:
+        if isinstance(outcome, KafkaError):
+            return dict.fromkeys(names, outcome)
+        going = [name for name, error in outcome.items() if error is None]
+
+        def left() -> dict[str, KafkaError | None]:
+            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            return {name: late if name in going and not self._is_gone(name) else one for name, one in outcome.items()}
+
+        known = self._control.when_known(lambda: all(map(self._is_gone, going)), timeout_ms)
+        return known.map(lambda _known: left()) if isinstance(known, Pending) else left()
+
+    def _is_gone(self, name: str) -> bool:
+        return name not in self._services.image.topics
+
+
+def _image_of(name: str, topic: ControlledTopic) -> TopicImage:
+    partitions = {
+        number: PartitionRecord(partition_id=number, topic_id=topic.topic_id, replicas=list(state.replicas))
+        for number, state in topic.partitions.items()
+    }
+    return TopicImage(name, topic.topic_id, partitions)
+
+
+def _of_each(names: Iterable[str], outcome: dict[str, KafkaError | None] | KafkaError) -> dict[str, KafkaError | None]:
+    return dict.fromkeys(names, outcome) if isinstance(outcome, KafkaError) else outcome

@@ -1,0 +1,238 @@
+"""One time in office of a broker as the controller: from a won election to a lost one.
+
+What happens is taken up by one task, one thing after the other: news of ZooKeeper, requests of brokers and operators,
+answers to control requests. Each is driven to its end, its writes through the fenced `ControllerStore`, before the next
+begins. If a write is refused, the term is over, and nothing of it goes on: whoever waits is told NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from core.broker.control_queue import ControlQueue
+from core.cluster.cluster_controller import ClusterController
+from core.cluster.control_requests import ControlRequest
+from core.cluster.controller_context import LiveBroker
+from core.cluster.controller_office import ControllerOffice
+from core.cluster.controller_writes import Decision, Write
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError
+from core.common.pending import Pending
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.stop_replica import STOP_REPLICA
+from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import ZooKeeperError
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS
+
+_log = logging.getLogger("plog.controller")
+
+_PRODUCER_ID_BLOCK = 1000
+
+T = TypeVar("T")
+
+MakeQueue = Callable[[int, LiveBroker, Callable[[ControlRequest, Any], None]], ControlQueue]
+"""(broker id, its registration, what takes answers): the way to one life of a broker."""
+
+
+class ControllerTerm:
+    """Owned by the loop; `run` is its task."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        store: ControllerStore,
+        *,
+        node_id: int,
+        epoch: int,
+        make_queue: MakeQueue,
+        may_be_unclean: Callable[[str], bool],
+        on_over: Callable[[], None],
+    ) -> None:
+        """`on_over` is called when the term can't go on, though nobody else has been elected yet."""
+        self.epoch = epoch
+        self._session = session
+        self._store = store
+        self._make_queue = make_queue
+        self._on_over = on_over
+        self._office = ControllerOffice(node_id, epoch, send=self._send, may_be_unclean=may_be_unclean)
+        self.context = self._office.context
+        self.controller = ClusterController(self._office)
+        self._queues: dict[int, tuple[int, ControlQueue]] = {}
+        self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._waiting: set[Pending[Any]] = set()
+        self._watches: list[Watch] = []
+        self._stale: set[str] = set()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    # --- its life
+
+    async def _run(self) -> None:
+        try:
+            await self._begin()
+            while True:
+                event = await self._events.get()
+                await event()
+        except (OutOfOfficeError, ZooKeeperError, MalformedMessageError) as error:
+            _log.warning("this broker is the controller no more: %s", error)
+            self._end()
+            self._on_over()
+        except Exception:  # noqa: BLE001 - a mistake of ours: somebody else may do better
+            _log.exception("the controller has failed")
+            self._end()
+            self._on_over()
+
+    async def _begin(self) -> None:
+        """Watches before it reads, so that nothing is missed in between."""
+        for path, refresh in (
+            (BROKER_IDS, self._refresh_brokers),
+            (TOPICS, self._refresh_topics),
+            (DELETE_TOPICS, self._refresh_deletions),
+            (LOG_DIR_EVENTS, self._refresh_disks),
+        ):
+            on_change = partial(self._on_change, path, refresh)
+            self._watches.append(await self._session.watch_children(path, on_change))
+        brokers = await self._store.read_brokers()
+        found = await self._store.read_topics(await self._store.topic_names())
+        deleted = await self._store.deleted_topics()
+        self._sync_queues(brokers)
+        await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.written))
+        _log.info(
+            "in office as the controller in epoch %d, with %d brokers and %d topics",
+            *(self.epoch, len(brokers), len(found.topics)),
+        )
+
+    def close(self) -> None:
+        """Ends it, as somebody else is elected, or nobody is any more."""
+        self._task.cancel()
+        self._end()
+
+    def _end(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        for _, queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+        waiting, self._waiting = self._waiting, set()
+        for pending in waiting:
+            pending.complete_with(KafkaError(ErrorCode.NOT_CONTROLLER))
+
+    # --- events
+
+    def ask(self, work: Callable[[], Decision[T]]) -> Pending[T | KafkaError]:
+        """Has a decision made after those before; gives what it comes to, KafkaError(NOT_CONTROLLER) if the term ends
+        first. What the decision raises as KafkaError is given as well.
+        """
+        return self.do(lambda: self.drive(work()))
+
+    def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
+        """As `ask`, for work that reads first."""
+        pending = Pending[T | KafkaError]()
+        if self._task.done():
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self._waiting.add(pending)
+
+        async def event() -> None:
+            try:
+                outcome: T | KafkaError = await work()
+            except KafkaError as error:
+                outcome = error
+            self._waiting.discard(pending)
+            pending.complete_with(outcome)
+
+        self._events.put_nowait(event)
+        return pending
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Has something written down, within work that `do` does."""
+        await self._store.commit(writes)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range | ErrorCode:
+        """Gives a block to a broker, within work that `do` does."""
+        first, version = await self._store.read_producer_ids()
+        return await self.drive(
+            self.controller.allocate_producer_ids(broker_id, broker_epoch, first, version, _PRODUCER_ID_BLOCK)
+        )
+
+    async def drive(self, decision: Decision[T]) -> T:
+        """Makes a decision, with all that it has written down, within work that `do` does."""
+        try:
+            writes = next(decision)
+            while True:
+                writes = decision.send(await self._store.commit(writes))
+        except StopIteration as end:
+            made: T = end.value
+            return made
+
+    def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
+        """Reads the folder again when its turn has come; once, however often it changes until then."""
+        if path not in self._stale:
+            self._stale.add(path)
+
+            async def event() -> None:
+                self._stale.discard(path)
+                await refresh()
+
+            self._events.put_nowait(event)
+
+    async def _refresh_brokers(self) -> None:
+        brokers = await self._store.read_brokers()
+        before = {broker_id: broker.epoch for broker_id, broker in self.context.brokers.items()}
+        now = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
+        if before != now:
+            _log.info("brokers that live: %s", ", ".join(map(str, sorted(brokers))) or "none")
+            self._sync_queues(brokers)
+            await self.drive(self.controller.on_brokers(brokers))
+
+    async def _refresh_topics(self) -> None:
+        names = await self._store.topic_names()
+        self.controller.on_topics_gone(self.context.topics.keys() - set(names))
+        new = [name for name in names if name not in self.context.topics]
+        if new:
+            found = await self._store.read_topics(new)
+            await self.drive(self.controller.on_topics(found.topics))
+
+    async def _refresh_deletions(self) -> None:
+        names = await self._store.deleted_topics()
+        await self.drive(self.controller.on_deletions(names))
+
+    async def _refresh_disks(self) -> None:
+        for broker_id in await self._store.take_disk_events():
+            self.controller.ask_for_disks(broker_id)
+
+    # --- control requests
+
+    def _sync_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
+        """Has one queue for each life of a broker; what an earlier life was still to be told is dropped."""
+        for broker_id, (epoch, queue) in list(self._queues.items()):
+            if broker_id not in brokers or brokers[broker_id].epoch != epoch:
+                queue.close()
+                del self._queues[broker_id]
+        for broker_id, broker in brokers.items():
+            if broker_id not in self._queues:
+                self._queues[broker_id] = broker.epoch, self._make_queue(broker_id, broker, self._on_answer)
+
+    def _send(self, request: ControlRequest) -> None:
+        found = self._queues.get(request.broker_id)
+        if found is not None and found[0] == request.broker_epoch:
+            found[1].put(request)
+
+    @property
+    def unsent(self) -> int:
+        """How many control requests have not been answered."""
+        return sum(len(queue) for _, queue in self._queues.values())
+
+    def _on_answer(self, request: ControlRequest, answer: Any) -> None:
+        """Takes note of what matters of an answer, when its turn has come."""
+        controller, broker_id, broker_epoch = self.controller, request.broker_id, request.broker_epoch
+        if answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            _log.warning("broker %d obeys a newer controller", broker_id)
+        if request.api is LEADER_AND_ISR:
+            self._events.put_nowait(lambda: self.drive(controller.on_roles_taken(broker_id, broker_epoch, answer)))
+        elif request.api is STOP_REPLICA:
+            self._events.put_nowait(lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, answer)))

@@ -1,0 +1,28 @@
+"""AlterPartition: a leader changes who is in sync with it, if the controller agrees (KIP-497)."""
+
+from __future__ import annotations
+
+from core.broker.handlers.controller_request import answer_in_office
+from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.common.pending import Pending
+from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse
+
+_FIRST_VERSION_WITH_IDS = 2
+
+
+def handle(
+    services: Services, request: AlterPartitionRequest, context: RequestContext
+) -> AlterPartitionResponse | Pending[AlterPartitionResponse]:
+    return answer_in_office(
+        services,
+        lambda term: term.controller.alter_partitions(request),
+        lambda answer: answer,
+        lambda error: AlterPartitionResponse(error_code=error.code),
+    )
+
+
+SERVES = ServedApi(
+    ALTER_PARTITION, handle, Needs.NOTHING, is_for_controllers=True, first_of_members=_FIRST_VERSION_WITH_IDS
+)

@@ -1,0 +1,442 @@
+"""The controller of a cluster with ZooKeeper: what happens goes in, what is written down and told comes out.
+
+No sockets, no clock, no ZooKeeper: each event is a method, which gives a `Decision`. One decision is driven at a time,
+to its end, before the next one begins. What is told leaves through the `send` of the `ControllerOffice`, after what it
+says is written down. A controller that may have been followed by another one is dropped with all it knows; who takes
+office begins with what is written down.
+
+Source: kafka.controller.KafkaController of Kafka 3.9, with these differences. An election is one write, not two. A
+partition whose replicas in sync have all died keeps all of them, not the one that died last. A broker is let into the
+replicas in sync by the life of it that fetched, if the leader names that (KIP-903), and so never by an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from core.cluster.controller_context import ControlledTopic, LiveBroker
+from core.cluster.controller_office import ControllerOffice, elected, next_epoch
+from core.cluster.controller_writes import AssignmentWrite, Decision, ProducerIdWrite
+from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred
+from core.cluster.metadata_image import NO_LEADER
+from core.cluster.partition_state import LeaderRecoveryState, PartitionState
+from core.cluster.reassignment import Reassignments
+from core.cluster.topic_deletion import TopicDeletions
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.alter_partition import (
+    AlteredPartition,
+    AlteredPartitionResult,
+    AlteredTopicResult,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from core.protocol.schema.leader_and_isr import LeaderAndIsrResponse
+from core.protocol.schema.stop_replica import StopReplicaResponse
+
+Results = dict[TopicPartition, ErrorCode]
+
+_UNKNOWN_EPOCH = -1
+
+
+class ClusterController:
+    """Owned by one task, which drives one decision after the other; in office from `take_office` on."""
+
+    def __init__(self, office: ControllerOffice) -> None:
+        self._office = office
+        self._context = office.context
+        self._names: dict[bytes, str] = {}
+        self.deletions = TopicDeletions(office)
+        self.reassignments = Reassignments(office)
+
+    # --- events of ZooKeeper
+
+    def take_office(
+        self,
+        brokers: Mapping[int, LiveBroker],
+        topics: Mapping[str, ControlledTopic],
+        deleted: Collection[str],
+        written: Mapping[TopicPartition, int],
+    ) -> Decision[None]:
+        """Begins with what is written down; `written` says of each partition's state when that was, on the scale of the
+        brokers' epochs. Brokers learn of each other first: a follower that does not know its leader's address does not
+        follow.
+        """
+        for broker_id, broker in brokers.items():
+            self._context.add_broker(broker_id, broker)
+        for name, topic in topics.items():
+            self._put_topic(name, topic)
+        self._office.requests.tell_metadata()
+        self._office.send_all()
+        yield from self.deletions.begin(deleted)
+        everything = [partition for partition, _ in self._context.partitions()]
+        yield from self._drop_unfit(everything, written)
+        yield from self._office.elect(everything)
+        for partition in everything:
+            self._office.requests.tell_roles(partition)
+        self._office.send_all()
+        yield from self.reassignments.resume(everything)
+        self.deletions.resume(self._context.deleted)
+        self._office.send_all()
+
+    def _drop_unfit(
+        self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
+    ) -> Decision[None]:
+        """Takes out of the replicas in sync who is in none of the assignment, is dead, or has begun another life since
+        the state was written down: nobody has confirmed that one. If that leaves nobody who lives, all stay that can.
+        A leader in another life leads in another epoch, as it may have lost what it wrote in this one.
+        """
+        changes: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            state = self._context.state(partition)
+            held = tuple(one for one in state.isr if one in state.replicas)
+            known = {one for one in held if self._is_known_since(one, written.get(partition, 0))}
+            isr = tuple(one for one in held if one in known) or held or state.replicas
+            leader = state.leader if state.leader in known else NO_LEADER
+            if self._context.is_written(partition) and (isr, leader) != (state.isr, state.leader):
+                changes[partition] = next_epoch(state, leader=leader, isr=isr)
+        yield from self._office.change(changes)
+
+    def _is_known_since(self, broker_id: int, zxid: int) -> bool:
+        """Says whether a broker lives, in a process that did then."""
+        broker = self._context.brokers.get(broker_id)
+        return broker is not None and broker.first_epoch <= zxid
+
+    def on_brokers(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
+        """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
+        quickly: what it held in memory is gone.
+        """
+        known = self._context.brokers
+        gone = {one for one, broker in known.items() if one not in brokers or brokers[one].epoch != broker.epoch}
+        come = [one for one in brokers if one not in known or one in gone]
+        for broker_id in gone:
+            self._context.remove_broker(broker_id)
+        if gone:
+            held = self._context.held_by(gone)
+            yield from self._office.elect(held)
+            yield from self._office.shrink(held, gone)
+            self._office.requests.tell_metadata(held)
+            self._office.send_all()
+        if come:
+            yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
+
+    def _welcome(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
+        """Takes in brokers that have come. They are told everything; others, that they live."""
+        for broker_id, broker in brokers.items():
+            self._context.add_broker(broker_id, broker)
+        everything = [partition for partition, _ in self._context.partitions()]
+        self._office.requests.tell_metadata()
+        self._office.requests.tell_metadata(everything, brokers)
+        self._office.send_all()
+        held = self._context.held_by(brokers)
+        elected_now = set((yield from self._office.elect(held)))
+        for partition in held:
+            if partition not in elected_now:
+                self._office.requests.tell_roles(partition, brokers)
+        self._office.send_all()
+        yield from self.reassignments.resume(held)
+        self.deletions.resume(self._context.deleted)
+        self._office.send_all()
+
+    def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
+        """Takes up topics that were made, or have more partitions than were known."""
+        partitions: list[TopicPartition] = []
+        for name, topic in topics.items():
+            known = self._context.topics.get(name)
+            if known is not None and known.topic_id == topic.topic_id:
+                topic.partitions |= known.partitions
+            self._put_topic(name, topic)
+            partitions += [TopicPartition(name, number) for number in topic.partitions]
+        yield from self._office.elect(one for one in partitions if not self._context.is_written(one))
+        self._office.send_all()
+
+    def on_topics_gone(self, names: Iterable[str]) -> None:
+        """Forgets topics of which somebody else has left nothing."""
+        for name in names:
+            self._forget_topic(name)
+
+    def on_deletions(self, names: Iterable[str]) -> Decision[None]:
+        """Begins to delete topics. A name that is no topic's is a wish that is fulfilled."""
+        yield from self.deletions.begin(names)
+        self._office.send_all()
+
+    def _put_topic(self, name: str, topic: ControlledTopic) -> None:
+        self._forget_topic(name)
+        self._context.put_topic(name, topic)
+        self._names[topic.topic_id] = name
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self._context.topics.get(name)
+        if topic is not None:
+            self._names.pop(topic.topic_id, None)
+        self._context.drop_topic(name)
+
+    # --- what is asked of a controller by operators
+
+    def create_topics(
+        self, topics: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
+    ) -> Decision[None]:
+        """Writes down topics that are checked, with their settings, and takes them up."""
+        writes = [
+            AssignmentWrite(name, topic.topic_id, topic.partitions, topic.version, configs.get(name, {}))
+            for name, topic in topics.items()
+        ]
+        versions = yield writes
+        for topic, version in zip(topics.values(), versions, strict=True):
+            topic.version = version
+        yield from self.on_topics(topics)
+
+    def create_partitions(self, name: str, added: Mapping[int, PartitionState]) -> Decision[None]:
+        """Writes down more partitions of a topic, which are checked, and takes them up."""
+        topic = self._context.topics[name]
+        partitions = {**topic.partitions, **added}
+        (version,) = yield [AssignmentWrite(name, topic.topic_id, partitions, topic.version)]
+        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))})
+
+    def elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
+        """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for those that have no
+        leader. Gives for each what became of it.
+        """
+        results: Results = {}
+        changes: dict[TopicPartition, PartitionState] = {}
+        for partition in dict.fromkeys(partitions):
+            state = self._context.find(partition)
+            if state is None or partition.topic in self._context.deleted:
+                results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            election = self._elect_unclean(partition, state) if is_unclean else self._elect_preferred(partition, state)
+            results[partition] = ErrorCode.NONE if isinstance(election, Election) else election
+            if isinstance(election, Election):
+                changes[partition] = elected(state, election)
+        yield from self._office.lead(changes)
+        self._office.send_all()
+        return results
+
+    def _elect_preferred(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
+        if state.leader == state.replicas[0]:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        election = elect_preferred(state.replicas, state.isr, self._context.online(partition))
+        return election or ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+    def _elect_unclean(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
+        """An operator's word takes a replica also if its broker would not lead it: it may be all that is left."""
+        if state.leader != NO_LEADER and self._context.is_online(partition, state.leader):
+            return ErrorCode.ELECTION_NOT_NEEDED
+        online = self._context.online(partition)
+        election = elect_offline(state.replicas, state.isr, online, may_be_unclean=True)
+        if election is None:
+            refused = [one for one in state.replicas if one in self._context.brokers]
+            election = elect_offline(state.replicas, (), refused, may_be_unclean=True)
+            if election is not None:
+                self._context.set_online(partition, election.leader)
+        return election or ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+    def balance_leaders(self, most_imbalance_percent: int) -> Decision[int]:
+        """Gives leadership back to preferred leaders, of those brokers that lead less than the given share of what
+        they should (auto.leader.rebalance.enable). Gives for how many partitions.
+        """
+        preferred: dict[int, list[TopicPartition]] = {}
+        for partition, state in self._context.partitions():
+            if state.replicas and not (state.adding_replicas or state.removing_replicas):
+                preferred.setdefault(state.replicas[0], []).append(partition)
+        moved = 0
+        for broker_id, partitions in preferred.items():
+            led_by_others = [one for one in partitions if self._context.state(one).leader != broker_id]
+            if broker_id in self._context.brokers and len(led_by_others) * 100 > most_imbalance_percent * len(
+                partitions
+            ):
+                results = yield from self.elect_leaders(led_by_others, is_unclean=False)
+                moved += sum(error is ErrorCode.NONE for error in results.values())
+        return moved
+
+    # --- what brokers ask
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
+        """Lets leaders change their replicas in sync (KIP-497). What is so already is confirmed: the answer to the
+        request before may have been lost.
+        """
+        broker = self._context.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        changes: dict[TopicPartition, PartitionState] = {}
+        errors: Results = {}
+        for topic in request.topics:
+            name = self._names.get(topic.topic_id)
+            for proposed in topic.partitions:
+                if name is None:
+                    continue
+                partition = TopicPartition(name, proposed.partition_index)
+                error = errors[partition] = self._why_not_altered(request.broker_id, partition, proposed)
+                if error is ErrorCode.NONE and not self._is_so(partition, proposed):
+                    changes[partition] = replace(
+                        self._context.state(partition),
+                        isr=_isr_of(proposed),
+                        leader_recovery_state=proposed.leader_recovery_state,
+                    )
+        yield from self._office.change(changes)
+        self._office.requests.tell_metadata(changes)
+        self._office.send_all()
+        answer = self._answer(request, errors)
+        yield from self.reassignments.resume(changes)
+        self._office.send_all()
+        return answer
+
+    def _why_not_altered(self, broker_id: int, partition: TopicPartition, proposed: AlteredPartition) -> ErrorCode:
+        state = self._context.find(partition)
+        if state is None or partition.topic in self._context.deleted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if proposed.leader_epoch > state.leader_epoch or proposed.partition_epoch > state.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER  # another one has given these
+        if proposed.leader_epoch < state.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if state.leader != broker_id:
+            return ErrorCode.INVALID_REQUEST
+        isr = _isr_of(proposed)
+        if broker_id not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas):
+            return ErrorCode.INVALID_REQUEST
+        if proposed.leader_recovery_state == LeaderRecoveryState.RECOVERING and (
+            len(isr) > 1 or state.leader_recovery_state == LeaderRecoveryState.RECOVERED
+        ):
+            return ErrorCode.INVALID_REQUEST
+        if self._is_so(partition, proposed):
+            return ErrorCode.NONE
+        if proposed.partition_epoch < state.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        if not all(self._may_be_in_sync(one.broker_id, one.broker_epoch) for one in proposed.new_isr_with_epochs):
+            return ErrorCode.INELIGIBLE_REPLICA
+        return ErrorCode.NONE
+
+    def _is_so(self, partition: TopicPartition, proposed: AlteredPartition) -> bool:
+        state = self._context.state(partition)
+        is_recovered_so = proposed.leader_recovery_state == state.leader_recovery_state
+        return is_recovered_so and sorted(_isr_of(proposed)) == sorted(state.isr)
+
+    def _may_be_in_sync(self, broker_id: int, epoch: int) -> bool:
+        """Says whether a broker lives and stays, in the life that is meant, if one is (KIP-841, KIP-903)."""
+        broker = self._context.brokers.get(broker_id)
+        is_staying = broker is not None and broker_id not in self._context.shutting_down
+        return is_staying and broker is not None and epoch in (_UNKNOWN_EPOCH, broker.epoch)
+
+    def _answer(self, request: AlterPartitionRequest, errors: Results) -> AlterPartitionResponse:
+        topics = []
+        for topic in request.topics:
+            name = self._names.get(topic.topic_id)
+            results = []
+            for proposed in topic.partitions:
+                if name is None:
+                    error = ErrorCode.UNKNOWN_TOPIC_ID
+                else:
+                    error = errors[TopicPartition(name, proposed.partition_index)]
+                result = AlteredPartitionResult(proposed.partition_index, error)
+                if error is ErrorCode.NONE and name is not None:
+                    state = self._context.state(TopicPartition(name, proposed.partition_index))
+                    result.leader_id, result.leader_epoch = state.leader, state.leader_epoch
+                    result.isr, result.partition_epoch = list(state.isr), state.partition_epoch
+                    result.leader_recovery_state = state.leader_recovery_state
+                results.append(result)
+            topics.append(AlteredTopicResult(topic_id=topic.topic_id, partitions=results))
+        return AlterPartitionResponse(topics=topics)
+
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Decision[list[TopicPartition] | ErrorCode]:
+        """Takes from a broker that is about to stop what it leads, and has it follow nothing any more. Gives what it
+        still leads, as nobody else can; or why it is not asked.
+        """
+        broker = self._context.brokers.get(broker_id)
+        if broker is None:
+            return ErrorCode.BROKER_ID_NOT_REGISTERED
+        if broker_epoch not in (_UNKNOWN_EPOCH, broker.epoch):
+            return ErrorCode.STALE_BROKER_EPOCH
+        self._context.shutting_down.add(broker_id)
+        moved: dict[TopicPartition, PartitionState] = {}
+        followed: list[TopicPartition] = []
+        for partition in self._context.held_by([broker_id]):
+            state = self._context.state(partition)
+            if len(state.replicas) == 1:
+                continue
+            if state.leader != broker_id:
+                followed.append(partition)
+                continue
+            online = self._context.online(partition, includes_leaving=True)
+            election = elect_for_shutdown(state.replicas, state.isr, online, self._context.shutting_down)
+            if election is not None:
+                moved[partition] = elected(state, election)
+        yield from self._office.lead(moved)
+        for partition in followed:
+            self._office.requests.stop(partition, broker_id, deletes=False)
+        yield from self._office.shrink(followed, {broker_id})
+        self._office.send_all()
+        return [
+            partition
+            for partition in self._context.held_by([broker_id])
+            if len((state := self._context.state(partition)).replicas) > 1 and state.leader == broker_id
+        ]
+
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int, first: int, version: int, count: int
+    ) -> Decision[range | ErrorCode]:
+        """Gives a broker the next block of producer ids, from `first` on; `version` is that of the block before."""
+        broker = self._context.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        ids = range(first, first + count)
+        yield [ProducerIdWrite(broker_id, ids, version)]
+        return ids
+
+    # --- answers of brokers
+
+    def on_roles_taken(self, broker_id: int, broker_epoch: int, answer: LeaderAndIsrResponse) -> Decision[None]:
+        """Takes note of replicas whose disk has failed, and of those that work again."""
+        if not self._is_present(broker_id, broker_epoch) or answer.error_code:
+            return
+        failed: list[TopicPartition] = []
+        for topic in answer.topics:
+            name = self._names.get(topic.topic_id)
+            for one in topic.partition_errors if name is not None else ():
+                partition = TopicPartition(name or "", one.partition_index)
+                if self._context.find(partition) is None:
+                    continue
+                if one.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    if self._context.is_online(partition, broker_id):
+                        failed.append(partition)
+                        self._context.set_offline(partition, broker_id)
+                elif one.error_code == ErrorCode.NONE and not self._context.is_online(partition, broker_id):
+                    self._context.set_online(partition, broker_id)
+                    self._office.requests.tell_metadata([partition])
+        yield from self._office.elect(failed)
+        yield from self._office.shrink(failed, {broker_id})
+        self._office.requests.tell_metadata(failed)
+        self._office.send_all()
+
+    def on_replicas_stopped(self, broker_id: int, broker_epoch: int, answer: StopReplicaResponse) -> Decision[None]:
+        """Goes on with the deletion of topics, if the answer is to that."""
+        if not self._is_present(broker_id, broker_epoch):
+            return
+        errors = {
+            TopicPartition(one.topic_name, one.partition_index): ErrorCode.of(one.error_code)
+            for one in answer.partition_errors
+        }
+        done = yield from self.deletions.on_stopped(broker_id, errors)
+        for name in done:
+            self._forget_topic(name)
+        self._office.send_all()
+
+    def ask_for_disks(self, broker_id: int) -> None:
+        """Has a broker that reported a failed disk say which of its replicas are offline."""
+        for partition in self._context.held_by([broker_id]):
+            self._office.requests.tell_roles(partition, [broker_id])
+        self._office.send_all()
+
+    def _is_present(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self._context.brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch
+
+    def check_invariants(self) -> None:
+        self._context.check_invariants()
+        assert {name: topic_id for topic_id, name in self._names.items()} == {
+            name: topic.topic_id for name, topic in self._context.topics.items()
+        }
+
+
+def _isr_of(proposed: AlteredPartition) -> tuple[int, ...]:
+    return tuple(one.broker_id for one in proposed.new_isr_with_epochs) or tuple(proposed.new_isr)

@@ -1,0 +1,162 @@
+"""What the controller of a cluster with ZooKeeper knows: brokers, topics, and how each partition stands.
+
+Source: kafka.controller.ControllerContext of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from core.cluster.controller_writes import NOT_WRITTEN
+from core.cluster.metadata_image import NO_LEADER
+from core.cluster.partition_state import PartitionState
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.update_metadata import UpdateMetadataBroker
+
+NO_EPOCH = -1
+
+
+class LiveBroker(NamedTuple):
+    """A broker that is registered. Its epoch is another one in each of its lives, and after each expiry of its session.
+    The first epoch is that with which its present process began: since then it has lost nothing that it had.
+    """
+
+    epoch: int
+    registration: UpdateMetadataBroker
+    features: Mapping[str, tuple[int, int]]
+    first_epoch: int
+
+
+@dataclass(slots=True)
+class ControlledTopic:
+    """`version` is that of its assignment, as it is written down."""
+
+    topic_id: bytes
+    version: int
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+
+def unwritten_state(replicas: Iterable[int]) -> PartitionState:
+    """Gives the state of a partition that was never led, and is not written down."""
+    return PartitionState(NO_LEADER, NO_EPOCH, (), tuple(replicas), NOT_WRITTEN)
+
+
+class ControllerContext:
+    """Owned by one task.
+
+    I1 who is in sync with a partition, or leads it, is one of its replicas
+    I2 what is known of the replicas of brokers is known of brokers that live
+    """
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, LiveBroker] = {}
+        self.shutting_down: set[int] = set()
+        """Brokers that live, and have asked for a controlled shutdown."""
+        self.topics: dict[str, ControlledTopic] = {}
+        self.deleted: set[str] = set()
+        """Topics that are to be deleted, and are still there."""
+        self._offline: dict[int, set[TopicPartition]] = defaultdict(set)
+        self._by_broker: dict[int, dict[TopicPartition, None]] = defaultdict(dict)
+
+    # --- topics
+
+    def put_topic(self, name: str, topic: ControlledTopic) -> None:
+        """Takes up a topic that is new, or known otherwise until now."""
+        self.drop_topic(name)
+        self.topics[name] = topic
+        for number, state in topic.partitions.items():
+            self._index(TopicPartition(name, number), state.replicas)
+
+    def drop_topic(self, name: str) -> None:
+        """Forgets a topic, if it is known."""
+        topic = self.topics.pop(name, None)
+        for number, state in {} if topic is None else topic.partitions.items():
+            self._unindex(TopicPartition(name, number), state.replicas)
+
+    def find(self, partition: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Gives the state of a partition that there is."""
+        return self.topics[partition.topic].partitions[partition.partition]
+
+    def is_written(self, partition: TopicPartition) -> bool:
+        """Says whether there is such a partition that was ever led."""
+        state = self.find(partition)
+        return state is not None and state.partition_epoch != NOT_WRITTEN
+
+    def put(self, partition: TopicPartition, state: PartitionState) -> None:
+        """Notes how a partition stands, as it is written down."""
+        partitions = self.topics[partition.topic].partitions
+        before = partitions.get(partition.partition)
+        if before is None or before.replicas != state.replicas:
+            self._unindex(partition, () if before is None else before.replicas)
+            self._index(partition, state.replicas)
+        partitions[partition.partition] = state
+
+    def _index(self, partition: TopicPartition, replicas: Iterable[int]) -> None:
+        for replica in replicas:
+            self._by_broker[replica][partition] = None
+
+    def _unindex(self, partition: TopicPartition, replicas: Iterable[int]) -> None:
+        for replica in replicas:
+            self._by_broker[replica].pop(partition, None)
+            self._offline[replica].discard(partition)
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """Gives all partitions, but for those of topics that are to be deleted."""
+        for name, topic in self.topics.items():
+            if name not in self.deleted:
+                for number, state in topic.partitions.items():
+                    yield TopicPartition(name, number), state
+
+    def held_by(self, broker_ids: Iterable[int]) -> list[TopicPartition]:
+        """Finds the partitions of which one of those brokers has a replica, but for those of topics that are to be
+        deleted.
+        """
+        found = dict.fromkeys(one for broker_id in broker_ids for one in self._by_broker.get(broker_id, ()))
+        return [one for one in found if one.topic not in self.deleted]
+
+    # --- replicas
+
+    def is_online(self, partition: TopicPartition, replica: int) -> bool:
+        """Says whether that replica can be led or followed: its broker lives, and its disk works."""
+        return replica in self.brokers and partition not in self._offline.get(replica, ())
+
+    def online(self, partition: TopicPartition, *, includes_leaving: bool = False) -> list[int]:
+        """Finds the replicas that are online; those on brokers that are about to stop count only if asked for."""
+        return [
+            replica
+            for replica in self.state(partition).replicas
+            if self.is_online(partition, replica) and (includes_leaving or replica not in self.shutting_down)
+        ]
+
+    def set_offline(self, partition: TopicPartition, replica: int) -> None:
+        """Notes that the disk under a replica has failed; until that broker's next life, or `set_online`."""
+        self._offline[replica].add(partition)
+
+    def set_online(self, partition: TopicPartition, replica: int) -> None:
+        self._offline[replica].discard(partition)
+
+    # --- brokers
+
+    def add_broker(self, broker_id: int, broker: LiveBroker) -> None:
+        self.brokers[broker_id] = broker
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Forgets a life of a broker, and what was known of its disk."""
+        del self.brokers[broker_id]
+        self.shutting_down.discard(broker_id)
+        self._offline.pop(broker_id, None)
+
+    def check_invariants(self) -> None:
+        for name, topic in self.topics.items():
+            for number, state in topic.partitions.items():
+                assert set(state.isr) <= set(state.replicas), f"I1 {name}-{number}"
+                assert state.leader in (NO_LEADER, *state.replicas), f"I1 {name}-{number}"
+        assert self.shutting_down <= self.brokers.keys(), "I2"
+        assert {one for one, offline in self._offline.items() if offline} <= self.brokers.keys(), "I2"

@@ -1,0 +1,63 @@
+"""What a controller has written down before it tells anybody: values, of which a store makes its transactions.
+
+A decision of `ClusterController` is a generator: it gives the writes that must be kept together next, and gets for each
+the version that is kept now. Whoever drives it keeps them only while the controller is in office. If one can't be kept,
+the controller is in office no more, and the decision is not driven any further: what it knew was not how things are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from core.cluster.partition_state import PartitionState
+from core.common.topic_partition import TopicPartition
+
+NOT_WRITTEN = -1
+"""The version of what is not written down yet."""
+
+
+class StateWrite(NamedTuple):
+    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now."""
+
+    partition: TopicPartition
+    state: PartitionState
+
+
+class AssignmentWrite(NamedTuple):
+    """Which replicas the partitions of a topic have, of which some are added or removed just now. `version` is that of
+    the topic's assignment until now; NOT_WRITTEN for a topic that is made, with `configs`.
+    """
+
+    topic: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionState]
+    version: int
+    configs: Mapping[str, str] = {}
+
+
+class DeletionWrite(NamedTuple):
+    """A topic is to be deleted, whoever is the controller until that is done."""
+
+    topic: str
+
+
+class TopicRemoval(NamedTuple):
+    """Nothing is left of a topic: its states, its assignment, its settings, and the wish to delete it."""
+
+    topic: str
+    partitions: Sequence[int]
+
+
+class ProducerIdWrite(NamedTuple):
+    """A block of producer ids is a broker's. `version` is that of the block before."""
+
+    broker_id: int
+    ids: range
+    version: int
+
+
+Write = StateWrite | AssignmentWrite | DeletionWrite | TopicRemoval | ProducerIdWrite
+
+T = TypeVar("T")
+Decision = Generator[Sequence[Write], Sequence[int], T]

@@ -1,0 +1,56 @@
+"""Which brokers hold the replicas of new partitions: spread over brokers and racks, and so is leadership.
+
+The first replicas go round the brokers, one partition after the other. The others of a partition are as far from the
+first one as its turn says, so that the followers of one broker's partitions are not all on the next broker. With racks,
+the brokers are put in an order that changes the rack at each step, and a rack comes twice in a partition only after
+all others.
+
+Source: kafka.admin.AdminUtils.assignReplicasToBrokers (KIP-36).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def place_replicas(
+    racks: Mapping[int, str | None], partitions: Iterable[int], replication_factor: int, *, start: int, shift: int = 0
+) -> dict[int, tuple[int, ...]]:
+    """Gives the replicas of each partition, the preferred leader first. `racks`: of each broker; they count if every
+    broker has one. `start`: the place of the broker that leads partition 0, so that not every topic begins with the
+    same one; `shift`: how far its first follower is from it.
+    """
+    assert 0 < replication_factor <= len(racks)
+    known = {broker: rack for broker, rack in racks.items() if rack is not None}
+    is_aware = len(known) == len(racks)
+    ring = _alternating(known) if is_aware else sorted(racks)
+    of_rack = known if is_aware else {broker: str(broker) for broker in racks}
+    return {
+        number: _replicas(ring, of_rack, replication_factor, start + number, shift + number // len(ring))
+        for number in partitions
+    }
+
+
+def _replicas(
+    ring: Sequence[int], racks: Mapping[int, str], replication_factor: int, place: int, shift: int
+) -> tuple[int, ...]:
+    """Goes round the ring, first for brokers of other racks than those that are taken, then for any."""
+    size = len(ring)
+    chosen = [ring[place % size]]
+    others = [ring[(place + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)] if size > 1 else []
+    while len(chosen) < replication_factor:
+        taken = {racks[broker] for broker in chosen}
+        left = [broker for broker in others if broker not in chosen]
+        fresh = [broker for broker in left if racks[broker] not in taken]
+        chosen.append((fresh or left)[0])
+    return tuple(chosen)
+
+
+def _alternating(racks: Mapping[int, str]) -> list[int]:
+    """Gives the brokers in an order in which the rack is another one at each step, as long as there are several."""
+    by_rack = defaultdict[str, list[int]](list)
+    for broker in sorted(racks):
+        by_rack[racks[broker]].append(broker)
+    deepest = max(map(len, by_rack.values()), default=0)
+    return [by_rack[rack][turn] for turn in range(deepest) for rack in sorted(by_rack) if turn < len(by_rack[rack])]

@@ -1,0 +1,80 @@
+"""Deletes topics, as the controller: brokers forget them and delete their replicas, and then nothing is left of them.
+
+    asked for -> brokers are told that the topic is gone -> each replica is deleted -> what is written down is removed
+
+A broker that does not live holds its replicas until it is back, and the deletion waits for it: its folders would come
+back as another topic's. Who becomes the controller meanwhile goes on, as the wish is written down.
+
+Source: kafka.controller.TopicDeletionManager of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from core.cluster.controller_office import ControllerOffice
+from core.cluster.controller_writes import Decision, TopicRemoval
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+
+_log = logging.getLogger("plog.controller")
+
+
+class TopicDeletions:
+    """Owned by the controller's task."""
+
+    def __init__(self, office: ControllerOffice) -> None:
+        self._office = office
+        self._left: dict[str, set[tuple[TopicPartition, int]]] = {}
+        """By topic, the replicas that are to be deleted still, with their brokers."""
+
+    def begin(self, names: Iterable[str]) -> Decision[None]:
+        """Begins with those that are topics and are not being deleted; what is already gone is removed."""
+        context = self._office.context
+        new = [name for name in names if name not in context.deleted]
+        context.deleted |= {name for name in new if name in context.topics}
+        yield from self._remove([name for name in new if name not in context.topics])
+        self.resume(name for name in new if name in context.topics)
+
+    def resume(self, names: Iterable[str]) -> None:
+        """Tells brokers that these topics go, and to delete their replicas: those that live, and have not done so."""
+        for name in list(names):
+            partitions = self._partitions(name)
+            self._office.requests.tell_metadata(partitions)
+            if name not in self._left:
+                state = self._office.context.state
+                self._left[name] = {(one, broker) for one in partitions for broker in state(one).replicas}
+            for partition, broker_id in self._left[name]:
+                self._office.requests.stop(partition, broker_id, deletes=True)
+
+    def _partitions(self, name: str) -> list[TopicPartition]:
+        return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
+
+    def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> Decision[list[str]]:
+        """Takes note of what a broker has deleted; gives the topics of which nothing is left."""
+        for partition, error in errors.items():
+            left = self._left.get(partition.topic)
+            if left is None or (partition, broker_id) not in left:
+                continue
+            if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                left.discard((partition, broker_id))
+            else:
+                _log.warning(
+                    "broker %d can't delete %s: %s; it waits for its next start", broker_id, partition, error.text
+                )
+        done = [name for name, left in self._left.items() if not left]
+        yield from self._remove(done)
+        return done
+
+    def _remove(self, names: list[str]) -> Decision[None]:
+        if not names:
+            return
+        context = self._office.context
+        yield [
+            TopicRemoval(name, list(context.topics[name].partitions) if name in context.topics else [])
+            for name in names
+        ]
+        for name in names:
+            self._left.pop(name, None)
+            context.deleted.discard(name)

@@ -1,0 +1,177 @@
+"""Who is the controller of a cluster with ZooKeeper: the broker whose /controller is there.
+
+A broker stands for election whenever there is no controller. It makes /controller and raises /controller_epoch in one
+transaction, of which one broker's succeeds. The node goes with the session of its broker; the epoch stays, and fences
+what an earlier controller would still write.
+
+Source: kafka.zk.KafkaZkClient.registerControllerAndIncrementControllerEpoch, of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from core.common.clock import Clock
+from core.common.errors import MalformedMessageError
+from core.zookeeper.session import SessionState, ZooKeeperSession
+from core.zookeeper.transaction import Create, Delete, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ControllerNode,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
+
+_log = logging.getLogger("plog.controller")
+
+_AGAIN_SECONDS = 1.0
+_NO_EPOCH = 0
+
+
+class WonElection(NamedTuple):
+    """The epoch of the new controller, and the version of /controller_epoch as long as it is in office."""
+
+    epoch: int
+    epoch_version: int
+
+
+class ControllerElection:
+    """Owned by the loop's thread. `on_elected` is called when this broker has become the controller, `on_lost` when it
+    is no more; in turns.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        broker_id: int,
+        *,
+        clock: Clock,
+        on_elected: Callable[[WonElection], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._broker_id = broker_id
+        self._clock = clock
+        self._on_elected = on_elected
+        self._on_lost = on_lost
+        self._watch: Watch | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_free = False
+        self._session_in_office: int | None = None
+        """The session whose node /controller is ours; None while another broker's, or nobody's, is there."""
+
+    @property
+    def is_in_office(self) -> bool:
+        return self._session_in_office is not None
+
+    async def start(self) -> None:
+        """Stands for election from now on, whenever there is no controller."""
+        self._session.subscribe(self._on_state)
+        self._watch = await self._session.watch_data(CONTROLLER, self._on_controller)
+
+    def stop(self) -> None:
+        """Stands no more. Who is in office stays so until the session is closed, or `resign`."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def resign(self) -> None:
+        """Leaves office, so that somebody else is elected, or this broker again. A node that can't be deleted goes
+        with the session.
+        """
+        if self._session_in_office is None:
+            return
+        is_ours = self._session_in_office == self._session.session_id
+        self._leave()
+        if not is_ours:
+            return
+        try:
+            node = await self._session.read(CONTROLLER)
+            if node is not None and node.stat.ephemeral_owner == self._session.session_id:
+                await self._session.commit([Delete(CONTROLLER, node.stat.version)])
+        except ZooKeeperError as error:
+            _log.warning("/controller stays until the session ends: %s", error)
+
+    # --- news
+
+    def _on_state(self, state: SessionState) -> None:
+        if state in (SessionState.EXPIRED, SessionState.FAILED, SessionState.CLOSED):
+            self._leave()
+
+    def _on_controller(self, node: Node | None) -> None:
+        self._is_free = node is None
+        if node is None:
+            self._leave()
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._stand())
+        elif self._session_in_office is not None and node.stat.ephemeral_owner != self._session_in_office:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._session_in_office is not None:
+            self._session_in_office = None
+            self._on_lost()
+
+    # --- standing
+
+    async def _stand(self) -> None:
+        try:
+            while self._is_free and self._session_in_office is None:
+                try:
+                    won = await self._try()
+                    if won is None:
+                        self._is_free = await self._session.read(CONTROLLER) is None
+                        continue
+                except (ZooKeeperError, MalformedMessageError) as error:
+                    if self._session.state in (SessionState.CLOSED, SessionState.FAILED):
+                        return
+                    _log.error("the election of a controller is tried again: %s", error)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                self._session_in_office = self._session.session_id
+                self._on_elected(won)
+        finally:
+            self._task = None
+
+    async def _try(self) -> WonElection | None:
+        """Gives the epoch that was won; None if somebody else is the controller."""
+        epoch, version = await self._read_epoch()
+        session_id = self._session.session_id
+        me = ControllerNode(self._broker_id, self._clock.now_ms()).encode()
+        operations: list[Operation] = [
+            Create(CONTROLLER, me, is_ephemeral=True),
+            SetData(CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version),
+        ]
+        try:
+            stat = (await self._session.commit(operations))[1]
+            assert isinstance(stat, NodeStat)
+        except ZooKeeperError as error:
+            if error.refusal in (Refusal.NODE_EXISTS, Refusal.BAD_VERSION):
+                return None
+            if error.refusal is not Refusal.CONNECTION_LOST:
+                raise
+            node = await self._session.read(CONTROLLER)
+            if node is None or node.stat.ephemeral_owner != session_id:
+                return None
+            return WonElection(*await self._read_epoch())
+        if session_id != self._session.session_id:
+            return None
+        return WonElection(epoch + 1, stat.version)
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """Reads the epoch of the last controller, and the version of its node, which is made if there is none."""
+        node = await self._session.read(CONTROLLER_EPOCH)
+        while node is None:
+            try:
+                await self._session.commit([Create(CONTROLLER_EPOCH, encode_controller_epoch(_NO_EPOCH))])
+            except ZooKeeperError as error:
+                if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
+                    raise
+            node = await self._session.read(CONTROLLER_EPOCH)
+        return decode_controller_epoch(node.data), node.stat.version

@@ -1,0 +1,370 @@
+"""What a controller has written down in ZooKeeper: read when it takes office, and changed by fenced transactions.
+
+Each transaction begins with a check of /controller_epoch: whoever was elected later has raised it, and then nothing of
+the transaction is done (KAFKA-6082). Many writes go into one transaction, as one costs 20 times as much alone. If one
+of them can't be done, things are not as this controller knows them, and it leaves office.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller_writes import (
+    NOT_WRITTEN,
+    AssignmentWrite,
+    DeletionWrite,
+    ProducerIdWrite,
+    StateWrite,
+    TopicRemoval,
+    Write,
+)
+from core.cluster.partition_state import PartitionState
+from core.common.errors import MalformedMessageError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import (
+    Answer,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeStat,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperError,
+)
+from core.zookeeper.znodes import (
+    BROKER_IDS,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    LOG_DIR_EVENTS,
+    PRODUCER_ID_BLOCK,
+    TOPICS,
+    BrokerNode,
+    ConfigEntity,
+    PartitionStateNode,
+    ProducerIdBlock,
+    TopicNode,
+    broker_path,
+    decode_broker,
+    decode_log_dir_event,
+    decode_partition_state,
+    decode_producer_id_block,
+    decode_topic,
+    delete_topic_path,
+    encode_config,
+    partition_state_path,
+    topic_path,
+)
+
+_log = logging.getLogger("plog.controller")
+
+K = TypeVar("K")
+
+_READ_AT_ONCE = 1000
+_WRITTEN_AT_ONCE = 100
+_MOST_BYTES = 400_000
+"""Of one transaction; ZooKeeper takes none above 1 MB (jute.maxbuffer)."""
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""By name, the numbers of org.apache.kafka.common.security.auth.SecurityProtocol."""
+
+
+class OutOfOfficeError(PlogError):
+    """Somebody else is the controller, or things are not as this one knows them."""
+
+
+class FoundTopics(NamedTuple):
+    """Topics as they are written down, and of each partition's state when that was (its zxid)."""
+
+    topics: dict[str, ControlledTopic]
+    written: dict[TopicPartition, int]
+
+
+class ControllerStore:
+    """Owned by the loop's thread; one for each time in office."""
+
+    def __init__(self, session: ZooKeeperSession, epoch: int, epoch_version: int) -> None:
+        """`epoch` is the controller's; `epoch_version` the version that /controller_epoch has while it is in office."""
+        self._session = session
+        self._epoch = epoch
+        self._fence = Check(CONTROLLER_EPOCH, epoch_version)
+
+    # --- reading
+
+    async def read_brokers(self) -> dict[int, LiveBroker]:
+        """Reads all brokers that are registered. One that can't be understood is passed over, with a word."""
+        names = await self._session.children(BROKER_IDS) or []
+        ids = [int(name) for name in names if name.isdecimal()]
+        nodes = await self._session.read_many([broker_path(broker_id) for broker_id in ids])
+        found: dict[int, LiveBroker] = {}
+        for broker_id, node in zip(ids, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                broker = decode_broker(node.data, broker_path(broker_id))
+                epoch = node.stat.czxid
+                first = epoch if broker.first_epoch is None else min(broker.first_epoch, epoch)
+                found[broker_id] = LiveBroker(epoch, _registration(broker_id, broker), broker.features, first)
+            except MalformedMessageError as error:
+                _log.error("a broker that can't be understood is passed over: %s", error)
+        return found
+
+    async def topic_names(self) -> list[str]:
+        return await self._session.children(TOPICS) or []
+
+    async def deleted_topics(self) -> list[str]:
+        """Reads which topics are to be deleted."""
+        return await self._session.children(DELETE_TOPICS) or []
+
+    async def read_topics(self, names: Sequence[str]) -> FoundTopics:
+        """Reads topics, and how their partitions stand. What can't be understood is passed over, with a word."""
+        found: dict[str, ControlledTopic] = {}
+        assigned: dict[TopicPartition, tuple[TopicNode, int]] = {}
+        for name, node in await self._read_all({name: topic_path(name) for name in names}):
+            try:
+                topic = decode_topic(node.data, topic_path(name))
+            except MalformedMessageError as error:
+                _log.error("topic %s is passed over: %s", name, error)
+                continue
+            if topic.topic_id is None:
+                _log.error(
+                    "topic %s is passed over: it has no id, as it was made by a broker older than Kafka 2.8; "
+                    "a controller of Kafka 3.9 gives it one",
+                    name,
+                )
+                continue
+            found[name] = ControlledTopic(topic.topic_id, node.stat.version)
+            for number, replicas in topic.partitions.items():
+                assigned[TopicPartition(name, number)] = topic, number
+                found[name].partitions[number] = _with_moves(unwritten_state(replicas), topic, number)
+        written: dict[TopicPartition, int] = {}
+        for partition, node in await self._read_all({one: partition_state_path(*one) for one in assigned}):
+            try:
+                state = decode_partition_state(node.data, partition_state_path(*partition))
+            except MalformedMessageError as error:
+                _log.error("%s is passed over: %s", partition, error)
+                del found[partition.topic].partitions[partition.partition]
+                continue
+            written[partition] = node.stat.mzxid
+            found[partition.topic].partitions[partition.partition] = _state_of(state, node, *assigned[partition])
+        return FoundTopics(found, written)
+
+    async def _read_all(self, paths: Mapping[K, str]) -> list[tuple[K, Node]]:
+        """Reads nodes by what they are of; gives those that there are."""
+        keys = list(paths)
+        found: list[tuple[K, Node]] = []
+        for start in range(0, len(keys), _READ_AT_ONCE):
+            some = keys[start : start + _READ_AT_ONCE]
+            nodes = await self._session.read_many([paths[key] for key in some])
+            found += [(key, node) for key, node in zip(some, nodes, strict=True) if node is not None]
+        return found
+
+    async def take_disk_events(self) -> list[int]:
+        """Reads which brokers have told of a failed disk, and deletes what they wrote for it."""
+        names = await self._session.children(LOG_DIR_EVENTS) or []
+        found: dict[int, None] = {}
+        for path, node in await self._read_all({path: path for path in (f"{LOG_DIR_EVENTS}/{name}" for name in names)}):
+            try:
+                found[decode_log_dir_event(node.data, path)] = None
+            except MalformedMessageError as error:
+                _log.error("news of a failed disk are passed over: %s", error)
+            await self._commit([[Delete(path)]])
+        return list(found)
+
+    async def read_producer_ids(self) -> tuple[int, int]:
+        """Reads where the next block of producer ids begins, and the version of what says so."""
+        node = await self._session.read(PRODUCER_ID_BLOCK)
+        if node is None:
+            await self._session.ensure_paths([PRODUCER_ID_BLOCK])
+            return await self.read_producer_ids()
+        block = decode_producer_id_block(node.data)
+        return (0 if block is None else block.last_producer_id + 1), node.stat.version
+
+    # --- writing
+
+    async def commit(self, writes: Sequence[Write]) -> list[int]:
+        """Does the writes, in this order; gives for each the version that is kept now. Raises OutOfOfficeError if one
+        can't be done; those after it are not done then, and of those before it some are.
+        """
+        missing = await self._find_missing(writes)
+        versions: list[int] = []
+        for some in _pieces([self._operations(write, missing) for write in writes]):
+            versions += await self._commit(some)
+        return versions
+
+    async def _find_missing(self, writes: Sequence[Write]) -> set[str]:
+        """Finds which of the nodes that may be there already are not."""
+        paths = dict.fromkeys(path for write in writes for path in _perhaps_there(write))
+        if not paths:
+            return set()
+        found = dict(await self._read_all({path: path for path in paths}))
+        return {path for path in paths if path not in found}
+
+    def _operations(self, write: Write, missing: set[str]) -> list[Operation]:
+        """Gives what a write comes to; the last operation's answer has its version. `missing` is kept up to date."""
+        match write:
+            case StateWrite(partition, state):
+                path, data = partition_state_path(*partition), self._encode(state)
+                if state.partition_epoch != NOT_WRITTEN:
+                    return [SetData(path, data, state.partition_epoch)]
+                return [*_created(_above(write), missing), Create(path, data)]
+            case AssignmentWrite(topic, topic_id, partitions, version, configs):
+                path = topic_path(topic)
+                data = _assignment(topic_id, partitions).encode()
+                if version != NOT_WRITTEN:
+                    return [SetData(path, data, version)]
+                config = ConfigEntity("topics", topic).path
+                settings = encode_config(configs)
+                return [
+                    Create(config, settings) if config in missing else SetData(config, settings),
+                    Create(path, data),
+                ]
+            case DeletionWrite(topic):
+                return _created([delete_topic_path(topic)], missing)
+            case TopicRemoval():
+                return [Delete(path) for path in _perhaps_there(write) if path not in missing]
+            case ProducerIdWrite(broker_id, ids, version):
+                return [SetData(PRODUCER_ID_BLOCK, ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version)]
+
+    def _encode(self, state: PartitionState) -> bytes:
+        node = PartitionStateNode(state.leader, state.leader_epoch, state.isr, self._epoch, state.leader_recovery_state)
+        return node.encode()
+
+    async def _commit(self, writes: Sequence[Sequence[Operation]]) -> list[int]:
+        operations = [operation for of_one in writes for operation in of_one]
+        answers = await self._answers(operations) if operations else []
+        given = iter(answers)
+        versions = []
+        for of_one in writes:
+            of_this = [next(given) for _ in of_one]
+            last = of_this[-1] if of_this else None
+            versions.append(last.version if isinstance(last, NodeStat) else 0)
+        return versions
+
+    async def _answers(self, operations: Sequence[Operation]) -> list[Answer]:
+        while True:
+            try:
+                return (await self._session.commit([self._fence, *operations]))[1:]
+            except ZooKeeperError as error:
+                if error.refusal is not Refusal.CONNECTION_LOST:
+                    raise OutOfOfficeError(f"what was decided can't be written down: {error}") from error
+                if await self._is_done(operations[0]):  # all of it, as it is one transaction
+                    return [_answer_of(operation) for operation in operations]
+
+    async def _is_done(self, operation: Operation) -> bool:
+        """Says whether an operation was done whose answer was lost."""
+        try:
+            node = await self._session.read(operation.path)
+        except ZooKeeperError as error:
+            raise OutOfOfficeError(f"it is not known what is written down: {error}") from error
+        match operation:
+            case SetData(_, data, version):
+                return node is not None and node.stat.version > version and node.data == data
+            case Delete():
+                return node is None
+            case _:
+                return node is not None
+
+
+def _answer_of(operation: Operation) -> Answer:
+    """Gives the answer that an operation had which was done."""
+    if not isinstance(operation, SetData):
+        return None
+    return NodeStat(operation.version + 1, 0, 0, 0, 0, 0)
+
+
+# --- nodes
+
+
+def _registration(broker_id: int, broker: BrokerNode) -> UpdateMetadataBroker:
+    endpoints = [
+        UpdateMetadataEndpoint(one.port, one.host, one.listener, SECURITY_PROTOCOLS.get(one.security_protocol, 0))
+        for one in broker.endpoints
+    ]
+    return UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=broker.rack)
+
+
+def _with_moves(state: PartitionState, topic: TopicNode, number: int) -> PartitionState:
+    return PartitionState(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        replicas=state.replicas,
+        partition_epoch=state.partition_epoch,
+        adding_replicas=topic.adding.get(number, ()),
+        removing_replicas=topic.removing.get(number, ()),
+    )
+
+
+def _state_of(state: PartitionStateNode, node: Node, topic: TopicNode, number: int) -> PartitionState:
+    return PartitionState(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        replicas=topic.partitions[number],
+        partition_epoch=node.stat.version,
+        leader_recovery_state=state.leader_recovery_state,
+        adding_replicas=topic.adding.get(number, ()),
+        removing_replicas=topic.removing.get(number, ()),
+    )
+
+
+def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> TopicNode:
+    return TopicNode(
+        partitions={number: state.replicas for number, state in partitions.items()},
+        topic_id=topic_id,
+        adding={number: state.adding_replicas for number, state in partitions.items() if state.adding_replicas},
+        removing={number: state.removing_replicas for number, state in partitions.items() if state.removing_replicas},
+    )
+
+
+def _above(write: StateWrite) -> list[str]:
+    """Gives the nodes above a partition's state that have to be there."""
+    partitions = f"{topic_path(write.partition.topic)}/partitions"
+    return [partitions, f"{partitions}/{write.partition.partition}"]
+
+
+def _perhaps_there(write: Write) -> Iterable[str]:
+    """Gives the nodes of which a write must know whether they are there."""
+    match write:
+        case StateWrite(_, state) if state.partition_epoch == NOT_WRITTEN:
+            return _above(write)
+        case AssignmentWrite(topic, version=version) if version == NOT_WRITTEN:
+            return [ConfigEntity("topics", topic).path]
+        case DeletionWrite(topic):
+            return [delete_topic_path(topic)]
+        case TopicRemoval(topic, partitions):
+            above = f"{topic_path(topic)}/partitions"
+            states = [path for number in partitions for path in (f"{above}/{number}/state", f"{above}/{number}")]
+            config = ConfigEntity("topics", topic).path
+            return [*states, above, topic_path(topic), config, delete_topic_path(topic)]
+        case _:
+            return ()
+
+
+def _created(paths: Iterable[str], missing: set[str]) -> list[Operation]:
+    """Gives what makes those that are missing, and notes that they are not any more."""
+    made = [path for path in paths if path in missing]
+    missing.difference_update(made)
+    return [Create(path) for path in made]
+
+
+def _pieces(writes: Sequence[Sequence[Operation]]) -> Iterator[list[Sequence[Operation]]]:
+    """Gives the writes in as few pieces as ZooKeeper takes at once."""
+    some: list[Sequence[Operation]] = []
+    size = count = 0
+    for of_one in writes:
+        added = sum(len(operation.path) + len(getattr(operation, "data", b"")) for operation in of_one)
+        if some and (count + len(of_one) > _WRITTEN_AT_ONCE or size + added > _MOST_BYTES):
+            yield some
+            some, size, count = [], 0, 0
+        some.append(of_one)
+        size, count = size + added, count + len(of_one)
+    if some:
+        yield some

@@ -1,0 +1,679 @@
+"""The controller of a cluster: what it writes down, and what it tells whom. The versions are those of a store that
+always does as it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from core.cluster.cluster_controller import ClusterController
+from core.cluster.control_requests import ControlRequest
+from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller_office import ControllerOffice
+from core.cluster.controller_writes import (
+    AssignmentWrite,
+    Decision,
+    ProducerIdWrite,
+    StateWrite,
+    TopicRemoval,
+    Write,
+)
+from core.cluster.partition_state import PartitionState
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.alter_partition import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartitionRequest,
+    BrokerState,
+)
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker
+
+T = TypeVar("T")
+
+ID = bytes(15) + b"\x07"
+T0 = TopicPartition("t", 0)
+
+
+class Cluster:
+    """A controller in office, brokers 1 to 3, and what was written and sent since the last look."""
+
+    def __init__(self, *, unclean: bool = False) -> None:
+        self.written: list[Write] = []
+        self.sent: list[ControlRequest] = []
+        office = ControllerOffice(1, 5, send=self.sent.append, may_be_unclean=lambda _topic: unclean)
+        self.context = office.context
+        self.controller = ClusterController(office)
+        self.zxid = 1000
+
+    def drive(self, decision: Decision[T]) -> T:
+        try:
+            writes = next(decision)
+            while True:
+                self.written += writes
+                writes = decision.send([_version_after(write) for write in writes])
+        except StopIteration as end:
+            self.controller.check_invariants()
+            return end.value  # type: ignore[no-any-return]
+
+    def take_office(
+        self,
+        states: Mapping[int, PartitionState],
+        brokers: Sequence[int] = (1, 2, 3),
+        *,
+        epochs: Mapping[int, int] = {},
+        deleted: Sequence[str] = (),
+    ) -> None:
+        """States were written at zxid 500; brokers registered before that, unless `epochs` say otherwise."""
+        live = {one: broker(one, epochs.get(one, 100 + one)) for one in brokers}
+        topics = {"t": ControlledTopic(ID, 0, dict(states))} if states else {}
+        written = dict.fromkeys((TopicPartition("t", number) for number in states), 500)
+        self.drive(self.controller.take_office(live, topics, deleted, written))
+
+    def forget(self) -> None:
+        self.written.clear()
+        self.sent.clear()
+
+    def brokers(self, *ids: int, epochs: Mapping[int, int] = {}) -> None:
+        self.drive(self.controller.on_brokers({one: broker(one, epochs.get(one, 100 + one)) for one in ids}))
+
+    def state(self, partition: TopicPartition = T0) -> tuple[int, int, tuple[int, ...]]:
+        state = self.context.state(partition)
+        return state.leader, state.leader_epoch, state.isr
+
+    def told(self, api: Any) -> dict[int, list[Any]]:
+        """The requests of an API, by broker."""
+        found: dict[int, list[Any]] = {}
+        for request in self.sent:
+            if request.api is api:
+                found.setdefault(request.broker_id, []).append(request.request)
+        return found
+
+    def roles(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """Who was told by LeaderAndIsr that who leads, in which epoch: the last word."""
+        return {
+            broker_id: {
+                f"{topic.topic_name}-{state.partition_index}": (state.leader, state.leader_epoch)
+                for request in requests
+                for topic in request.topic_states
+                for state in topic.partition_states
+            }
+            for broker_id, requests in self.told(LEADER_AND_ISR).items()
+        }
+
+    def stopped(self) -> dict[int, list[tuple[int, bool, int]]]:
+        return {
+            broker_id: [
+                (state.partition_index, state.delete_partition, state.leader_epoch)
+                for request in requests
+                for topic in request.topic_states
+                for state in topic.partition_states
+            ]
+            for broker_id, requests in self.told(STOP_REPLICA).items()
+        }
+
+
+def broker(broker_id: int, epoch: int, rack: str | None = None) -> LiveBroker:
+    return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id, rack=rack), {}, epoch)
+
+
+def _version_after(write: Write) -> int:
+    match write:
+        case StateWrite(_, state):
+            return state.partition_epoch + 1
+        case AssignmentWrite(version=version) | ProducerIdWrite(version=version):
+            return version + 1
+    return 0
+
+
+def led(
+    leader: int, isr: Sequence[int] = (1, 2, 3), replicas: Sequence[int] = (1, 2, 3), epoch: int = 4
+) -> PartitionState:
+    return PartitionState(leader, epoch, tuple(isr), tuple(replicas), partition_epoch=9)
+
+
+# --- taking office
+
+
+def test_brokers_learn_of_each_other_before_they_are_told_what_they_lead() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    by_broker = [request.api for request in cluster.sent if request.broker_id == 2]
+    assert by_broker == [UPDATE_METADATA, LEADER_AND_ISR, UPDATE_METADATA]
+    first = cluster.told(UPDATE_METADATA)[2][0]
+    assert [one.id for one in first.live_brokers] == [1, 2, 3]
+    assert first.topic_states == []
+    assert cluster.roles() == {one: {"t-0": (1, 4)} for one in (1, 2, 3)}
+    assert cluster.written == []
+
+
+def test_requests_are_meant_for_one_life_of_a_broker() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    assert {request.broker_epoch for request in cluster.sent if request.broker_id == 3} == {103}
+    assert all(request.request.broker_epoch == request.broker_epoch for request in cluster.sent)
+    assert all(request.request.controller_epoch == 5 for request in cluster.sent)
+
+
+def test_who_died_before_it_took_office_leads_no_more() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1), 1: led(2)}, brokers=(2, 3))
+    assert cluster.state(T0) == (2, 6, (2, 3))
+    assert cluster.state(TopicPartition("t", 1)) == (2, 5, (2, 3))
+
+
+def test_a_life_that_nobody_has_confirmed_is_not_in_sync() -> None:
+    """Broker 2 has started again since the state was written down, and may have lost something (KIP-903)."""
+    cluster = Cluster()
+    cluster.take_office({0: led(2)}, epochs={2: 600})
+    assert cluster.state() == (1, 6, (1, 3))
+
+
+def test_if_all_have_started_again_all_stay_in_sync() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(2, isr=(2, 3))}, epochs={2: 600, 3: 601})
+    leader, epoch, isr = cluster.state()
+    assert (leader, isr) == (2, (2, 3))
+    assert epoch > 4, "it leads in another epoch: what it wrote in this one it may have lost"
+
+
+def test_an_expired_session_is_no_other_life() -> None:
+    cluster = Cluster()
+    live = {one: broker(one, 100 + one) for one in (1, 2, 3)}
+    live[2] = live[2]._replace(epoch=600)
+    cluster.drive(cluster.controller.take_office(live, {"t": ControlledTopic(ID, 0, {0: led(2)})}, (), {T0: 500}))
+    assert cluster.state() == (2, 4, (1, 2, 3))
+
+
+# --- brokers die and come back
+
+
+def test_another_replica_in_sync_leads_when_the_leader_dies() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1, 3))})
+    cluster.forget()
+    cluster.brokers(2, 3)
+    assert cluster.state() == (3, 5, (3,))
+    assert len(cluster.written) == 1
+    assert cluster.roles() == {2: {"t-0": (3, 5)}, 3: {"t-0": (3, 5)}}
+
+
+def test_nobody_out_of_sync_leads_unless_that_is_allowed() -> None:
+    for unclean, expected in ((False, (-1, 5, (1,))), (True, (2, 5, (2,)))):
+        cluster = Cluster(unclean=unclean)
+        cluster.take_office({0: led(1, isr=(1,))})
+        cluster.brokers(2, 3)
+        assert cluster.state() == expected
+        assert cluster.context.state(T0).leader_recovery_state == int(unclean)
+
+
+def test_a_follower_that_dies_leaves_the_replicas_in_sync_and_the_epoch_rises() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.brokers(1, 2)
+    assert cluster.state() == (1, 5, (1, 2))
+
+
+def test_replicas_that_all_die_stay_in_sync_and_the_first_that_is_back_leads() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1, 2))})
+    cluster.brokers(3)
+    assert cluster.state() == (-1, 5, (1, 2))
+    cluster.brokers(2, 3, epochs={2: 700})
+    assert cluster.state() == (2, 6, (2,))
+
+
+def test_a_broker_that_is_back_before_anybody_looked_was_dead() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.forget()
+    cluster.brokers(1, 2, 3, epochs={1: 700})
+    assert cluster.state() == (2, 5, (2, 3))
+    assert cluster.roles()[1] == {"t-0": (2, 5)}
+    assert {request.broker_epoch for request in cluster.sent if request.broker_id == 1} == {700}
+
+
+def test_a_broker_that_comes_is_told_everything() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1), 1: led(1, replicas=(1, 2), isr=(1, 2))}, brokers=(1, 2))
+    cluster.forget()
+    cluster.brokers(1, 2, 3)
+    everything = [
+        state.partition_index
+        for request in cluster.told(UPDATE_METADATA)[3]
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    assert set(everything) == {0, 1}
+    assert cluster.roles() == {3: {"t-0": (1, 5)}}
+    assert all(not request.topic_states for request in cluster.told(UPDATE_METADATA)[1][:1])
+
+
+# --- AlterPartition
+
+
+def alter(
+    cluster: Cluster,
+    isr: Sequence[int],
+    *,
+    leader: int = 1,
+    leader_epoch: int = 4,
+    partition_epoch: int = 9,
+    broker_epoch: int | None = None,
+    epochs: Mapping[int, int] = {},
+    topic_id: bytes = ID,
+) -> tuple[ErrorCode, ErrorCode | None]:
+    partition = AlteredPartition(
+        partition_index=0,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+        new_isr_with_epochs=[BrokerState(one, epochs.get(one, -1)) for one in isr],
+    )
+    epoch = 100 + leader if broker_epoch is None else broker_epoch
+    topics = [AlteredTopic(topic_id=topic_id, partitions=[partition])]
+    answer = cluster.drive(cluster.controller.alter_partitions(AlterPartitionRequest(leader, epoch, topics)))
+    if answer.error_code:
+        return ErrorCode.of(answer.error_code), None
+    (result,) = answer.topics[0].partitions
+    return ErrorCode.NONE, ErrorCode.of(result.error_code)
+
+
+@pytest.fixture
+def shrunk() -> Cluster:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1, 2))})
+    cluster.forget()
+    return cluster
+
+
+def test_a_leader_takes_a_follower_in(shrunk: Cluster) -> None:
+    assert alter(shrunk, (1, 2, 3), epochs={3: 103}) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert shrunk.state() == (1, 4, (1, 2, 3)), "the leader epoch stays"
+    assert shrunk.context.state(T0).partition_epoch == 10
+    assert shrunk.told(LEADER_AND_ISR) == {}
+    assert set(shrunk.told(UPDATE_METADATA)) == {1, 2, 3}
+
+
+def test_what_is_so_already_is_confirmed(shrunk: Cluster) -> None:
+    alter(shrunk, (1, 2, 3))
+    shrunk.forget()
+    assert alter(shrunk, (3, 2, 1)) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert shrunk.written == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"isr": (1, 2, 3), "leader_epoch": 3}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"isr": (1, 2, 3), "leader_epoch": 5}, ErrorCode.NOT_CONTROLLER),
+        ({"isr": (1, 2, 3), "partition_epoch": 8}, ErrorCode.INVALID_UPDATE_VERSION),
+        ({"isr": (1, 2, 3), "partition_epoch": 10}, ErrorCode.NOT_CONTROLLER),
+        ({"isr": (1, 2, 3), "epochs": {3: 99}}, ErrorCode.INELIGIBLE_REPLICA),
+        ({"isr": (1, 2, 9)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (1, 1)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": ()}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (2, 3)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (1, 2, 3), "leader": 2}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (1, 2, 3), "topic_id": bytes(16)}, ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_what_a_leader_may_not_change(shrunk: Cluster, asked: dict[str, Any], error: ErrorCode) -> None:
+    assert alter(shrunk, asked.pop("isr"), **asked) == (ErrorCode.NONE, error)
+    assert shrunk.written == []
+
+
+def test_an_earlier_life_of_a_leader_changes_nothing(shrunk: Cluster) -> None:
+    assert alter(shrunk, (1, 2, 3), broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, None)
+
+
+@pytest.mark.parametrize("how", ["dead", "shutting down"])
+def test_a_broker_that_goes_is_not_taken_in(shrunk: Cluster, how: str) -> None:
+    """KIP-841. What became of the partition meanwhile is asked for with the present epochs."""
+    if how == "dead":
+        shrunk.brokers(1, 2)
+    else:
+        shrunk.drive(shrunk.controller.shut_down(3, 103))
+    state = shrunk.context.state(T0)
+    asked = alter(shrunk, (1, 2, 3), leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch)
+    assert asked == (ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA)
+
+
+# --- controlled shutdown
+
+
+def test_what_a_broker_leads_is_handed_over_before_it_stops() -> None:
+    cluster = Cluster()
+    states = {
+        0: led(2, isr=(1, 2, 3)),
+        1: led(2, isr=(2,)),
+        2: led(1, isr=(1, 2)),
+        3: led(2, isr=(2,), replicas=(2,)),
+    }
+    cluster.take_office(states)
+    cluster.forget()
+    remaining = cluster.drive(cluster.controller.shut_down(2, 102))
+    assert remaining == [TopicPartition("t", 1)], "nobody else is in sync; and a single replica is nobody else's"
+    assert cluster.state(T0) == (1, 5, (1, 3))
+    assert cluster.state(TopicPartition("t", 2)) == (1, 5, (1,))
+    assert cluster.stopped() == {2: [(2, False, 5)]}
+
+
+def test_nothing_is_moved_to_another_broker_that_is_about_to_stop() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(2, isr=(2, 3), replicas=(3, 2, 1))})
+    assert cluster.drive(cluster.controller.shut_down(3, 103)) == []
+    assert cluster.drive(cluster.controller.shut_down(2, 102)) == [T0]
+
+
+def test_a_stop_that_is_asked_for_by_nobody_who_lives() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(2)})
+    assert cluster.drive(cluster.controller.shut_down(9, 1)) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert cluster.drive(cluster.controller.shut_down(2, 99)) is ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.state() == (2, 4, (1, 2, 3))
+
+
+# --- elections that are asked for
+
+
+def test_preferred_leaders() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(2), 1: led(2, isr=(2, 3)), 2: led(1)})
+    partitions = [TopicPartition("t", number) for number in (0, 1, 2, 7)]
+    results = cluster.drive(cluster.controller.elect_leaders(partitions, is_unclean=False))
+    assert [results[one] for one in partitions] == [
+        ErrorCode.NONE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert cluster.state(T0) == (1, 5, (1, 2, 3))
+
+
+def test_an_operator_may_have_anybody_elected_who_lives() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1,)), 1: led(2)}, brokers=(2, 3))
+    one = TopicPartition("t", 1)
+    results = cluster.drive(cluster.controller.elect_leaders([T0, one], is_unclean=True))
+    assert results == {T0: ErrorCode.NONE, one: ErrorCode.ELECTION_NOT_NEEDED}
+    assert cluster.state()[0] == 2
+    assert cluster.context.state(T0).leader_recovery_state == 1
+
+
+def test_an_operators_word_takes_a_replica_that_would_not_lead() -> None:
+    """It has answered KAFKA_STORAGE_ERROR, as it lost committed records, and nobody else is there."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1,))}, brokers=(1,))
+    answer_storage_error(cluster, 1)
+    assert cluster.state()[0] == -1
+    assert cluster.drive(cluster.controller.elect_leaders([T0], is_unclean=True)) == {T0: ErrorCode.NONE}
+    assert cluster.state()[0] == 1
+
+
+def test_leadership_goes_back_by_itself_if_a_broker_leads_too_little() -> None:
+    cluster = Cluster()
+    cluster.take_office({number: led(2 if number < 2 else 1) for number in range(10)})
+    assert cluster.drive(cluster.controller.balance_leaders(30)) == 0
+    assert cluster.drive(cluster.controller.balance_leaders(10)) == 2
+    assert cluster.state()[0] == 1
+
+
+# --- disks
+
+
+def answer_storage_error(cluster: Cluster, broker_id: int, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+    error = LeaderAndIsrPartitionError(partition_index=0, error_code=code)
+    answer = LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(ID, [error])])
+    cluster.drive(cluster.controller.on_roles_taken(broker_id, 100 + broker_id, answer))
+
+
+def test_another_replica_leads_if_the_leaders_disk_fails() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.forget()
+    cluster.controller.ask_for_disks(1)
+    assert cluster.roles() == {1: {"t-0": (1, 4)}}
+    answer_storage_error(cluster, 1)
+    assert cluster.state() == (2, 5, (2, 3))
+    offline = [
+        state.offline_replicas
+        for request in cluster.told(UPDATE_METADATA)[3]
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    assert offline[-1] == [1]
+    answer_storage_error(cluster, 1, ErrorCode.NONE)
+    assert cluster.context.is_online(T0, 1)
+
+
+def test_news_of_an_earlier_life_of_a_disk_are_old() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    error = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    answer = LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(ID, [error])])
+    cluster.drive(cluster.controller.on_roles_taken(1, 99, answer))
+    assert cluster.state() == (1, 4, (1, 2, 3))
+
+
+# --- topics
+
+
+def test_a_new_topic_is_led_by_the_first_replica_that_lives() -> None:
+    cluster = Cluster()
+    cluster.take_office({}, brokers=(2, 3))
+    topic = ControlledTopic(ID, -1, {0: unwritten_state((1, 2, 3))})
+    cluster.drive(cluster.controller.create_topics({"t": topic}, {"t": {"retention.ms": "5"}}))
+    assert isinstance(cluster.written[0], AssignmentWrite)
+    assert cluster.written[0].configs == {"retention.ms": "5"}
+    assert cluster.state() == (2, 0, (2, 3))
+    (request,) = cluster.told(LEADER_AND_ISR)[3]
+    assert request.topic_states[0].partition_states[0].is_new
+
+
+def test_a_topic_whose_brokers_are_all_dead_is_led_when_one_comes() -> None:
+    cluster = Cluster()
+    cluster.take_office({}, brokers=(3,))
+    topic = ControlledTopic(ID, 0, {0: unwritten_state((1, 2))})
+    cluster.drive(cluster.controller.on_topics({"t": topic}))
+    assert cluster.written == []
+    cluster.brokers(2, 3)
+    assert cluster.state() == (2, 0, (2,))
+
+
+def test_a_topic_grows() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.forget()
+    cluster.drive(cluster.controller.create_partitions("t", {1: unwritten_state((3, 1))}))
+    assert isinstance(cluster.written[0], AssignmentWrite)
+    assert {number: state.replicas for number, state in cluster.written[0].partitions.items()} == {
+        0: (1, 2, 3),
+        1: (3, 1),
+    }
+    assert cluster.state(TopicPartition("t", 1)) == (3, 0, (3, 1))
+    assert cluster.state(T0) == (1, 4, (1, 2, 3)), "what was there stays"
+
+
+def stop_answer(cluster: Cluster, broker_id: int, code: ErrorCode = ErrorCode.NONE) -> None:
+    answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("t", 0, code)])
+    cluster.drive(cluster.controller.on_replicas_stopped(broker_id, 100 + broker_id, answer))
+
+
+def test_a_topic_is_gone_when_all_replicas_are() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.forget()
+    cluster.drive(cluster.controller.on_deletions(["t"]))
+    leaders = {
+        state.leader
+        for requests in cluster.told(UPDATE_METADATA).values()
+        for request in requests
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }
+    assert leaders == {-2}
+    assert cluster.stopped() == {one: [(0, True, -2)] for one in (1, 2, 3)}
+    stop_answer(cluster, 1)
+    stop_answer(cluster, 2)
+    assert cluster.written == []
+    stop_answer(cluster, 3)
+    assert cluster.written == [TopicRemoval("t", [0])]
+    assert cluster.context.topics == {}
+    assert cluster.context.deleted == set()
+
+
+def test_a_deletion_waits_for_a_broker_that_is_dead() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, brokers=(1, 2), deleted=["t"])
+    stop_answer(cluster, 1)
+    stop_answer(cluster, 2)
+    assert cluster.written == []
+    cluster.forget()
+    cluster.brokers(1, 2, 3)
+    assert cluster.stopped() == {3: [(0, True, -2)]}
+    stop_answer(cluster, 3, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert cluster.written == []
+    stop_answer(cluster, 3)
+    assert cluster.written == [TopicRemoval("t", [0])]
+
+
+def test_nobody_is_elected_for_a_topic_that_is_deleted() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, deleted=["t"])
+    cluster.forget()
+    cluster.brokers(2, 3)
+    assert cluster.written == []
+    assert alter(cluster, (2, 3), leader=2) == (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_a_wish_to_delete_what_is_not_there_is_fulfilled() -> None:
+    cluster = Cluster()
+    cluster.take_office({}, deleted=["gone"])
+    assert cluster.written == [TopicRemoval("gone", [])]
+
+
+# --- reassignment
+
+
+def reassign(cluster: Cluster, target: Sequence[int] | None) -> ErrorCode | None:
+    (error,) = cluster.drive(cluster.controller.reassignments.alter({T0: target})).values()
+    return None if error is None else error.code
+
+
+def assigned(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    state = cluster.context.state(T0)
+    return state.replicas, state.adding_replicas, state.removing_replicas
+
+
+def moving(brokers: Sequence[int] = (1, 2, 3, 4)) -> Cluster:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1, 2), replicas=(1, 2))}, brokers=brokers)
+    cluster.forget()
+    return cluster
+
+
+def test_replicas_move_in_three_steps() -> None:
+    cluster = moving()
+    assert reassign(cluster, (3, 4)) is None
+    assert assigned(cluster) == ((3, 4, 1, 2), (3, 4), (1, 2))
+    assert cluster.state() == (1, 5, (1, 2))
+    assert set(cluster.roles()) == {1, 2, 3, 4}
+    assert cluster.stopped() == {}
+    cluster.forget()
+    state = cluster.context.state(T0)
+    alter(cluster, (1, 2, 3), leader_epoch=5, partition_epoch=state.partition_epoch)
+    assert assigned(cluster)[1] == (3, 4)
+    state = cluster.context.state(T0)
+    alter(cluster, (1, 2, 3, 4), leader_epoch=5, partition_epoch=state.partition_epoch)
+    assert assigned(cluster) == ((3, 4), (), ())
+    assert cluster.state() == (3, 6, (3, 4))
+    assert cluster.stopped() == {1: [(0, True, 6)], 2: [(0, True, 6)]}
+    assert cluster.controller.reassignments.listed() == {}
+
+
+def test_a_leader_that_stays_goes_on_leading() -> None:
+    cluster = moving()
+    reassign(cluster, (1, 3))
+    state = cluster.context.state(T0)
+    alter(cluster, (1, 2, 3), leader_epoch=5, partition_epoch=state.partition_epoch)
+    assert cluster.state() == (1, 6, (1, 3))
+    assert cluster.stopped() == {2: [(0, True, 6)]}
+
+
+def test_a_cancelled_reassignment_takes_the_new_replicas_away() -> None:
+    cluster = moving()
+    reassign(cluster, (3, 4))
+    assert list(cluster.controller.reassignments.listed([T0])) == [T0]
+    cluster.forget()
+    assert reassign(cluster, None) is None
+    assert assigned(cluster) == ((1, 2), (), ())
+    assert cluster.state() == (1, 6, (1, 2))
+    assert cluster.stopped() == {3: [(0, True, 6)], 4: [(0, True, 6)]}
+
+
+def test_another_target_on_the_way() -> None:
+    cluster = moving()
+    reassign(cluster, (3, 4))
+    cluster.forget()
+    assert reassign(cluster, (2, 4)) is None
+    assert assigned(cluster) == ((2, 4, 1), (4,), (1,))
+    assert cluster.stopped() == {3: [(0, True, 6)]}
+
+
+def test_another_controller_ends_what_one_began() -> None:
+    state = PartitionState(1, 4, (1, 2, 3, 4), (3, 4, 1, 2), 9, adding_replicas=(3, 4), removing_replicas=(1, 2))
+    cluster = Cluster()
+    cluster.take_office({0: state}, brokers=(1, 2, 3, 4))
+    assert assigned(cluster) == ((3, 4), (), ())
+    assert cluster.state() == (3, 5, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ((), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((3, 3), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((-1, 3), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_a_target_that_can_not_be(target: Sequence[int] | None, error: ErrorCode) -> None:
+    cluster = moving()
+    assert reassign(cluster, target) is error
+    assert cluster.written == []
+
+
+# --- producer ids
+
+
+def test_blocks_of_producer_ids() -> None:
+    cluster = Cluster()
+    cluster.take_office({})
+    given = cluster.drive(cluster.controller.allocate_producer_ids(2, 102, 3000, 7, 1000))
+    assert given == range(3000, 4000)
+    assert cluster.written == [ProducerIdWrite(2, range(3000, 4000), 7)]
+    assert cluster.drive(cluster.controller.allocate_producer_ids(2, 99, 3000, 7, 1000)) is ErrorCode.STALE_BROKER_EPOCH
+
+
+# --- much
+
+
+def test_many_partitions_go_in_requests_of_a_bounded_size() -> None:
+    cluster = Cluster()
+    cluster.take_office({number: led(1) for number in range(2500)})
+    sizes = [
+        sum(len(topic.partition_states) for topic in request.topic_states)
+        for request in cluster.told(LEADER_AND_ISR)[2]
+    ]
+    assert sizes == [1000, 1000, 500]
