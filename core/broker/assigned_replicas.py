@@ -8,6 +8,7 @@ Source: kafka.server.ReplicaManager.becomeLeaderOrFollower and stopReplicas, of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import partial
@@ -22,12 +23,14 @@ from core.cluster.zookeeper_metadata import MIGRATING_DIRECTORY
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
-from core.common.steps import Steps
+from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from core.protocol.schema.stop_replica import StopReplicaRequest
+
+_log = logging.getLogger("plog.broker")
 
 _ANY_EPOCHS = (-1, -2)
 """Leader epochs of a StopReplica that holds whatever is known: of a topic that is deleted, and of old controllers."""
@@ -49,6 +52,8 @@ class AssignedReplicas:
     def __init__(self, services: LogServices) -> None:
         self._services = services
         self._image = MetadataImage(has_known_topics=True)
+        self._unfit: dict[TopicPartition, PlogError] = {}
+        """What this broker was to lead and does not, as its log lacks committed records."""
 
     # --- LeaderAndIsr
 
@@ -79,7 +84,7 @@ class AssignedReplicas:
             self._services.late_loads.when_loaded(name, self, partial(self._on_loaded, name))
         for starting in effects:
             yield from starting
-        offline = self._services.log_manager.offline
+        offline = self._services.log_manager.offline.keys() | self._unfit.keys()
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
     def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
@@ -88,6 +93,8 @@ class AssignedReplicas:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._services.log_manager.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if name in self._unfit and self._find_loss(name, registration) is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR  # which is asked again, in the epoch that is known
         topic = self._image.topics.get(name.topic)
         if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -114,35 +121,52 @@ class AssignedReplicas:
         """Refuses to lead what `_find_loss` finds. A log that is still to be opened is looked at when it is open."""
         error = self._find_loss(name, registration)
         if error is None:
+            self._unfit.pop(name, None)
             return None
-        self._services.log_manager.set_offline(name, error)
+        self._note_unfit(name, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _on_loaded(self, name: TopicPartition) -> None:
-        """Called when the log of a partition is open that was assigned before."""
-        registration, partition = self._image.find_partition(name), self._services.replicas.partitions.get(name)
-        if registration is None or partition is None:
+        """Called when the log of a partition is open that was assigned before. If this broker is not to lead it, it
+        leads no more, and the controller is told that it can't.
+        """
+        registration = self._image.find_partition(name)
+        if registration is None or name not in self._services.replicas.partitions:
             return
         error = self._find_loss(name, registration)
         if error is not None:
-            self._services.replicas.take_offline(partition, error)
+            self._note_unfit(name, error)
+            for steps in self._apply([self._without_role(registration, is_deleted=False)]):
+                finish(steps)
+            self._services.log_manager.report_offline()
+
+    def _note_unfit(self, name: TopicPartition, reason: PlogError) -> None:
+        if name not in self._unfit:
+            _log.error("%s is not led here: %s", name, reason)
+        self._unfit[name] = reason
 
     def _find_loss(self, name: TopicPartition, registration: PartitionRecord) -> PlogError | None:
-        """Finds committed records that this broker is to lead without, if nobody else is in sync who might have them,
-        and unless that is allowed: the others would cut theirs (KAFKA-14139). An unclean election says that it is
-        wanted.
+        """Finds committed records that this broker is to lead without: whoever follows would cut them (KAFKA-14139).
+
+        It does not lead then as long as another one is in sync, who may have them; and if nobody else is, only if that
+        is allowed. An unclean election says that it is wanted.
         """
-        if registration.leader == NO_LEADER:
+        lost = self._services.log_manager.lost_ends.get(name)
+        if lost is None or registration.leader == NO_LEADER:
             return None
-        lost = self._services.log_manager.lost_ends.pop(name, None)  # from now on committed is what that leader has
         node_id = self._services.node.node_id
-        is_last = registration.leader == node_id and registration.isr == [node_id]
+        is_last = registration.isr == [node_id]
         is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
-        if lost is None or not is_last or is_wanted or self._services.config.plog_leader_after_data_loss_enable:
+        is_allowed = is_last and self._services.config.plog_leader_after_data_loss_enable
+        if registration.leader != node_id or is_wanted or is_allowed:
+            del self._services.log_manager.lost_ends[name]  # from now on committed is what that leader has
             return None
+        what = f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash"
+        if not is_last:
+            return PlogError(f"{what}, and others are in sync")
         return PlogError(
-            f"it was the last replica in sync, and has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash; "
-            "plog.leader.after.data.loss.enable=true lets it lead without them"
+            f"it was the last replica in sync, and {what.removeprefix('it ')}; an unclean election, or "
+            "plog.leader.after.data.loss.enable=true, lets it lead without them"
         )
 
     def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:
@@ -170,6 +194,7 @@ class AssignedReplicas:
                 if known is not None:
                     stopped.append(self._without_role(known, is_deleted=one.is_deleted))
                 if one.is_deleted:
+                    self._unfit.pop(one.partition, None)
                     deleted.append(one.partition)
         effects = self._apply(stopped)
         self._apply(self._removed_topics())

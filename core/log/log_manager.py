@@ -103,7 +103,10 @@ class LogManager:
         self._settings = settings
         self._filesystem = settings.filesystem
         self.checkpoints = OffsetCheckpoints(
-            directory, self._filesystem, self.logs, is_kept=lambda tp: tp in self.offline or tp in self.unloaded
+            directory,
+            self._filesystem,
+            self.logs,
+            is_kept=lambda tp: tp in self.offline or tp in self.unloaded or tp in self.lost_ends,
         )
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
@@ -336,6 +339,10 @@ class LogManager:
         self._filesystem.name_for_user(error)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
+        self.report_offline()
+
+    def report_offline(self) -> None:
+        """Tells whoever wants to know that something can't be served here any more."""
         if self.on_offline is not None:
             self.on_offline()
 

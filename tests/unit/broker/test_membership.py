@@ -100,9 +100,11 @@ class Member:
         epoch: int = 0,
         replicas: list[int] | None = None,
         isr: list[int] | None = None,
+        recovery: int = 0,
     ) -> LeaderAndIsrRequest:
         replicas = [US, OTHER] if replicas is None else replicas
         state = LeaderAndIsrPartitionState(topic, number, fence[0], leader, epoch, isr or replicas, epoch, replicas)
+        state.leader_recovery_state = recovery
         return LeaderAndIsrRequest(
             OTHER, False, *fence, topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])]
         )
@@ -431,7 +433,7 @@ def test_the_last_replica_in_sync_lost_committed_records(
             assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
         else:
             assert error is ErrorCode.KAFKA_STORAGE_ERROR
-            assert member.role() is None
+            assert member.role() in (None, Role.OFFLINE)
 
     if is_loaded_late:
         monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
@@ -459,15 +461,47 @@ def test_what_was_lost_of_another_topic_of_that_name_keeps_nobody_from_leading(t
     play(scenario, tmp_path)
 
 
-def test_a_leader_goes_on_alone_that_has_led_others_since_it_lost_records(tmp_path: Path) -> None:
-    """The others have cut theirs by then."""
+@pytest.mark.parametrize("is_loaded_late", [True, False])
+def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_loaded_late: bool
+) -> None:
+    """They may have them, and lead instead; then it follows, and may lead again later."""
+    lose_committed_records(tmp_path)
+
+    def scenario(member: Member) -> None:
+        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.role() in (None, Role.OFFLINE)
+        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(replicas=[US, OTHER], leader=OTHER, epoch=2) is ErrorCode.NONE
+        assert member.role() is Role.FOLLOWING
+        assert member.assign(replicas=[US, OTHER], epoch=3) is ErrorCode.NONE
+        assert member.role() is Role.LEADING
+
+    if is_loaded_late:
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    play(scenario, tmp_path)
+
+
+def test_an_unclean_election_lets_the_last_replica_lead_that_lost_records(tmp_path: Path) -> None:
     lose_committed_records(tmp_path)
 
     def scenario(member: Member) -> None:
         forbid_to_lead_after_loss(member)
-        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.NONE
-        assert member.assign(replicas=[US], epoch=2) is ErrorCode.NONE
-        assert member.role() is Role.ALONE
+        assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(replicas=[US], epoch=2, recovery=1) is ErrorCode.NONE
+        assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
+
+    play(scenario, tmp_path)
+
+
+def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
+    """Nobody had it lead or follow meanwhile."""
+    lose_committed_records(tmp_path)
+    play(lambda member: None, tmp_path)
+
+    def scenario(member: Member) -> None:
+        forbid_to_lead_after_loss(member)
+        assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
 
     play(scenario, tmp_path)
 
