@@ -164,10 +164,16 @@ class ControllerTerm:
         try:
             writes = next(decision)
             while True:
-                writes = decision.send(await self._store.commit(writes))
+                writes = decision.send(await self._write_or_wait(writes))
         except StopIteration as end:
             made: T = end.value
             return made
+
+    async def _write_or_wait(self, writes: Sequence[Write]) -> list[int]:
+        if writes:
+            return await self._store.commit(writes)
+        await asyncio.sleep(0)  # GIVE_WAY
+        return []
 
     def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
         """Reads the folder again when its turn has come; once, however often it changes until then."""
@@ -203,7 +209,7 @@ class ControllerTerm:
 
     async def _refresh_disks(self) -> None:
         for broker_id in await self._store.take_disk_events():
-            self.controller.ask_for_disks(broker_id)
+            await self.drive(self.controller.ask_for_disks(broker_id))
 
     # --- control requests
 

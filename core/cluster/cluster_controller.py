@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from core.cluster.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller_office import ControllerOffice, elected, next_epoch
-from core.cluster.controller_writes import AssignmentWrite, Decision, ProducerIdWrite
+from core.cluster.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
 from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import LeaderRecoveryState, PartitionState
@@ -68,17 +68,19 @@ class ClusterController:
         for name, topic in topics.items():
             self._put_topic(name, topic)
         self._office.requests.tell_metadata()
-        self._office.send_all()
+        yield from self._office.send_all()
         yield from self.deletions.begin(deleted)
         everything = [partition for partition, _ in self._context.partitions()]
         yield from self._drop_unfit(everything, written)
         yield from self._office.elect(everything)
-        for partition in everything:
-            self._office.requests.tell_roles(partition)
-        self._office.send_all()
+        for some in slices(everything):
+            for partition in some:
+                self._office.requests.tell_roles(partition)
+            yield GIVE_WAY
+        yield from self._office.send_all()
         yield from self.reassignments.resume(everything)
         self.deletions.resume(self._context.deleted)
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def _drop_unfit(
         self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
@@ -88,6 +90,15 @@ class ClusterController:
         A leader in another life leads in another epoch, as it may have lost what it wrote in this one.
         """
         changes: dict[TopicPartition, PartitionState] = {}
+        for some in slices(partitions):
+            changes |= self._unfit_states(some, written)
+            yield GIVE_WAY
+        yield from self._office.change(changes)
+
+    def _unfit_states(
+        self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, PartitionState]:
+        changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self._context.state(partition)
             held = tuple(one for one in state.isr if one in state.replicas)
@@ -96,7 +107,7 @@ class ClusterController:
             leader = state.leader if state.leader in known else NO_LEADER
             if self._context.is_written(partition) and (isr, leader) != (state.isr, state.leader):
                 changes[partition] = next_epoch(state, leader=leader, isr=isr)
-        yield from self._office.change(changes)
+        return changes
 
     def _is_known_since(self, broker_id: int, zxid: int) -> bool:
         """Says whether a broker lives, in a process that did then."""
@@ -117,7 +128,7 @@ class ClusterController:
             yield from self._office.elect(held)
             yield from self._office.shrink(held, gone)
             self._office.requests.tell_metadata(held)
-            self._office.send_all()
+            yield from self._office.send_all()
         if come:
             yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
 
@@ -128,16 +139,16 @@ class ClusterController:
         everything = [partition for partition, _ in self._context.partitions()]
         self._office.requests.tell_metadata()
         self._office.requests.tell_metadata(everything, brokers)
-        self._office.send_all()
+        yield from self._office.send_all()
         held = self._context.held_by(brokers)
         elected_now = set((yield from self._office.elect(held)))
         for partition in held:
             if partition not in elected_now:
                 self._office.requests.tell_roles(partition, brokers)
-        self._office.send_all()
+        yield from self._office.send_all()
         yield from self.reassignments.resume(held)
         self.deletions.resume(self._context.deleted)
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
         """Takes up topics that were made, or have more partitions than were known."""
@@ -149,7 +160,7 @@ class ClusterController:
             self._put_topic(name, topic)
             partitions += [TopicPartition(name, number) for number in topic.partitions]
         yield from self._office.elect(one for one in partitions if not self._context.is_written(one))
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def on_topics_gone(self, names: Iterable[str]) -> None:
         """Forgets topics of which somebody else has left nothing."""
@@ -159,7 +170,7 @@ class ClusterController:
     def on_deletions(self, names: Iterable[str]) -> Decision[None]:
         """Begins to delete topics. A name that is no topic's is a wish that is fulfilled."""
         yield from self.deletions.begin(names)
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def _put_topic(self, name: str, topic: ControlledTopic) -> None:
         self._forget_topic(name)
@@ -210,7 +221,7 @@ class ClusterController:
             if isinstance(election, Election):
                 changes[partition] = elected(state, election)
         yield from self._office.lead(changes)
-        self._office.send_all()
+        yield from self._office.send_all()
         return results
 
     def _elect_preferred(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
@@ -276,10 +287,10 @@ class ClusterController:
                     )
         yield from self._office.change(changes)
         self._office.requests.tell_metadata(changes)
-        self._office.send_all()
+        yield from self._office.send_all()
         answer = self._answer(request, errors)
         yield from self.reassignments.resume(changes)
-        self._office.send_all()
+        yield from self._office.send_all()
         return answer
 
     def _why_not_altered(self, broker_id: int, partition: TopicPartition, proposed: AlteredPartition) -> ErrorCode:
@@ -365,7 +376,7 @@ class ClusterController:
         for partition in followed:
             self._office.requests.stop(partition, broker_id, deletes=False)
         yield from self._office.shrink(followed, {broker_id})
-        self._office.send_all()
+        yield from self._office.send_all()
         return [
             partition
             for partition in self._context.held_by([broker_id])
@@ -406,7 +417,7 @@ class ClusterController:
         yield from self._office.elect(failed)
         yield from self._office.shrink(failed, {broker_id})
         self._office.requests.tell_metadata(failed)
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def on_replicas_stopped(self, broker_id: int, broker_epoch: int, answer: StopReplicaResponse) -> Decision[None]:
         """Goes on with the deletion of topics, if the answer is to that."""
@@ -419,13 +430,13 @@ class ClusterController:
         done = yield from self.deletions.on_stopped(broker_id, errors)
         for name in done:
             self._forget_topic(name)
-        self._office.send_all()
+        yield from self._office.send_all()
 
-    def ask_for_disks(self, broker_id: int) -> None:
+    def ask_for_disks(self, broker_id: int) -> Decision[None]:
         """Has a broker that reported a failed disk say which of its replicas are offline."""
         for partition in self._context.held_by([broker_id]):
             self._office.requests.tell_roles(partition, [broker_id])
-        self._office.send_all()
+        yield from self._office.send_all()
 
     def _is_present(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self._context.brokers.get(broker_id)

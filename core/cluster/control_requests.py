@@ -32,6 +32,7 @@ from core.protocol.schema.stop_replica import (
 )
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
+    UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
@@ -96,15 +97,19 @@ class ControlRequests:
 
     # --- what comes of it
 
-    def take(self) -> list[ControlRequest]:
-        """Gives all that was gathered since the last call, in the order in which each broker is to get it."""
+    def take(self) -> Iterator[ControlRequest]:
+        """Gives all that was gathered since the last call, in the order in which each broker is to get it. Nothing may
+        change before the last one was taken.
+        """
         led, told, stopped = self._led, self._told, self._stopped
         self._led, self._told, self._stopped = defaultdict(dict), {}, defaultdict(dict)
         made: dict[TopicPartition, Any] = {}
-        requests = [one for broker_id, partitions in led.items() for one in self._lead(broker_id, partitions)]
-        requests += [one for broker_id, partitions in told.items() for one in self._tell(broker_id, partitions, made)]
-        requests += [one for broker_id, partitions in stopped.items() for one in self._stop(broker_id, partitions)]
-        return requests
+        for broker_id, partitions in led.items():
+            yield from self._lead(broker_id, partitions)
+        for broker_id, named in told.items():
+            yield from self._tell(broker_id, named, made)
+        for broker_id, partitions in stopped.items():
+            yield from self._stop(broker_id, partitions)
 
     def _lead(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> Iterator[ControlRequest]:
         states = ((one, self._role(one, is_new)) for one, is_new in partitions.items() if self._context.is_written(one))
@@ -141,21 +146,34 @@ class ControlRequests:
     ) -> Iterator[ControlRequest]:
         """Gives one request, also if no partition is in it: it says which brokers live."""
         live = [broker.registration for broker in self._context.brokers.values()]
+        is_alone = True
+        for some in _by_topic(self._known_metadata(partitions, made)):
+            is_alone = False
+            yield self._metadata_request(broker_id, some, live)
+        if is_alone:
+            yield self._metadata_request(broker_id, {}, live)
+
+    def _known_metadata(
+        self, partitions: Iterable[TopicPartition], made: dict[TopicPartition, Any]
+    ) -> Iterator[tuple[TopicPartition, Any]]:
         for one in partitions:
             if one not in made and self._context.is_written(one):
                 made[one] = self._metadata(one, self._context.state(one))
-        for some in list(_by_topic((one, made[one]) for one in partitions if one in made)) or [{}]:
-            topics = [
-                UpdateMetadataTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()
-            ]
-            request = UpdateMetadataRequest(
-                controller_id=self._node_id,
-                controller_epoch=self._epoch,
-                broker_epoch=self._context.brokers[broker_id].epoch,
-                topic_states=topics,
-                live_brokers=live,
-            )
-            yield self._to(broker_id, UPDATE_METADATA, _UPDATE_METADATA_VERSION, request)
+            if one in made:
+                yield one, made[one]
+
+    def _metadata_request(
+        self, broker_id: int, some: dict[str, list[Any]], live: list[UpdateMetadataBroker]
+    ) -> ControlRequest:
+        topics = [UpdateMetadataTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()]
+        request = UpdateMetadataRequest(
+            controller_id=self._node_id,
+            controller_epoch=self._epoch,
+            broker_epoch=self._context.brokers[broker_id].epoch,
+            topic_states=topics,
+            live_brokers=live,
+        )
+        return self._to(broker_id, UPDATE_METADATA, _UPDATE_METADATA_VERSION, request)
 
     def _metadata(self, partition: TopicPartition, state: PartitionState) -> UpdateMetadataPartitionState:
         is_deleted = partition.topic in self._context.deleted

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.cluster.control_requests import ControlRequest, ControlRequests
 from core.cluster.controller_context import ControllerContext
-from core.cluster.controller_writes import Decision, StateWrite
+from core.cluster.controller_writes import GIVE_WAY, Decision, StateWrite, slices
 from core.cluster.elections import Election, elect_offline
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import LeaderRecoveryState, PartitionState
@@ -35,16 +35,19 @@ class ControllerOffice:
         self.may_be_unclean = may_be_unclean
         self._send = send
 
-    def send_all(self) -> None:
+    def send_all(self) -> Decision[None]:
         """Sends what was gathered."""
         for request in self.requests.take():
             self._send(request)
+            if len(request.request.topic_states):
+                yield GIVE_WAY
 
     # --- states of partitions
 
     def change(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
         """Writes the states down and notes them, each with the version that it has then."""
         if not states:
+            yield GIVE_WAY
             return
         versions = yield [StateWrite(partition, state) for partition, state in states.items()]
         for (partition, state), version in zip(states.items(), versions, strict=True):
@@ -63,6 +66,12 @@ class ControllerOffice:
         A partition for which it is not has no leader then, and its replicas in sync stay as they are: one of them may
         come back.
         """
+        elected_now: list[TopicPartition] = []
+        for some in slices(partitions):
+            elected_now += yield from self._elect(some)
+        return elected_now
+
+    def _elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
         changes: dict[TopicPartition, PartitionState] = {}
         made: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:

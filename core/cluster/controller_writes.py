@@ -3,11 +3,12 @@
 A decision of `ClusterController` is a generator: it gives the writes that must be kept together next, and gets for each
 the version that is kept now. Whoever drives it keeps them only while the controller is in office. If one can't be kept,
 the controller is in office no more, and the decision is not driven any further: what it knew was not how things are.
+A decision about many partitions gives GIVE_WAY now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from core.cluster.partition_state import PartitionState
@@ -59,5 +60,25 @@ class ProducerIdWrite(NamedTuple):
 
 Write = StateWrite | AssignmentWrite | DeletionWrite | TopicRemoval | ProducerIdWrite
 
+GIVE_WAY: Sequence[Write] = ()
+"""Nothing to write: others may have a turn, before much work goes on."""
+
+_SLICE = 500
+"""Partitions that are worked on in one turn."""
+
 T = TypeVar("T")
+
+
+def slices(items: Iterable[T]) -> Iterator[list[T]]:
+    """Gives the items, no more at once than may be worked on in one turn."""
+    some: list[T] = []
+    for item in items:
+        some.append(item)
+        if len(some) == _SLICE:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
 Decision = Generator[Sequence[Write], Sequence[int], T]

@@ -81,9 +81,9 @@ class Reassignments:
         before = {partition: self._office.context.state(partition) for partition in begun}
         yield from self._write_assignments(begun)
         yield from self._begin(begun, before)
-        self._office.send_all()
+        yield from self._office.send_all()
         yield from self.resume(begun)
-        self._office.send_all()
+        yield from self._office.send_all()
         return outcomes
 
     def _altered(self, partition: TopicPartition, target: Sequence[int] | None) -> PartitionState:
@@ -196,4 +196,4 @@ class Reassignments:
         yield from self._write_assignments(after)
         for partition in after:
             self._office.requests.tell_roles(partition)
-        self._office.send_all()
+        yield from self._office.send_all()

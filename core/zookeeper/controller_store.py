@@ -8,7 +8,7 @@ of them can't be done, things are not as this controller knows them, and it leav
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
@@ -66,7 +66,7 @@ _log = logging.getLogger("plog.controller")
 
 K = TypeVar("K")
 
-_READ_AT_ONCE = 1000
+_READ_AT_ONCE = 250
 _WRITTEN_AT_ONCE = 100
 _MOST_BYTES = 400_000
 """Of one transaction; ZooKeeper takes none above 1 MB (jute.maxbuffer)."""
@@ -126,7 +126,7 @@ class ControllerStore:
         """Reads topics, and how their partitions stand. What can't be understood is passed over, with a word."""
         found: dict[str, ControlledTopic] = {}
         assigned: dict[TopicPartition, tuple[TopicNode, int]] = {}
-        for name, node in await self._read_all({name: topic_path(name) for name in names}):
+        async for name, node in self._read_each({name: topic_path(name) for name in names}):
             try:
                 topic = decode_topic(node.data, topic_path(name))
             except MalformedMessageError as error:
@@ -144,7 +144,7 @@ class ControllerStore:
                 assigned[TopicPartition(name, number)] = topic, number
                 found[name].partitions[number] = _with_moves(unwritten_state(replicas), topic, number)
         written: dict[TopicPartition, int] = {}
-        for partition, node in await self._read_all({one: partition_state_path(*one) for one in assigned}):
+        async for partition, node in self._read_each({one: partition_state_path(*one) for one in assigned}):
             try:
                 state = decode_partition_state(node.data, partition_state_path(*partition))
             except MalformedMessageError as error:
@@ -155,15 +155,18 @@ class ControllerStore:
             found[partition.topic].partitions[partition.partition] = _state_of(state, node, *assigned[partition])
         return FoundTopics(found, written)
 
-    async def _read_all(self, paths: Mapping[K, str]) -> list[tuple[K, Node]]:
-        """Reads nodes by what they are of; gives those that there are."""
+    async def _read_each(self, paths: Mapping[K, str]) -> AsyncIterator[tuple[K, Node]]:
+        """Reads nodes by what they are of; gives those that there are, some in each turn of the loop."""
         keys = list(paths)
-        found: list[tuple[K, Node]] = []
         for start in range(0, len(keys), _READ_AT_ONCE):
             some = keys[start : start + _READ_AT_ONCE]
             nodes = await self._session.read_many([paths[key] for key in some])
-            found += [(key, node) for key, node in zip(some, nodes, strict=True) if node is not None]
-        return found
+            for key, node in zip(some, nodes, strict=True):
+                if node is not None:
+                    yield key, node
+
+    async def _read_all(self, paths: Mapping[K, str]) -> list[tuple[K, Node]]:
+        return [found async for found in self._read_each(paths)]
 
     async def take_disk_events(self) -> list[int]:
         """Reads which brokers have told of a failed disk, and deletes what they wrote for it."""

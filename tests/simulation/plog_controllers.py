@@ -431,7 +431,10 @@ class Term:
             self._is_busy = False
             self._go_on()
             return
-        self._commit(writes, lambda done: self._drive(decision, then, done))
+        if writes:
+            self._commit(writes, lambda done: self._drive(decision, then, done))
+        else:
+            self._drive(decision, then, [])
 
     def _commit(self, writes: Sequence[Write], then: Callable[[list[int]], None]) -> None:
         zookeeper = self._zookeeper

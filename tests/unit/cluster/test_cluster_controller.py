@@ -441,7 +441,7 @@ def test_another_replica_leads_if_the_leaders_disk_fails() -> None:
     cluster = Cluster()
     cluster.take_office({0: led(1)})
     cluster.forget()
-    cluster.controller.ask_for_disks(1)
+    cluster.drive(cluster.controller.ask_for_disks(1))
     assert cluster.roles() == {1: {"t-0": (1, 4)}}
     answer_storage_error(cluster, 1)
     assert cluster.state() == (2, 5, (2, 3))
