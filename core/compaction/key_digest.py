@@ -27,6 +27,8 @@ _MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _NOT_ZERO = np.uint64(1)
+_SHIFT = np.uint64(33)
+_FACTORS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 
 
 class Digests(NamedTuple):
@@ -76,7 +78,8 @@ class KeyDigest:
                 wide = characters.astype(np.uint64)
                 for total, a in zip(sums, self._coefficients[number + 1], strict=True):
                     total[rows] += wide * a
-        return Digests(sums[0] & _UPPER | sums[1] >> _HALF | _NOT_ZERO, sums[2] & _UPPER | sums[3] >> _HALF)
+        high = _mixed(sums[0] & _UPPER | sums[1] >> _HALF)
+        return Digests(high | _NOT_ZERO, sums[2] & _UPPER | sums[3] >> _HALF)
 
     def _digest_with_long_ones(self, buffer: bytes, positions: Int64s, lengths: Int64s) -> Digests:
         high, low = np.empty(len(positions), np.uint64), np.empty(len(positions), np.uint64)
@@ -89,6 +92,17 @@ class KeyDigest:
             high[row], low[row] = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
         high |= _NOT_ZERO
         return Digests(high, low)
+
+
+def _mixed(values: Uint64s) -> Uint64s:
+    """Spreads values over all their bits, each to another one: keys that count on from each other have sums that do, so
+    that some bits of them are the same in many. (The finalizer of MurmurHash3.)
+    """
+    for factor in _FACTORS:
+        values ^= values >> _SHIFT
+        values *= factor
+    values ^= values >> _SHIFT
+    return values
 
 
 def _read_characters(data: Bytes8, positions: Int64s) -> npt.NDArray[np.uint32]:
