@@ -181,8 +181,10 @@ class SegmentLookup(ABC):
             first = stated_offset(batch)
             if first < next_offset:
                 return False, False
-            is_moved = one_bit_apart(first, next_offset) and is_odd_end(
-                batch.next_offset, known_end, is_after_hole=first > next_offset
+            is_moved = (
+                next_offset <= known_end  # else other batches are beyond it, too: it is not where the log ended
+                and one_bit_apart(first, next_offset)
+                and is_odd_end(batch.next_offset, known_end, is_after_hole=first > next_offset)
             )
             next_offset = batch.next_offset
         return True, is_moved

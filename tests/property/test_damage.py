@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.inspector.findings import Code
@@ -90,6 +90,7 @@ def promised(
 
 
 @given(seed=SEEDS, fixes_bits=st.booleans(), is_like_kafka=st.booleans())
+@example(seed=1144, fixes_bits=False, is_like_kafka=True)  # the newest snapshot left is a roll's, and holes come later
 def test_what_a_recovery_promises_is_what_is_left(
     memory: Path, seed: int, *, fixes_bits: bool, is_like_kafka: bool
 ) -> None:
