@@ -58,13 +58,13 @@ class ClusterControl:
     @property
     def term(self) -> ControllerTerm | None:
         """Gives the present time in office; None if another broker is the controller, or nobody is."""
-        return self._term
+        return None if self._term is None or self._term.is_over else self._term
 
     def require_term(self) -> ControllerTerm:
         """Gives it, or raises KafkaError(NOT_CONTROLLER)."""
-        if self._term is None:
+        if self.term is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        return self._term
+        return self.term
 
     # --- the candidacy
 

@@ -72,6 +72,11 @@ class ControllerTerm:
 
     # --- its life
 
+    @property
+    def is_over(self) -> bool:
+        """Says whether it can't go on, though nobody else may have been elected yet."""
+        return self._task.done()
+
     async def _run(self) -> None:
         try:
             await self._begin()
@@ -132,9 +137,8 @@ class ControllerTerm:
 
     def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
         """As `ask`, for work that reads first."""
+        assert not self.is_over, "nobody would ever answer"
         pending = Pending[T | KafkaError]()
-        if self._task.done():
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self._waiting.add(pending)
 
         async def event() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.handlers.controller_request import find_term
+from core.broker.handlers.controller_request import ensure_between_brokers, find_term
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -19,6 +19,7 @@ from core.protocol.schema.allocate_producer_ids import (
 def handle(
     services: Services, request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse | Pending[AllocateProducerIdsResponse]:
+    ensure_between_brokers(services, context, "AllocateProducerIds")
     term = find_term(services)
     if term is None:
         return AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.handlers.controller_request import answer_in_office
+from core.broker.handlers.controller_request import answer_in_office, ensure_between_brokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -15,6 +15,7 @@ _FIRST_VERSION_WITH_IDS = 2
 def handle(
     services: Services, request: AlterPartitionRequest, context: RequestContext
 ) -> AlterPartitionResponse | Pending[AlterPartitionResponse]:
+    ensure_between_brokers(services, context, "AlterPartition")
     return answer_in_office(
         services,
         lambda term: term.controller.alter_partitions(request),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from core.broker.handlers.controller_request import ensure_between_brokers
 from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
@@ -30,9 +31,8 @@ def member_asked(services: Services, context: RequestContext, api: str, first_ve
     than that of Kafka 3.9 would send other old requests, too, so that this broker can't be in its cluster.
     """
     membership = services.membership
-    inner = services.config.inter_broker_listener
-    if membership is None or context.listener not in ("", inner):
-        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
+    assert membership is not None, "a lone broker does not know it"
+    ensure_between_brokers(services, context, api)
     if context.api_version < first_version:
         text = f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later"
         membership.leave_unfit(UsageError(text, hint="set inter.broker.protocol.version of Kafka's brokers to 3.9"))

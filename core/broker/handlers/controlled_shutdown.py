@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.broker.handlers.controller_request import answer_in_office
+from core.broker.handlers.controller_request import answer_in_office, ensure_between_brokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -22,6 +22,7 @@ from core.protocol.schema.controlled_shutdown import (
 def handle(
     services: Services, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse | Pending[ControlledShutdownResponse]:
+    ensure_between_brokers(services, context, "ControlledShutdown")
     return answer_in_office(
         services,
         lambda term: term.controller.shut_down(request.broker_id, request.broker_epoch),

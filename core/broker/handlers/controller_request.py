@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from core.broker.cluster_control import ClusterControl
 from core.broker.controller_term import ControllerTerm
+from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.controller_writes import Decision
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
 
 T = TypeVar("T")
@@ -28,6 +29,15 @@ def find_term(services: Services) -> ControllerTerm | None:
     """Finds this broker's time in office; None if it is not the controller of its cluster, or in none."""
     control = find_control(services)
     return None if control is None else control.term
+
+
+def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
+    """Raises MalformedMessageError for a request of brokers that came to a listener for clients: it can take partitions
+    from their leaders.
+    """
+    inner = services.config.inter_broker_listener
+    if context.listener not in ("", inner):
+        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
 
 
 def answer_in_office(

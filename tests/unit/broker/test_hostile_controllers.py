@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,15 @@ from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.protocol.api import Api
 from core.protocol.frame import encode_request
+from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
+from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest
+from core.protocol.schema.alter_partition_reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+)
+from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
 from core.protocol.schema.fetch import FETCH, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
@@ -133,6 +142,45 @@ def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener:
             (data,) = decode(FETCH, answer, FETCH.versions.last).responses[0].partitions
             assert data.error_code == code
         assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)
+
+    play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("api", "request_"),
+    [
+        (LEADER_AND_ISR, LeaderAndIsrRequest()),
+        (ALTER_PARTITION, AlterPartitionRequest(OTHER, 1)),
+        (ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(OTHER, 1)),
+        (CONTROLLED_SHUTDOWN, ControlledShutdownRequest(OTHER, -1)),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_what_brokers_say_is_heard_on_their_listener_alone(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
+    """A client could take partitions from their leaders by it."""
+
+    def scenario(member: Member) -> None:
+        frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
+        with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
+            member.node.dispatcher.handle(frame, listener="CLIENT")
+
+    play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("api", "request_"),
+    [
+        (ALTER_PARTITION, AlterPartitionRequest(OTHER, 1)),
+        (ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(OTHER, 1)),
+        (CONTROLLED_SHUTDOWN, ControlledShutdownRequest(OTHER, -1)),
+        (ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest()),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_who_is_not_the_controller_says_so(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
+    def scenario(member: Member) -> None:
+        version = 0 if api is ALTER_PARTITION_REASSIGNMENTS else api.versions.last
+        assert ask(member.node, api, request_, version).error_code == ErrorCode.NOT_CONTROLLER
 
     play(scenario, tmp_path)
 
