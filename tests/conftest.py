@@ -23,6 +23,7 @@ for _name in ("PLOG_DATA_DIR", "PLOG_MAX_EXPANSION", "PLOG_PROFILE", "SCHEMA_REG
 os.environ["PLOG_CONFIG"] = ""  # nobody's own defaults
 os.environ["SPARK_SUBMIT_OPTS"] = " ".join(spark_options())  # of every Spark that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs, and their children, ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup starts, and its children, ignore it
 
 
 @pytest.fixture
