@@ -98,11 +98,12 @@ class ClusterControl:
 
     def _on_over(self) -> None:
         """The term can't go on: somebody else may try, or this broker again."""
-        self._tasks.begin(self._resign())
+        if self._term is not None:
+            self._tasks.begin(self._resign(self._term))
 
-    async def _resign(self) -> None:
+    async def _resign(self, term: ControllerTerm) -> None:
         await asyncio.sleep(_AGAIN_SECONDS)  # whatever it was may be there at the next try
-        if self._election is not None:
+        if self._election is not None and self._term is term:  # else it was lost meanwhile, and perhaps won again
             await self._election.resign()
 
     async def close(self) -> None:
