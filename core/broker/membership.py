@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from core.broker.assigned_replicas import AssignedReplicas
 from core.broker.auto_topic_creation import AutoTopicCreation
+from core.broker.client_quotas import ClientQuotas
 from core.broker.cluster_control import ClusterControl
 from core.broker.cluster_peers import ClusterPeers
 from core.broker.controlled_shutdown import controlled_shutdown
@@ -43,9 +44,15 @@ class Membership:
     """Owned by the broker's task."""
 
     def __init__(
-        self, services: LogServices, controller: MemberController, peers: ClusterPeers, read_configs: ReadConfigs
+        self,
+        services: LogServices,
+        controller: MemberController,
+        peers: ClusterPeers,
+        read_configs: ReadConfigs,
+        quotas: ClientQuotas,
     ) -> None:
         self.controller = controller
+        self.quotas = quotas
         self.read_configs = read_configs
         self.on_unfit: Callable[[PlogError], None] | None = None
         """Has the broker leave the cluster, for that reason."""

@@ -336,7 +336,7 @@ class Node:
             return None
         assert isinstance(controller, MemberController)
         assert peers is not None
-        membership = Membership(logs, controller, peers, self._entry.read_configs)
+        membership = Membership(logs, controller, peers, self._entry.read_configs, self._entry.quotas)
         membership.control = ClusterControl(logs, self._entry, peers, ReceiveBuffers())
         return membership
 

@@ -16,6 +16,7 @@ from core.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -28,6 +29,7 @@ from core.broker.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -140,6 +142,8 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         allocate_producer_ids,
         controlled_shutdown,
         alter_partition_reassignments,
+        describe_client_quotas,
+        alter_client_quotas,
     )
 }
 

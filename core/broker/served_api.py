@@ -41,7 +41,9 @@ class ServedApi(Generic[Req, Res]):
     is_refused_by_members: bool = False
     """Whether such a member answers that it can't do it, and does not advertise it."""
     is_for_controllers: bool = False
-    """Whether only the controller of a cluster answers it. Members advertise it: any of them may be the controller."""
+    """Whether it is about a cluster: a lone broker does not know it, and members advertise it. Most is answered by the
+    controller alone, which any of them may be.
+    """
     first_of_members: int | None = None
     """The first version of such clusters, if earlier ones lack what they need."""
     last_of_members: int | None = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.broker.broker_config import BrokerConfig
+from core.broker.client_quotas import ClientQuotas
 from core.broker.controller_term import ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
@@ -73,6 +74,7 @@ class ZooKeeperEntry:
         self._session = ZooKeeperSession(config)
         self._changes = ConfigChanges(self._session, self._on_config, clock=clock)
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
+        self.quotas = ClientQuotas(self._write_settings)
         self._controller: MemberController | None = None
         self._registration: Registration | None = None
         self._unreported = 0
@@ -112,6 +114,7 @@ class ZooKeeperEntry:
     def _on_config(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
         resource_type = _RESOURCES.get(entity.kind)
         if resource_type is None:
+            self.quotas.take(entity, settings)
             return
         name = "" if entity.name == DEFAULT_ENTITY else entity.name
         if self._controller is None:
@@ -184,8 +187,10 @@ class ZooKeeperEntry:
         kind = next((kind for kind, number in _RESOURCES.items() if number == resource_type), None)
         if kind is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
+        return self._write_settings(ConfigEntity(kind, name or DEFAULT_ENTITY), changes)
+
+    def _write_settings(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
         pending = Pending[KafkaError | None]()
-        entity = ConfigEntity(kind, name or DEFAULT_ENTITY)
         self._tasks.begin(self._write_configs(entity, changes, pending))
         return pending
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -15,7 +16,22 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from core.broker.coordinator_log import partition_of
+from core.client.client_connection import ClientConnection, SocketTransport
+from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
+from core.protocol.api import Api
+from core.protocol.schema.alter_client_quotas import (
+    ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequest,
+    AlteredEntity,
+    AlteredQuotas,
+    QuotaOp,
+)
+from core.protocol.schema.describe_client_quotas import (
+    DESCRIBE_CLIENT_QUOTAS,
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 from core.spark.offset_range import OffsetRange, read_columns
 from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.oracle import requires_kafka39
@@ -309,6 +325,72 @@ def setting(broker: Broker, topic: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     found = admin.describe_configs([resource], broker=broker.node_id)[resource].result(30)
     return str(found["retention.ms"].value)
+
+
+QUOTAS = {
+    (("user", "alice"),): {"producer_byte_rate": 1000.0, "request_percentage": 12.5},
+    (("user", "alice"), ("client-id", "an app")): {"consumer_byte_rate": 2000.0},
+    (("user", None),): {"producer_byte_rate": 3000.0},
+    (("client-id", None),): {"controller_mutation_rate": 4.0},
+    (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+}
+
+
+def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> None:
+    """Half of them are set by plog, half by Kafka; both tell the same of all, and Kafka's brokers obey them."""
+    for turn, (entity, quotas) in enumerate(QUOTAS.items()):
+        request = AlterClientQuotasRequest(
+            [AlteredQuotas([AlteredEntity(*one) for one in entity], [QuotaOp(*one) for one in quotas.items()])]
+        )
+        answer = call(cluster, (5, 1)[turn % 2], ALTER_CLIENT_QUOTAS, request)
+        assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
+    for node_id in cluster.brokers:
+        wait_until(lambda node_id=node_id: quotas_told(cluster, node_id) == QUOTAS, f"{node_id} tells of all quotas")
+    filters = [
+        [ComponentData("user", 0, "alice")],
+        [ComponentData("user", 2, None)],
+        [ComponentData("user", 1, None)],
+        [ComponentData("client-id", 2, None)],
+    ]
+    for components in filters:
+        for strict in (True, False):
+            told = [quotas_told(cluster, node_id, components, strict=strict) for node_id in (1, 5)]
+            assert told[0] == told[1], (components, strict)
+    gone = AlteredQuotas([AlteredEntity("ip", "10.0.0.1")], [QuotaOp("connection_creation_rate", remove=True)])
+    call(cluster, 5, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([gone]))
+    wait_until(lambda: (("ip", "10.0.0.1"),) not in quotas_told(cluster, 1), "one is gone")
+    wrong = [
+        AlteredQuotas([AlteredEntity("user", "bob")], [QuotaOp("no_such_rate", 1.0)]),
+        AlteredQuotas([AlteredEntity("planet", "bob")], [QuotaOp("producer_byte_rate", 1.0)]),
+        AlteredQuotas([AlteredEntity("user", "bob")], [QuotaOp("producer_byte_rate", 1.5)]),
+        AlteredQuotas([], [QuotaOp("producer_byte_rate", 1.0)]),
+    ]
+    for one in wrong:
+        answers = [call(cluster, node_id, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([one])) for node_id in (1, 5)]
+        assert [answer.entries[0].error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def quotas_told(
+    cluster: MixedCluster, node_id: int, components: list[ComponentData] | None = None, *, strict: bool = False
+) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+    answer = call(cluster, node_id, DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(components or [], strict))
+    assert answer.error_code == 0
+    order = ("user", "client-id", "ip")
+    return {
+        tuple(sorted(((e.entity_type, e.entity_name) for e in one.entity), key=lambda e: order.index(e[0]))): {
+            value.key: value.value for value in one.values
+        }
+        for one in answer.entries or ()
+    }
+
+
+def call(cluster: MixedCluster, node_id: int, api: Api[Any, Any], request: Any) -> Any:
+    host, _, port = cluster.brokers[node_id].address.rpartition(":")
+    connection = ClientConnection(SocketTransport(host, int(port)))
+    try:
+        return connection.call(api, request)
+    finally:
+        connection.close()
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:

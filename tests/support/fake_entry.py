@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from core.broker.client_quotas import ClientQuotas
 from core.cluster.member_controller import MemberController
 from core.common.config_def import ConfigResourceType
+from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.zookeeper.znodes import ConfigEntity
 
 
 class FakeEntry:
@@ -18,6 +23,14 @@ class FakeEntry:
         """Of partitions, by topic, as ZooKeeper has them."""
         self.reading: Pending[None] | None = None
         self.controller: MemberController | None = None
+        self.written: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
+        self.quotas = ClientQuotas(self._write)
+
+    def _write(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
+        """Is done when the test completes it."""
+        self.written.append((entity, changes))
+        self.writing = Pending[KafkaError | None]()
+        return self.writing
 
     def attach(self, controller: MemberController) -> None:
         self.controller = controller

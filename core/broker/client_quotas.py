@@ -1,0 +1,150 @@
+"""The quotas of users, clients and addresses, as a cluster keeps them in ZooKeeper (KIP-13, KIP-546).
+
+plog keeps and shows them, for Kafka's brokers of the cluster, which obey them; its own clients it does not slow down.
+They lie beside the credentials of users in the same nodes: only the keys that are known here are taken up.
+
+Source: kafka.server.ZkAdminManager of Kafka 3.9, org.apache.kafka.server.config.QuotaConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""The types of which an entity's name is made: a user, a client, a client of a user, or an address."""
+
+Named = Mapping[str, str | None]
+"""An entity by its types; None is every one that has no quotas of its own."""
+
+_OF_CLIENTS = {
+    "producer_byte_rate": int,
+    "consumer_byte_rate": int,
+    "request_percentage": float,
+    "controller_mutation_rate": float,
+}
+_OF_ADDRESSES = {"connection_creation_rate": int}
+
+WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Pending[KafkaError | None]]
+
+
+class MatchType:
+    """How a filter matches the name of one type: the name itself, the default, or any of them."""
+
+    EXACT, DEFAULT, SPECIFIED = 0, 1, 2
+
+
+class Filter(NamedTuple):
+    """What of one type a filter asks for."""
+
+    match_type: int
+    name: str | None
+
+    def matches(self, name: str | None) -> bool:
+        if self.match_type == MatchType.EXACT:
+            return name is not None and name == self.name
+        return name is None if self.match_type == MatchType.DEFAULT else True
+
+
+class FoundQuotas(NamedTuple):
+    """An entity by its types, and its quotas."""
+
+    named: dict[str, str | None]
+    quotas: dict[str, float]
+
+
+class ClientQuotas:
+    """Owned by the broker's loop."""
+
+    def __init__(self, write: WriteSettings) -> None:
+        self._write = write
+        self._known: dict[ConfigEntity, dict[str, float]] = {}
+
+    def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
+        """Takes note of the settings that an entity has now. What is no number is nobody's quota."""
+        quotas = dict(_quotas_in(_keys_of(entity), settings))
+        if quotas:
+            self._known[entity] = quotas
+        else:
+            self._known.pop(entity, None)
+
+    def find(self, filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
+        """Finds the entities, with their quotas, of which each filter matches a name; with `is_strict` those alone that
+        have no other type.
+        """
+        found = []
+        for entity, quotas in self._known.items():
+            named = _named(entity)
+            has_all = filters.keys() <= named.keys() and (not is_strict or len(named) == len(filters))
+            if has_all and all(one.matches(named[kind]) for kind, one in filters.items()):
+                found.append(FoundQuotas(named, dict(quotas)))
+        return found
+
+    def alter(
+        self, named: Named, changes: Mapping[str, float | None], *, validate_only: bool
+    ) -> Pending[KafkaError | None] | None:
+        """Sets quotas, or with None removes them. Gives what is to be waited for; None if it is nothing. Raises
+        KafkaError(INVALID_REQUEST) for an entity or a quota that can't be.
+        """
+        entity = _entity_of(named)
+        texts = {key: None if value is None else _text(_keys_of(entity), key, value) for key, value in changes.items()}
+        for key in texts:
+            _kind_of(_keys_of(entity), key)
+        return None if validate_only else self._write(entity, texts)
+
+
+def _quotas_in(keys: Mapping[str, type], settings: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    for key, text in settings.items():
+        if key in keys:
+            try:
+                yield key, float(text)
+            except ValueError:
+                continue
+
+
+def _keys_of(entity: ConfigEntity) -> Mapping[str, type]:
+    return _OF_ADDRESSES if entity.kind == "ips" else _OF_CLIENTS
+
+
+def _kind_of(keys: Mapping[str, type], key: str) -> type:
+    kind = keys.get(key)
+    if kind is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+    return kind
+
+
+def _text(keys: Mapping[str, type], key: str, value: float) -> str:
+    if _kind_of(keys, key) is float:
+        return str(value)
+    if value != int(value):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a Long value")
+    return str(int(value))
+
+
+def _entity_of(named: Named) -> ConfigEntity:
+    """Raises KafkaError(INVALID_REQUEST) for one that can't be."""
+    unknown = [kind for kind in named if kind not in (USER, CLIENT_ID, IP)]
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {unknown[0]}")
+    if any(name == "" for name in named.values()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Empty name of a client quota entity")
+    names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in named.items()}
+    if names.keys() == {IP}:
+        return ConfigEntity("ips", names[IP])
+    if IP in names or not names:
+        problem = "Invalid empty client quota entity" if not names else "Invalid quota entity combination"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+    if USER in names:
+        return ConfigEntity("users", names[USER], names.get(CLIENT_ID))
+    return ConfigEntity("clients", names[CLIENT_ID])
+
+
+def _named(entity: ConfigEntity) -> dict[str, str | None]:
+    kind = {"users": USER, "clients": CLIENT_ID, "ips": IP}[entity.kind]
+    names = {kind: entity.name} if entity.client is None else {kind: entity.name, CLIENT_ID: entity.client}
+    return {one: None if name == DEFAULT_ENTITY else name for one, name in names.items()}

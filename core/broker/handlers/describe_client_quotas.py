@@ -1,0 +1,39 @@
+"""DescribeClientQuotas: the quotas that a cluster keeps."""
+
+from __future__ import annotations
+
+from core.broker.client_quotas import Filter
+from core.broker.request_context import RequestContext
+from core.broker.served_api import Needs, ServedApi
+from core.broker.services import Services
+from core.common.error_code import ErrorCode
+from core.protocol.schema.describe_client_quotas import (
+    DESCRIBE_CLIENT_QUOTAS,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedEntity,
+    DescribedQuotas,
+    DescribedValue,
+)
+
+
+def handle(
+    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    assert services.membership is not None, "a lone broker does not know it"
+    filters = {one.entity_type: Filter(one.match_type, one.match) for one in request.components}
+    if len(filters) < len(request.components):
+        text = "Duplicate filter component entity type"
+        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
+    found = services.membership.quotas.find(filters, is_strict=request.strict)
+    entries = [
+        DescribedQuotas(
+            [DescribedEntity(kind, name) for kind, name in named.items()],
+            [DescribedValue(key, value) for key, value in quotas.items()],
+        )
+        for named, quotas in found
+    ]
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+
+
+SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle, Needs.NOTHING, is_for_controllers=True)
