@@ -1,0 +1,207 @@
+"""Groups as Kafka had them before 0.9: registries in ZooKeeper, and the rule by which each consumer finds its share.
+
+    /consumers/G/ids/C           who is in group G: a ConsumerNode; ephemeral, it goes with the consumer C
+    /consumers/G/owners/T/P      which thread of which consumer reads partition P of topic T; ephemeral
+    /consumers/G/offsets/T/P     the offset that the group reads next there, as decimal digits
+
+Nobody assigns anything: every consumer sees the same registries, and works out the same division (`divide`). An owner's
+node is the lock of its partition. Kreps, Narkhede and Rao describe this in 2011 ("Kafka: a Distributed Messaging System
+for Log Processing"), and Kafka's consumers did so until 1.1. Here is no I/O; `registered_consumer.py` has that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec import json as msgspec_json
+
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.zookeeper.znode_fields import Fields, malformed, read_decimal, read_number, read_text, shown
+
+CONSUMERS = "/consumers"
+STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+"""How a ConsumerNode names its topics: by name, by a pattern that they match, by one that they do not match."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_NO_OFFSET = -1
+_MOST_THREADS = 10_000
+"""The most threads that one consumer is believed to have."""
+
+
+class RegisteredThread(NamedTuple):
+    """One of a consumer's threads, which are what partitions are given to. plog's consumers have one, of number 0."""
+
+    consumer_id: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.consumer_id}-{self.number}"
+
+    @property
+    def sort_key(self) -> bytes:
+        """Java compares the UTF-16 of names, and all consumers must come to the same order."""
+        return str(self).encode("utf-16-be", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNode:
+    """What a consumer reads: the number of its threads by topic, or by the one pattern that stands for its topics."""
+
+    subscription: Mapping[str, int]
+    timestamp_ms: int = -1
+    pattern: str = STATIC
+
+    def encode(self) -> bytes:
+        return msgspec_json.encode(
+            {
+                "version": 1,
+                "subscription": self.subscription,
+                "pattern": self.pattern,
+                "timestamp": str(self.timestamp_ms),
+            }
+        )
+
+    def threads(self, topics: Iterable[str]) -> dict[str, int]:
+        """Gives the number of its threads for each of these topics that it reads. Internal topics match no pattern."""
+        if self.pattern == STATIC:
+            return {topic: self.subscription[topic] for topic in topics if topic in self.subscription}
+        ((text, count),) = self.subscription.items()
+        pattern, is_wanted = _compiled(text), self.pattern == WHITE_LIST
+        return {
+            topic: count
+            for topic in topics
+            if topic not in INTERNAL_TOPICS and (pattern.fullmatch(topic) is not None) == is_wanted
+        }
+
+
+def decode_consumer(data: bytes, path: str) -> ConsumerNode:
+    """Raises MalformedMessageError for a node that is not of this form, or whose pattern is none that we understand."""
+    fields = Fields.of(data, path)
+    fields.ensure_version(1)
+    pattern = fields.get("pattern", read_text, default=STATIC)
+    if pattern not in (STATIC, WHITE_LIST, BLACK_LIST):
+        raise malformed(path, f"pattern {shown(pattern)}, expected {STATIC}, {WHITE_LIST} or {BLACK_LIST}")
+    subscription = fields.mapping("subscription", _read_threads)
+    if pattern != STATIC:
+        if len(subscription) != 1:
+            raise malformed(path, f"a {pattern} of {len(subscription)} patterns, expected one")
+        (text,) = subscription
+        try:
+            _compiled(text)
+        except re.error as error:
+            raise malformed(path, f"{shown(text)} is no pattern that is understood here: {error}") from error
+    return ConsumerNode(subscription, fields.get("timestamp", _read_timestamp, default=-1), pattern)
+
+
+def _read_threads(value: object) -> int:
+    count = read_number(value)
+    if not 0 < count <= _MOST_THREADS:
+        raise ValueError(f"a number of threads from 1 to {_MOST_THREADS}")
+    return count
+
+
+def _read_timestamp(value: object) -> int:
+    """Kafka 0.8.0 wrote a number, and later ones wrote a text."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else read_decimal(value)
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    """Reads a pattern as org.apache.kafka's old TopicFilter does, for which a comma is an alternative."""
+    return re.compile(text.strip().replace(",", "|").replace(" ", "").strip("\"'"))
+
+
+def ensure_registrable_pattern(text: str) -> None:
+    """Raises UsageError for a pattern that Kafka's consumers would read in another way than we do."""
+    if re.search(r"[,\s\"']", text):
+        raise UsageError(
+            f"{text!r}: in a group of --zookeeper a pattern has no commas, spaces or quotes",
+            hint="Kafka's old consumers take a comma for an alternative, and leave out the others; write a|b",
+        )
+
+
+# --- paths
+
+
+def ensure_group_name(group: str) -> None:
+    """Raises UsageError for a name that is no name of a node, or that Kafka's consumers refuse."""
+    if not re.fullmatch(r"[a-zA-Z0-9._-]+", group) or group in (".", ".."):
+        raise UsageError(
+            f"group {group!r}: a group of --zookeeper is a node in ZooKeeper, named by ASCII letters, digits, '.', '_' "
+            "and '-'",
+            hint="choose another name; a group that the brokers keep (--bootstrap-server) may have any",
+        )
+
+
+def ids_path(group: str) -> str:
+    return f"{CONSUMERS}/{group}/ids"
+
+
+def owners_path(group: str, topic: str) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic}"
+
+
+def offsets_path(group: str, topic: str) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}"
+
+
+def owner_path(group: str, partition: TopicPartition) -> str:
+    return f"{owners_path(group, partition.topic)}/{partition.partition}"
+
+
+def offset_path(group: str, partition: TopicPartition) -> str:
+    return f"{offsets_path(group, partition.topic)}/{partition.partition}"
+
+
+# --- offsets
+
+
+def encode_offset(offset: int) -> bytes:
+    return str(offset).encode()
+
+
+def decode_offset(data: bytes, path: str) -> int | None:
+    """None if there is none: Kafka writes -1 then. Raises MalformedMessageError for what is no offset."""
+    if not re.fullmatch(rb"-?[0-9]{1,19}", data) or not _NO_OFFSET <= int(data) < 1 << 63:
+        error = malformed(path, f"{shown(data)} is no offset, expected a number")
+        error.hint = f"correct it, or delete it to begin at --from: ZooKeeper's zkCli.sh has 'set {path} OFFSET'"
+        raise error
+    return None if int(data) == _NO_OFFSET else int(data)
+
+
+# --- who reads what
+
+
+def divide(
+    consumers: Mapping[str, ConsumerNode], partitions: Mapping[str, Collection[int]]
+) -> dict[TopicPartition, RegisteredThread]:
+    """Gives each partition its thread: those of a topic go, in order of their numbers, to the threads that read it, in
+    order of their names. The shares of a topic's threads differ by one at most, and the first ones have the larger.
+
+    `consumers` is by id, and `partitions` has the numbers of each topic's. Topics that nobody reads are left out.
+    """
+    threads: dict[str, list[RegisteredThread]] = {}
+    for consumer_id, node in consumers.items():
+        for topic, count in node.threads(partitions).items():
+            threads.setdefault(topic, []).extend(RegisteredThread(consumer_id, number) for number in range(count))
+    owners = {}
+    for topic, readers in threads.items():
+        readers.sort(key=lambda thread: thread.sort_key)
+        numbers = sorted(partitions[topic])
+        size, rest = divmod(len(numbers), len(readers))
+        for place, reader in enumerate(readers):
+            start = place * size + min(place, rest)
+            for number in numbers[start : start + size + (place < rest)]:
+                owners[TopicPartition(topic, number)] = reader
+    return owners
+
+
+def share_of(
+    consumer_id: str, consumers: Mapping[str, ConsumerNode], partitions: Mapping[str, Collection[int]]
+) -> dict[TopicPartition, RegisteredThread]:
+    """Gives what that consumer's own threads read, of what `divide` gives out."""
+    owners = divide(consumers, partitions)
+    return {partition: thread for partition, thread in owners.items() if thread.consumer_id == consumer_id}
