@@ -127,16 +127,24 @@ class ZooKeeperSession:
 
     # --- life
 
-    async def open(self) -> None:
+    async def open(self, *, seconds: float | None = None) -> None:
         """Returns when connected; waits as long as no ZooKeeper answers, and says so. Raises AccessError if the chroot
-        is missing, the login is refused, or kazoo is not installed.
+        is missing, the login is refused, or kazoo is not installed; and after `seconds`, if they are limited.
         """
         self._loop = asyncio.get_running_loop()
         self._client = make_client(self._config, self._complaint)
         self._client.add_listener(self._on_kazoo_state)
         self._client.start_async()
         self._say_later(_FIRST_WORD_SECONDS)
-        await self._connected()
+        try:
+            await asyncio.wait_for(self._connected(), seconds)
+        except TimeoutError:
+            why = f": {self._complaint.text}" if self._complaint.text else ""
+            raise AccessError(
+                f"no ZooKeeper answers at {self._config} in {seconds:g} s{why}",
+                where=str(self._config),
+                hint="is it running, and is the address right? plog zookeeper start runs one",
+            ) from None
         await self._ensure_chroot()
 
     async def close(self) -> None:

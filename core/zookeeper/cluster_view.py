@@ -1,0 +1,255 @@
+"""Which brokers live, which topics there are, and who leads their partitions: as the nodes in ZooKeeper say just now.
+
+    /brokers/ids, /brokers/ids/N           `addresses`
+    /brokers/topics                        `topic_names`
+    /brokers/topics/T                      `partitions`
+    /brokers/topics/T/partitions/P/state   `metadata`
+
+What was asked for once is followed by watches from then on, so that it is known without asking ZooKeeper again, also
+while ZooKeeper is away. Producers and consumers found each other in this way before brokers answered Metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, KafkaError, MalformedMessageError
+from core.common.topic_partition import ensure_valid_topic_name
+from core.protocol.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from core.zookeeper.group_registry import INTERNAL_TOPICS
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import Node
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import (
+    BROKER_IDS,
+    NO_LEADER,
+    TOPICS,
+    BrokerEndpoint,
+    BrokerNode,
+    PartitionStateNode,
+    TopicNode,
+    broker_path,
+    decode_broker,
+    decode_partition_state,
+    decode_topic,
+    parse_node_id,
+    partition_state_path,
+    topic_path,
+)
+
+_log = logging.getLogger("plog.zookeeper")
+
+_NO_TOPIC_ID = bytes(16)  # a broker older than 2.8 made the topic
+
+_Value = TypeVar("_Value")
+
+
+class _FollowedTopic:
+    """What the nodes of a topic said last; owned by the view."""
+
+    def __init__(self) -> None:
+        self.node: TopicNode | None = None
+        self.states: dict[int, PartitionStateNode | None] = {}
+        self.watches: dict[int, Watch] = {}
+        """Those of the partitions' states, by partition."""
+
+
+class ClusterView:
+    """Owned by the session's loop, but for `addresses`, which any thread may read."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        *,
+        security_protocol: str = "PLAINTEXT",
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Names the brokers by their first listener of that protocol. `on_news` is called in the loop when brokers,
+        topics or partitions come or go.
+        """
+        self._session = session
+        self._security_protocol = security_protocol
+        self.on_news = on_news
+        self._brokers: dict[int, BrokerNode] = {}
+        self._reading_brokers = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._topics: dict[str, _FollowedTopic] = {}
+        self.topic_names: tuple[str, ...] = ()
+        self.addresses: list[tuple[str, int]] = []
+        """Where the brokers that live can be reached; kept up to date in place."""
+
+    # --- brokers
+
+    async def follow_brokers(self) -> None:
+        """Raises AccessError if no broker lives that clients of the protocol can reach."""
+        names: list[str] = []
+        await self._session.watch_children(BROKER_IDS, lambda found: self._on_brokers(names, found))
+        await self._read_brokers(names)
+        if self.addresses:
+            return
+        if not self._brokers:
+            raise AccessError(
+                "no broker is registered in ZooKeeper, below /brokers/ids",
+                where=BROKER_IDS,
+                hint="are Kafka's brokers running, and is the path after ZooKeeper's address the zookeeper.connect of "
+                "theirs?",
+            )
+        theirs = {one.security_protocol for node in self._brokers.values() for one in node.endpoints}
+        raise AccessError(
+            f"the brokers have no listener of {self._security_protocol}, only of {', '.join(sorted(theirs))}",
+            where=BROKER_IDS,
+            hint="security.protocol in --command-config FILE says which to use",
+        )
+
+    def _on_brokers(self, names: list[str], found: list[str] | None) -> None:
+        is_first = not self._brokers and not names
+        names[:] = found or []
+        if not is_first:
+            task = asyncio.get_running_loop().create_task(self._read_brokers(names))
+            self._tasks.add(task)
+            task.add_done_callback(self._on_read)
+
+    def _on_read(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # the session has ended
+            _log.debug("the brokers could not be read again: %s", error)
+
+    async def _read_brokers(self, names: list[str]) -> None:
+        """Reads those that `names` has when its turn has come: a broker that came back may have another address."""
+        async with self._reading_brokers:
+            ids = [number for name in names if (number := _sound(partial(parse_node_id, name, BROKER_IDS))) is not None]
+            nodes = await self._session.read_many([broker_path(number) for number in ids])
+            self._brokers = {
+                number: broker
+                for number, node in zip(ids, nodes, strict=True)
+                if node is not None
+                and (broker := _sound(partial(decode_broker, node.data, broker_path(number)))) is not None
+            }
+        self.addresses[:] = [(one.host, one.port) for one in self._endpoints().values()]
+        self.on_news()
+
+    def _endpoints(self) -> dict[int, BrokerEndpoint]:
+        found = {}
+        for number, broker in self._brokers.items():
+            usable = (one for one in broker.endpoints if one.security_protocol == self._security_protocol)
+            if (endpoint := next(usable, None)) is not None:
+                found[number] = endpoint
+        return found
+
+    # --- topics
+
+    async def follow_topics(self) -> None:
+        """Keeps `topic_names` up to date."""
+        await self._session.watch_children(TOPICS, self._on_topics)
+
+    def _on_topics(self, found: list[str] | None) -> None:
+        self.topic_names = tuple(found or ())
+        self.on_news()
+
+    async def partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Gives the numbers of each topic's partitions; topics that are not there are left out."""
+        await asyncio.gather(*(self._follow(topic) for topic in topics if topic not in self._topics))
+        found = {topic: self._topics[topic].node for topic in topics}
+        return {topic: node.partitions.keys() for topic, node in found.items() if node is not None}
+
+    async def _follow(self, topic: str) -> None:
+        followed = _FollowedTopic()
+        await self._session.watch_data(topic_path(topic), partial(self._on_topic, topic, followed))
+        self._topics.setdefault(topic, followed)
+
+    def _on_topic(self, topic: str, followed: _FollowedTopic, node: Node | None) -> None:
+        before = followed.node
+        if node is None:
+            followed.node = None
+        else:  # what can't be read leaves what is known
+            followed.node = _sound(partial(decode_topic, node.data, topic_path(topic))) or before
+        if (before and before.partitions.keys()) != (followed.node and followed.node.partitions.keys()):
+            self.on_news()
+
+    # --- who leads
+
+    async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
+        """Answers as a broker does that is asked for these topics."""
+        legal = [topic for topic in topics if _is_legal(topic)]
+        await self.partitions(legal)
+        await asyncio.gather(*(self._follow_states(topic) for topic in legal))
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(number, one.host, one.port, self._brokers[number].rack)
+                for number, one in self._endpoints().items()
+            ],
+            topics=[self._topic(topic) if topic in legal else _refused(topic) for topic in topics],
+        )
+
+    async def _follow_states(self, topic: str) -> None:
+        followed = self._topics[topic]
+        if followed.node is None:
+            for watch in followed.watches.values():
+                watch.cancel()
+            followed.watches, followed.states = {}, {}
+            return
+        new = [number for number in followed.node.partitions if number not in followed.watches]
+
+        async def follow(number: int) -> None:
+            path = partition_state_path(topic, number)
+            on_change = partial(self._on_state, followed, number, path)
+            followed.watches[number] = await self._session.watch_data(path, on_change)
+
+        await asyncio.gather(*map(follow, new))
+
+    def _on_state(self, followed: _FollowedTopic, number: int, path: str, node: Node | None) -> None:
+        state = None if node is None else _sound(partial(decode_partition_state, node.data, path))
+        followed.states[number] = state
+
+    def _topic(self, topic: str) -> MetadataResponseTopic:
+        followed = self._topics[topic]
+        if followed.node is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, _NO_TOPIC_ID)
+        partitions = []
+        for number, replicas in sorted(followed.node.partitions.items()):
+            state = followed.states.get(number)
+            leader = NO_LEADER if state is None or state.leader not in self._brokers else state.leader
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
+                    partition_index=number,
+                    leader_id=leader,
+                    leader_epoch=-1 if state is None else state.leader_epoch,
+                    replica_nodes=list(replicas),
+                    isr_nodes=[] if state is None else list(state.isr),
+                    offline_replicas=[replica for replica in replicas if replica not in self._brokers],
+                )
+            )
+        topic_id = followed.node.topic_id or _NO_TOPIC_ID
+        return MetadataResponseTopic(ErrorCode.NONE, topic, topic_id, topic in INTERNAL_TOPICS, partitions)
+
+
+def _is_legal(topic: str) -> bool:
+    try:
+        ensure_valid_topic_name(topic)
+    except KafkaError:
+        return False
+    return True
+
+
+def _refused(topic: str) -> MetadataResponseTopic:
+    return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, topic, _NO_TOPIC_ID)
+
+
+def _sound(decode: Callable[[], _Value]) -> _Value | None:
+    """Gives None for a node that does not decode, and says so: what it is about is left out."""
+    try:
+        return decode()
+    except MalformedMessageError as error:
+        _log.warning("%s; it is left out", error.message)
+        return None

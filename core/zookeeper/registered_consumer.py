@@ -1,0 +1,327 @@
+"""A consumer of a group that divides its partitions by itself, through the registries of `group_registry.py`.
+
+Its life, as a table of what holds in ZooKeeper:
+
+    OUT         nothing of it is there: at the beginning, and after its session has expired
+    REGISTERED  its id is among those of the group; it owns nothing
+    OWNING      it also owns its whole share, as of when it looked last
+
+`advance` goes on from each of them, one rebalance at a time (Algorithm 1 of the paper of 2011): look who is there, work
+out the own share, release what it owns, and become the owner of that share. It becomes the owner of all of it in one
+step, or of nothing; then it backs off, and looks again. A share that is the same as before is kept, and read on.
+
+Each session has another consumer id. So a commit that checks that the id is there, in the same transaction, can't come
+from a consumer whose session is over, and whose partitions others read.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import TypeVar
+
+from core.common.clock import Clock
+from core.common.errors import MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.zookeeper.cluster_view import ClusterView
+from core.zookeeper.group_registry import (
+    ConsumerNode,
+    RegisteredThread,
+    decode_consumer,
+    decode_offset,
+    encode_offset,
+    ids_path,
+    offset_path,
+    offsets_path,
+    owner_path,
+    owners_path,
+    share_of,
+)
+from core.zookeeper.session import SessionState, ZooKeeperSession
+from core.zookeeper.transaction import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperError,
+)
+from core.zookeeper.znode_fields import shown
+
+_log = logging.getLogger("plog.zookeeper")
+
+Partitions = frozenset[TopicPartition]
+
+_Item = TypeVar("_Item")
+
+_BACK_OFF_MS = 500
+"""How long it waits before it tries again to own its share; `rebalance.backoff.ms`, which is 2000 by default in Kafka's
+consumers. A waiting consumer reads nothing, so this one asks more often.
+"""
+_TRIES_BEFORE_WORD = 4
+_MOST_OPERATIONS = 500
+"""The most changes in one transaction: ZooKeeper refuses a request of more than 1 MB (`jute.maxbuffer`)."""
+
+
+class ConsumerState(Enum):
+    """Where a consumer is in its life; the module's docstring has the picture."""
+
+    OUT = "out"
+    REGISTERED = "registered"
+    OWNING = "owning"
+
+
+_NEXT = {
+    ConsumerState.OUT: frozenset({ConsumerState.REGISTERED}),
+    ConsumerState.REGISTERED: frozenset({ConsumerState.OWNING, ConsumerState.OUT}),
+    ConsumerState.OWNING: frozenset({ConsumerState.REGISTERED, ConsumerState.OUT}),
+}
+
+
+class RegisteredConsumer:
+    """Owned by the session's loop. `state`, `owned`, `needs_to_look` and `next_try_ms` may be read in any thread."""
+
+    def __init__(
+        self, session: ZooKeeperSession, view: ClusterView, group: str, topics: ConsumerNode, clock: Clock
+    ) -> None:
+        """`topics` are those that it reads; the time is added when it registers."""
+        self._session = session
+        self._clock = clock
+        self._view = view
+        self._group = group
+        self._topics = topics
+        self._consumer_id = ""
+        self._registered: list[str] = []  # paths of its ids that may be there, the last one made last
+        self._claimed: dict[str, bytes] = {}
+        """The owners' nodes that may be there, with what it wrote: all of them once `state` is OWNING. By what it wrote
+        it knows them; the session would not do: another may have begun, and the news of that be under way.
+        """
+        self._with_offset: set[TopicPartition] = set()  # whose node of the offset is there
+        self._left_out: set[str] = set()  # consumers whose nodes do not decode, of which that was said
+        self._refusals = 0
+        self.state = ConsumerState.OUT
+        self.owned: Partitions = frozenset()
+        self.needs_to_look = True
+        """Whether the registries may have changed since it looked last."""
+        self.next_try_ms = 0
+        """When it may try again after it could not own its share, by the clock that nobody sets."""
+
+    def _move_to(self, state: ConsumerState, owned: Partitions = frozenset()) -> None:
+        if state is not self.state:
+            assert state in _NEXT[self.state], (self.state, state)
+        self.state, self.owned = state, owned
+
+    # --- life
+
+    async def begin(self) -> None:
+        """Follows the registries from now on. It joins the group with `advance`."""
+        self._session.subscribe(self._on_session)
+        self._view.on_news = self._note_news
+        await self._session.ensure_paths([ids_path(self._group)])
+        await self._session.watch_children(ids_path(self._group), lambda _names: self._note_news())
+        await self._view.follow_topics()
+
+    def _note_news(self) -> None:
+        self.needs_to_look = True
+
+    def _on_session(self, state: SessionState) -> None:
+        is_over = state in (SessionState.EXPIRED, SessionState.FAILED, SessionState.CLOSED)
+        if is_over and self.state is not ConsumerState.OUT:
+            self._move_to(ConsumerState.OUT)
+        self._note_news()
+
+    async def leave(self) -> None:
+        """Gives up what it owns, and its place in the group, in this order: who hears of it may own them at once.
+        Raises ZooKeeperError if that is not possible; the end of the session does it then.
+        """
+        if self.state is ConsumerState.OUT:
+            return
+        await self._release()
+        await self._deregister()
+        self._move_to(ConsumerState.OUT)
+
+    @property
+    def _id_path(self) -> str:
+        return f"{ids_path(self._group)}/{self._consumer_id}"
+
+    # --- the rebalance
+
+    async def advance(self, *, is_reading: bool) -> Partitions:
+        """Gives what may be read now. While it is reading, and has to own something else, that is nothing: it is to
+        commit, stop reading and call again; so it is after a try that failed, until `next_try_ms`.
+        """
+        self.needs_to_look = False  # what changes from now on is news again
+        try:
+            if self.state is ConsumerState.OUT:
+                await self._register()
+            share = await self._find_share()
+            if self.state is ConsumerState.OWNING and share.keys() == self.owned:
+                return self.owned
+            if is_reading:
+                self.needs_to_look = True
+                return frozenset()
+            await self._release()
+            await self._claim(share)
+        except ZooKeeperError as error:
+            self.needs_to_look = True
+            if not self._may_pass(error):
+                raise
+            self.next_try_ms = self._clock.monotonic_ms() + _BACK_OFF_MS
+            return frozenset()
+        except BaseException:
+            self.needs_to_look = True
+            raise
+        return self.owned
+
+    async def _register(self) -> None:
+        await self._deregister()  # of what a lost answer, or an expiry that was noticed late, may have left
+        node = replace(self._topics, timestamp_ms=self._clock.now_ms())
+        self._consumer_id = _new_consumer_id(self._group, node.timestamp_ms)
+        self._registered.append(self._id_path)
+        await self._session.ensure_paths([ids_path(self._group)])
+        await self._session.create_ephemeral(self._id_path, node.encode())
+        self._move_to(ConsumerState.REGISTERED)
+
+    async def _deregister(self) -> None:
+        nodes = await self._session.read_many(self._registered)
+        there = [Delete(path) for path, node in zip(self._registered, nodes, strict=True) if node is not None]
+        if there:
+            await self._session.commit(there)
+        self._registered = []
+
+    async def _find_share(self) -> Mapping[TopicPartition, RegisteredThread]:
+        """Looks who is in the group and which partitions there are; gives its own, each with the thread's name."""
+        names = await self._session.children(ids_path(self._group)) or []
+        nodes = await self._session.read_many([f"{ids_path(self._group)}/{name}" for name in names])
+        consumers = {}
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None and (consumer := self._decoded(name, node)) is not None:
+                consumers[name] = consumer
+        if self._consumer_id not in consumers:  # somebody deleted it, or the session has ended meanwhile
+            raise ZooKeeperError(Refusal.NO_NODE, self._id_path)
+        known = self._view.topic_names
+        partitions = await self._view.partitions(self._topics.threads(known))
+        return share_of(self._consumer_id, consumers, partitions)
+
+    def _decoded(self, name: str, node: Node) -> ConsumerNode | None:
+        """None for a node that does not decode: others can't give that consumer anything, either."""
+        try:
+            return decode_consumer(node.data, f"{ids_path(self._group)}/{name}")
+        except MalformedMessageError as error:
+            if name not in self._left_out:
+                self._left_out.add(name)
+                _log.warning("%s; that consumer is left out", error.message)
+            return None
+
+    async def _claim(self, share: Mapping[TopicPartition, RegisteredThread]) -> None:
+        """Becomes the owner of all of it; of nothing if others own some of it still."""
+        topics = {partition.topic for partition in share}
+        await self._session.ensure_paths(owners_path(self._group, topic) for topic in topics)
+        creations = [
+            Create(owner_path(self._group, partition), str(thread).encode(), is_ephemeral=True)
+            for partition, thread in sorted(share.items())
+        ]
+        self._claimed = {creation.path: creation.data for creation in creations}
+        try:
+            for some in _slices(creations):
+                await self._session.commit([Check(self._id_path, ANY_VERSION), *some])
+        except ZooKeeperError as error:
+            if error.refusal is Refusal.NODE_EXISTS:
+                await self._release()
+                await self._note_refusal(error.where)
+            raise
+        self._refusals = 0
+        self._move_to(ConsumerState.OWNING, frozenset(share))
+
+    async def _note_refusal(self, path: str) -> None:
+        """Says who has kept what this consumer is to own, once it has lasted."""
+        self._refusals += 1
+        if self._refusals != _TRIES_BEFORE_WORD:
+            return
+        node = await self._session.read(path)
+        if node is None:
+            return
+        who = shown(node.data.decode("utf-8", "replace"))
+        why = "it has not let go of it" if node.stat.ephemeral_owner else "no session keeps that node: delete it"
+        _log.warning("%s still names %s as the owner, and %s; nothing is read until then", path, who, why)
+
+    async def _release(self) -> None:
+        """Deletes the owners' nodes that are its own, as long as it is in the group: after that they may be others'."""
+        nodes = await self._session.read_many(list(self._claimed))
+        own = [
+            Delete(path)
+            for (path, name), node in zip(self._claimed.items(), nodes, strict=True)
+            if node is not None and node.data == name
+        ]
+        for some in _slices(own):
+            await self._session.commit([Check(self._id_path, ANY_VERSION), *some])
+        self._claimed = {}
+        if self.state is ConsumerState.OWNING:
+            self._move_to(ConsumerState.REGISTERED)
+
+    def _may_pass(self, error: ZooKeeperError) -> bool:
+        """Whether another try may succeed: others hold what it is to own, or nodes went while it looked at them."""
+        if error.refusal is Refusal.NO_NODE and error.where == self._id_path and self.state is not ConsumerState.OUT:
+            self._move_to(ConsumerState.OUT)  # it registers again, under another id
+        return error.is_lost or error.refusal in (Refusal.NODE_EXISTS, Refusal.NO_NODE)
+
+    # --- offsets
+
+    async def find_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Reads what the group committed. Raises MalformedMessageError for a node that is no offset: where to go on is
+        not guessed.
+        """
+        paths = [offset_path(self._group, partition) for partition in partitions]
+        found = {}
+        for partition, path, node in zip(partitions, paths, await self._session.read_many(paths), strict=True):
+            if node is None:
+                self._with_offset.discard(partition)
+                continue
+            self._with_offset.add(partition)
+            offset = decode_offset(node.data, path)
+            if offset is not None:
+                found[partition] = offset
+        return found
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Writes down the offsets that are read next; says no if it may be tried again. Nothing is written unless this
+        very consumer is in the group still.
+        """
+        if self.state is ConsumerState.OUT:
+            return False
+        try:
+            new = {partition.topic for partition in offsets if partition not in self._with_offset}
+            await self._session.ensure_paths(offsets_path(self._group, topic) for topic in new)
+            for some in _slices(sorted(offsets.items())):
+                changes = [self._offset_change(partition, offset) for partition, offset in some]
+                await self._session.commit([Check(self._id_path, ANY_VERSION), *changes])
+                self._with_offset.update(partition for partition, _ in some)
+        except ZooKeeperError as error:
+            if not self._may_pass(error):
+                raise
+            if not error.is_lost and error.where != self._id_path:  # nodes of offsets came or went meanwhile
+                await self.find_offsets(list(offsets))
+            return False
+        return True
+
+    def _offset_change(self, partition: TopicPartition, offset: int) -> Operation:
+        change = SetData if partition in self._with_offset else Create
+        return change(offset_path(self._group, partition), encode_offset(offset))
+
+
+def _new_consumer_id(group: str, now_ms: int) -> str:
+    """Names a consumer as Kafka's old ones do: GROUP_HOST-MS-8DIGITS."""
+    host = platform.node().replace("/", "-") or "localhost"
+    return f"{group}_{host}-{now_ms}-{uuid.uuid4().hex[:8]}"
+
+
+def _slices(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _MOST_OPERATIONS):
+        yield items[start : start + _MOST_OPERATIONS]

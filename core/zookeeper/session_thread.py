@@ -1,0 +1,84 @@
+"""A session with ZooKeeper for code that waits: the loop that the session belongs to runs in a thread of its own.
+
+Commands read and print in the main thread, with sockets that block. What they want of ZooKeeper is a coroutine, which
+the loop's thread does; `run` waits for its result, and a stop (Ctrl-C) ends the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+from core.common.errors import AccessError
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.zookeeper_config import ZooKeeperConfig
+
+_OPEN_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+"""How long an answer is waited for. Reads outlive a connection, and wait for the next one."""
+_CLOSE_SECONDS = 6.0
+
+Result = TypeVar("Result")
+
+
+class NoAnswerError(AccessError):
+    """ZooKeeper has not answered in time. What it was asked to change may be done all the same."""
+
+
+class SessionThread:
+    """Opens the session at the beginning of a `with`, and closes it at its end. `session` belongs to the thread's loop,
+    and so does what is built on it; `run` is for one other thread.
+    """
+
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        self.session = ZooKeeperSession(config)
+        self._config = config
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="zookeeper")
+
+    def __enter__(self) -> Self:
+        """Raises AccessError if no ZooKeeper answers within 10 s, and what `ZooKeeperSession.open` raises."""
+        self._thread.start()
+        try:
+            self.run(self.session.open(seconds=_OPEN_SECONDS))
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._close()
+
+    def run(self, work: Coroutine[Any, Any, Result], *, seconds: float = _ANSWER_SECONDS) -> Result:
+        """Gives what the coroutine gives, or raises what it raises; NoAnswerError if it takes longer than `seconds`. It
+        is cancelled then, and when the waiting is stopped.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            raise NoAnswerError(
+                f"ZooKeeper at {self._config} has not answered in {seconds:g} s",
+                where=str(self._config),
+                hint="is it running, and can it be reached?",
+            ) from None
+        finally:
+            future.cancel()
+
+    def _close(self) -> None:
+        with contextlib.suppress(AccessError):  # a server that hangs ends the session by its timeout
+            self.run(self._end(), seconds=_CLOSE_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Closes the session, and ends what waits for it."""
+        await self.session.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
