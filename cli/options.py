@@ -72,6 +72,15 @@ DataDirOption = Annotated[
         callback=choose_place,
     ),
 ]
+ZooKeeperOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zookeeper",
+        metavar="HOST:PORT[,..][/PATH]",
+        help="Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
+        callback=choose_place,
+    ),
+]
 SchemaRegistryOption = Annotated[
     str | None,
     typer.Option(

@@ -2,7 +2,8 @@
 
 The command line is nearer than an environment variable, that nearer than the profile of config.toml, and that nearer
 than the file's other sections; in each of them the command's own section is nearer than `[default]`. A server that is
-named at one level switches off a directory that is named at a level farther away, and the other way round.
+named at one level switches off a directory that is named at a level farther away, and the other way round. A ZooKeeper
+in which brokers are found is one more such place.
 """
 
 from __future__ import annotations
@@ -13,28 +14,40 @@ from typing import Any
 from cli.typer_internals import get_current_context
 from core.common.errors import UsageError
 
-_BOTH = ("bootstrap_server", "data_dir")
+_WHAT = {"bootstrap_server": "a server", "data_dir": "a directory", "zookeeper": "a ZooKeeper"}
+_PLACES = tuple(_WHAT)
 
 
 def choose_place(context: Any, parameter: Any, value: Any) -> Any:
-    """A callback of both options; the second that is called knows what both say. Raises UsageError for two that are
-    equally near.
+    """A callback of each of these options; the last that is called knows what all say. Raises UsageError for two that
+    are equally near.
     """
-    if parameter.name not in _BOTH or value is None:
+    if parameter.name not in _PLACES or value is None or not _is_choice(context):
         return value
-    (other,) = (name for name in _BOTH if name != parameter.name)
-    if context.params.get(other) is None:
-        return value
-    here, there = level_of(context, parameter.name), level_of(context, other)
-    if here == there:
-        raise UsageError(
-            f"{_where(context, parameter.name)} names two places, --bootstrap-server and --data-dir",
-            hint="say one of them: a server, or a directory",
-        )
-    if here > there:
-        return None
-    context.params[other] = None
+    here = level_of(context, parameter.name)
+    for other in _PLACES:
+        if other == parameter.name or context.params.get(other) is None:
+            continue
+        there = level_of(context, other)
+        if here == there:
+            first, second = sorted((parameter.name, other))
+            raise UsageError(
+                f"{_where(context, parameter.name)} names two places, {_option(first)} and {_option(second)}",
+                hint=f"say one of them: {_WHAT[first]}, or {_WHAT[second]}",
+            )
+        if here > there:
+            return None
+        context.params[other] = None
     return value
+
+
+def _is_choice(context: Any) -> bool:
+    """Says no for plog serve, which has a directory, and may be in a cluster that a ZooKeeper keeps."""
+    return any(one.name == "bootstrap_server" for one in context.command.params)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def typed_place() -> str:
@@ -43,8 +56,8 @@ def typed_place() -> str:
     if context is None:
         return ""
     return "".join(
-        f" --{name.replace('_', '-')} {shlex.quote(str(context.params[name]))}"
-        for name in _BOTH
+        f" {_option(name)} {shlex.quote(str(context.params[name]))}"
+        for name in _PLACES
         if context.params.get(name) is not None and level_of(context, name) == 0
     )
 

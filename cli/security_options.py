@@ -117,7 +117,7 @@ def find_spark_access() -> str:
 
 def find_named_server(bootstrap_server: str | None) -> str | None:
     """Gives the servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was
-    given as near to the command as they were (`cli/place.py`).
+    given as near to the command as they were (`cli/place.py`). With --zookeeper nobody asks.
     """
     if bootstrap_server is not None:
         return bootstrap_server

@@ -17,6 +17,7 @@ from cli.options import (
     GroupProtocol,
     LockTimeoutOption,
     SchemaRegistryOption,
+    ZooKeeperOption,
 )
 from cli.session import session_of
 from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
@@ -180,6 +181,7 @@ def consume(
         Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     bootstrap_server: BootstrapServerOption = None,
+    zookeeper: ZooKeeperOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
@@ -219,6 +221,7 @@ def consume(
         group=group,
         is_classic=None if group_protocol is None else group_protocol is GroupProtocol.classic,
         group_instance_id=group_instance_id,
+        is_in_zookeeper=zookeeper is not None,
         commits_first=commit is Commit.before,
         read_committed=isolation is Isolation.read_committed,
         with_control=print_control_records,
@@ -229,7 +232,7 @@ def consume(
         format=_SAME_FORMAT.get(format_, format_),
         out=out,
     )
-    session = session_of(bootstrap_server, data_dir, lock_timeout)
+    session = session_of(bootstrap_server, data_dir, lock_timeout, zookeeper=zookeeper)
     if not run(request, session, lambda: _open_stdout(request.format, is_raw=raw)):
         raise typer.Exit(1)
 

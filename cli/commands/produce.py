@@ -17,6 +17,7 @@ from cli.options import (
     DataDirOption,
     LockTimeoutOption,
     SchemaRegistryOption,
+    ZooKeeperOption,
     say,
 )
 from cli.output import OutputFormat, write_rows
@@ -160,6 +161,7 @@ def produce(
         ),
     ] = None,
     bootstrap_server: BootstrapServerOption = None,
+    zookeeper: ZooKeeperOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
@@ -225,7 +227,7 @@ def produce(
     )
     if not files:
         _say_where_from(topic)
-    session = session_of(bootstrap_server, data_dir, lock_timeout)
+    session = session_of(bootstrap_server, data_dir, lock_timeout, zookeeper=zookeeper)
     written = run(session, topic, input_, options, tee=_tee if tee else None)
     if report is not None:
         _print_report(written, report)

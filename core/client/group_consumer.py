@@ -1,4 +1,4 @@
-"""Reads topics as a member of a group: what the group's coordinator assigns, from where the group stopped.
+"""Reads topics as a member of a group: what the membership gives it, from where the group stopped.
 
 What was made use of is committed every few seconds, before a partition is given up, and at the end; or, at most once,
 before it is made use of.
@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from core.client.committed_offsets import TRY_AGAIN, CommittedOffsets
 from core.client.consumer import Consumer
-from core.client.group_admin import GroupAdmin, GroupOffset
-from core.client.kafka_client import RETRIABLE, KafkaClient
-from core.client.membership import FENCED, OUTSIDE_EPOCH, Membership
+from core.client.kafka_client import KafkaClient
+from core.client.membership import Membership
 from core.client.patience import Patience
 from core.client.watermarks import Watermarks
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError
+from core.common.errors import ConnectionFailedError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
@@ -26,7 +26,6 @@ Reset = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
 _COMMIT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
-_TRY_AGAIN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS, *RETRIABLE})
 
 
 class Fetched(NamedTuple):
@@ -46,7 +45,7 @@ class GroupConsumer:
     def __init__(
         self,
         client: KafkaClient,
-        group_id: str,
+        offsets: CommittedOffsets,
         membership: Membership,
         reset: Reset,
         *,
@@ -57,7 +56,7 @@ class GroupConsumer:
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
         """`commits_first`: at most once, instead of at least once."""
-        self._admin = GroupAdmin(client, rides_over=False)
+        self._offsets = offsets
         self._patience = patience or Patience()
         self._consumer = Consumer(
             client,
@@ -67,7 +66,6 @@ class GroupConsumer:
             watermarks=watermarks,
         )
         self._commits_first = commits_first
-        self._group_id = group_id
         self._membership = membership
         self._reset = reset
         self._positions: dict[TopicPartition, int] = {}
@@ -77,7 +75,7 @@ class GroupConsumer:
     def read(self) -> Iterator[Fetched | None]:
         """Reads for ever; gives None after a round that brought nothing. What was used is reported by `done`.
 
-        Raises what `Consumer.read` raises, and KafkaError if the coordinator refuses.
+        Raises what `Consumer.read` raises, and PlogError if the group refuses.
         """
         while True:
             try:
@@ -93,6 +91,7 @@ class GroupConsumer:
             found = [Fetched(*polled, self._positions[polled[0]]) for polled in self._consumer.poll(self._positions)]
             if found and self._commits_first and not self._is_committed_first():
                 self._positions = before
+                time.sleep(_PAUSE_SECONDS)
                 continue
             if self._commits_first:  # a stop in the middle puts back what was not made use of
                 self._done |= {fetched.partition: fetched.start_offset for fetched in found}
@@ -126,28 +125,17 @@ class GroupConsumer:
             self.commit()
             for partition in owned - assigned:
                 del self._positions[partition]
+                self._done.pop(partition, None)  # others have it now, and may have read on
         added = sorted(assigned - owned)
-        committed = self._find_committed(added) if added else None
+        committed = self._offsets.find(added) if added else None
         if committed is not None:
             new = [partition for partition in added if partition not in committed]
-            self._positions |= {tp: found.offset for tp, found in committed.items()}
+            self._positions |= committed
             self._positions |= self._reset(new) if new else {}
-
-    def _find_committed(self, added: Sequence[TopicPartition]) -> Mapping[TopicPartition, GroupOffset] | None:
-        """Gives what the group committed of them; None while a transaction is about to move that: they are asked for
-        again in the next round.
-        """
-        try:
-            return self._admin.stable_offsets(self._group_id, added, seconds=0)
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-            self._patience.note(f"{error.message}; reading waits for that: {error.hint}")
-            return None
 
     def _is_committed_first(self) -> bool:
         try:
-            return self._try_to_commit(self._positions) is ErrorCode.NONE
+            return self._offsets.commit(self._positions) is ErrorCode.NONE
         except ConnectionFailedError as error:
             self._consumer.reconnect(error)
             return False
@@ -155,29 +143,13 @@ class GroupConsumer:
     def commit(self) -> None:
         """Commits what is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
-        if self._done and self._try_to_commit(self._done) not in _TRY_AGAIN:
+        if self._done and self._offsets.commit(self._done) not in TRY_AGAIN:
             self._done = {}
 
-    def _try_to_commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
-        """Commits; raises KafkaError unless others have the partitions by now, or it may be tried again."""
-        member = self._membership
-        try:
-            self._admin.commit(
-                self._group_id,
-                offsets,
-                member_id=member.member_id,
-                epoch=member.epoch,
-                group_instance_id=member.group_instance_id,
-            )
-        except KafkaError as error:
-            is_fenced = member.epoch != OUTSIDE_EPOCH and error.code in FENCED
-            if not is_fenced and error.code not in _TRY_AGAIN:
-                raise
-            return error.code
-        return ErrorCode.NONE
-
     def close(self) -> None:
-        """Commits and leaves."""
+        """Commits and leaves. Says so if the commit is not possible just now: nobody waits for that."""
         self._consumer.report_damaged(self._positions)
         self.commit()
+        if self._done:
+            self._patience.tell(f"not committed: what was read in the last {_COMMIT_SECONDS:g} s; it is read again")
         self._membership.leave()

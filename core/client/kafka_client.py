@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from core.security.client_security import ClientSecurity
@@ -44,6 +44,11 @@ RETRIABLE = frozenset(
     }
 )
 """Errors that may go away by themselves."""
+
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+FindMetadata = Callable[[Sequence[str]], MetadataResponse]
+"""Gives what a broker would answer of these topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,16 @@ class KafkaClient:
         security: ClientSecurity | None = None,
         connector: Connector | None = None,
         place: str | None = None,
+        find_metadata: FindMetadata | None = None,
     ) -> None:
         """Connects. `connect` stands in the place of sockets, `connector` in that of one that is made by `security`;
-        `place` says for people where the cluster is, if the bootstrap addresses don't. Raises what a `Connector` does,
-        ConnectionFailedError if none of the bootstrap addresses answers.
+        `place` says for people where the cluster is, if the bootstrap addresses don't. `find_metadata` knows of topics
+        without asking a broker. Raises what a `Connector` does, ConnectionFailedError if none of the bootstrap
+        addresses answers.
         """
         self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
         self._bootstrap = bootstrap
+        self._find_metadata = find_metadata
         self._connect = connect
         self._connector = connector or Connector(security)
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -96,7 +104,9 @@ class KafkaClient:
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
         """Makes a client of the same cluster, with connections of its own, on which an answer may take so long."""
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
-        return KafkaClient(self._bootstrap, self._connect, connector=connector, place=self.place)
+        return KafkaClient(
+            self._bootstrap, self._connect, connector=connector, place=self.place, find_metadata=self._find_metadata
+        )
 
     # --- connections
 
@@ -106,7 +116,7 @@ class KafkaClient:
     def any_connection(self) -> ClientConnection:
         """Gives one to whichever broker answers."""
         if self._any is None:
-            failure: ConnectionFailedError | None = None
+            failure = ConnectionFailedError("no broker is known to be there", where="a broker")
             for host, port in [*self._bootstrap, *self._brokers.values()]:
                 try:
                     self._any = self._open(host, port)
@@ -114,7 +124,6 @@ class KafkaClient:
                 except ConnectionFailedError as error:
                     failure = error
             else:
-                assert failure is not None
                 raise failure
         return self._any
 
@@ -174,9 +183,7 @@ class KafkaClient:
 
     def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
         """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
-        response = self.any_connection().call(METADATA, request)
+        response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
         self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
@@ -199,6 +206,16 @@ class KafkaClient:
         self._topics |= found
         self._once_known |= found.keys()
         return found
+
+    def _ask_metadata(self, topics: list[str] | None, *, may_create: bool) -> MetadataResponse:
+        """Asks whoever knows of named topics without a broker; a broker about all else, and to create a topic."""
+        if self._find_metadata is not None and topics:
+            found = self._find_metadata(topics)
+            if not may_create or all(topic.error_code != _UNKNOWN for topic in found.topics):
+                return found
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
+        return self.any_connection().call(METADATA, request)
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
         """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; one

@@ -1,12 +1,16 @@
-"""Reads as a member of a group, of either protocol, or as the only one if nobody else can be."""
+"""Reads as a member of a group: of either protocol, of one that ZooKeeper keeps, or as the only one if nobody else can
+be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from core.client.classic_member import ClassicMember
 from core.client.cluster_source import ClusterSource
+from core.client.committed_offsets import CommittedOffsets, CoordinatorOffsets
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.group_admin import GroupAdmin
 from core.client.group_consumer import GroupConsumer, Reset
@@ -23,22 +27,29 @@ from core.pipeline.record_printer import RecordPrinter
 from core.pipeline.record_sink import Sink
 from core.pipeline.record_stream import Step, read_group, through
 
+if TYPE_CHECKING:
+    from core.pipeline.zookeeper_cluster import ZooKeeperCluster
+
 _LEAVE_SECONDS = 10.0
 
 
 def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
-    """Writes what the group's coordinator assigns, until a stop; in a directory without a server, until the end."""
-    with run.session.open_client() as client:
+    """Writes what the group gives this member, until a stop; in a directory without a server, until the end."""
+    with _open_cluster(run) as (client, zookeeper):
         subscription = run.subscribe(client)
         source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())
-        is_alone = run.session.find_server() is None
+        is_alone = zookeeper is None and run.session.find_server() is None
         ends = source.ends(subscription.topic_partitions()) if is_alone else {}
 
         def begin(wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
             there = source.ends(wanted)
             return ensure_there(resolve(run.request.from_, source, wanted, there), source, there, run.say)
 
-        with _open_group(run, client, subscription, begin, is_alone=is_alone) as consumer:
+        if zookeeper is not None:
+            membership, offsets = _register(run, zookeeper)
+        else:
+            membership, offsets = _join(run, client, subscription, is_alone=is_alone)
+        with _open_group(run, client, membership, offsets, begin) as consumer:
             printer = RecordPrinter(run.request, sink, run.session.frontend.undivided)
             for chunk in through(read_group(consumer), steps):
                 if printer.print(chunk, consumer.done):
@@ -49,11 +60,29 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
 
 @contextmanager
-def _open_group(
-    run: ConsumeRun, client: KafkaClient, subscription: Subscription, begin: Reset, *, is_alone: bool
-) -> Iterator[GroupConsumer]:
-    """Joins; commits and leaves at the end. `is_alone`: the directory is this process's own, nobody else can be in
-    it.
+def _open_cluster(run: ConsumeRun) -> Iterator[tuple[KafkaClient, ZooKeeperCluster | None]]:
+    """Gives the ZooKeeper too if that is what keeps the group."""
+    if run.session.zookeeper is not None:
+        with run.session.open_by_zookeeper() as cluster:
+            yield cluster.client, cluster
+        return
+    with run.session.open_client() as client:
+        yield client, None
+
+
+def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership, CommittedOffsets]:
+    """Makes a member of a group that ZooKeeper keeps, with what the group has committed."""
+    request = run.request
+    assert request.group is not None
+    member = zookeeper.make_member(request.group, request.topics, is_pattern=request.find_pattern() is not None)
+    return member, member
+
+
+def _join(
+    run: ConsumeRun, client: KafkaClient, subscription: Subscription, *, is_alone: bool
+) -> tuple[Membership, CommittedOffsets]:
+    """Makes a member of a group that has a coordinator. `is_alone`: the directory is this process's own, nobody else
+    can be in it.
     """
     request = run.request
     assert request.group is not None
@@ -64,9 +93,18 @@ def _open_group(
         is_classic = not has_consumer_protocol(client) if request.is_classic is None else request.is_classic
         member = ClassicMember if is_classic else ConsumerMember
         membership = member(client, request.group, subscription, request.group_instance_id)
+    return membership, CoordinatorOffsets(client, request.group, membership, run.patience())
+
+
+@contextmanager
+def _open_group(
+    run: ConsumeRun, client: KafkaClient, membership: Membership, offsets: CommittedOffsets, begin: Reset
+) -> Iterator[GroupConsumer]:
+    """Reads as that member; commits and leaves at the end."""
+    request = run.request
     consumer = GroupConsumer(
         client,
-        request.group,
+        offsets,
         membership,
         begin,
         isolation_level=READ_COMMITTED if request.read_committed else READ_UNCOMMITTED,
@@ -77,7 +115,10 @@ def _open_group(
     )
     try:
         yield consumer
-    except ConnectionFailedError:  # there is nobody to tell
+    except ConnectionFailedError:
+        if isinstance(offsets, CoordinatorOffsets):  # there is nobody to tell
+            raise
+        consumer.close()
         raise
     except KeyboardInterrupt:
         client.forget_connections()  # an answer may be under way

@@ -41,6 +41,8 @@ class ConsumeRequest:
     is_classic: bool | None = None
     """Whether it is a member of the classic protocol; None if that is for the cluster to say."""
     group_instance_id: str | None = None
+    is_in_zookeeper: bool = False
+    """Whether the group, if there is one, is kept by ZooKeeper."""
     commits_first: bool = False
     read_committed: bool = True
     with_control: bool = False
@@ -81,6 +83,10 @@ class ConsumeRequest:
                 "--group-instance-id and --commit go with --group",
             ),
             (
+                self.is_in_zookeeper and (self.is_classic is not None or self.group_instance_id is not None),
+                "a group of --zookeeper has no coordinator: not with --group-protocol or --group-instance-id",
+            ),
+            (
                 self.group is not None and "=" in self.from_,
                 "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition",
             ),
@@ -100,9 +106,20 @@ class ConsumeRequest:
         ):
             if is_wrong:
                 raise UsageError(problem)
+        if self.is_in_zookeeper and self.group is not None:
+            self._ensure_registrable(self.group)
         ensure_in_order(self.from_, self.until)
         if self.as_of is not None:
             ensure_in_order(self.from_, self.as_of, ("--from", "--as-of"))
+
+    def _ensure_registrable(self, group: str) -> None:
+        """Raises UsageError for a group, or a pattern of topics, that can't be written down in ZooKeeper."""
+        from core.zookeeper.group_registry import ensure_group_name, ensure_registrable_pattern
+
+        ensure_group_name(group)
+        if self.find_pattern() is not None:
+            for topic in self.topics:
+                ensure_registrable_pattern(topic)
 
     def find_filter(self) -> RecordFilter | None:
         """Makes one filter of all; None if there is none."""

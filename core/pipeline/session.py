@@ -1,5 +1,5 @@
-"""Opens the log where it is: on a server on the network, on the server that owns the data directory, or in the
-directory itself, with the engine in this process.
+"""Opens the log where it is: on a server on the network, in the cluster that a ZooKeeper keeps, on the server that owns
+the data directory, or in the directory itself, with the engine in this process.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from core.broker.node import Node
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
+    from core.pipeline.zookeeper_cluster import ZooKeeperCluster
     from core.security.client_security import ClientSecurity
     from core.security.client_settings import ClientSettings
 
@@ -48,6 +49,8 @@ class Session:
     """
     find_settings: Callable[[], ClientSettings | None] = lambda: None
     """Gives the settings of clients, None for the defaults. Raises UsageError for settings that are wrong."""
+    zookeeper: str | None = None
+    """The ZooKeeper that keeps the cluster, `HOST:PORT,..[/CHROOT]`; the brokers are found there then."""
     options: str = ""
     """The options that named the place, after a space: for a hint with a command that acts there."""
     frontend: Frontend = SILENT
@@ -82,6 +85,10 @@ class Session:
         `rests_on` says of a topic whether the answer rests on its logs; it is called at the end. Damage to other logs
         is not reported then; damage to these is, and ends the block with DamagedAnswerError when the answer is given.
         """
+        if self.zookeeper is not None:
+            with self.open_by_zookeeper() as cluster:
+                yield cluster.client
+            return
         from core.client.kafka_client import KafkaClient
 
         server = self.find_server()
@@ -104,13 +111,24 @@ class Session:
     @contextmanager
     def open_source(self) -> Iterator[KafkaClient | DirectoryReader]:
         """Opens the log for reading: a client of a server, or the directory's files, without a lock."""
-        if self.find_server() is not None:
+        if self.zookeeper is not None or self.find_server() is not None:
             with self.open_client() as client:
                 yield client
             return
         from core.log.directory_reader import DirectoryReader
 
         yield DirectoryReader(self.directory)
+
+    @contextmanager
+    def open_by_zookeeper(self) -> Iterator[ZooKeeperCluster]:
+        """Opens the cluster that the `zookeeper` keeps. Raises UsageError for an address that is none."""
+        from core.pipeline.zookeeper_cluster import open_zookeeper_cluster
+
+        assert self.zookeeper is not None
+        settings = self.find_settings()
+        security = settings.security if settings is not None else None
+        with open_zookeeper_cluster(self.zookeeper, security, self.frontend.say) as cluster:
+            yield cluster
 
     # --- the engine in this process
 
