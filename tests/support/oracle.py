@@ -1,7 +1,8 @@
 """Real Apache Kafka, as an oracle: its jars, fetched once by Maven, its tools and its message definitions.
 
 Tests that need it carry `requires_kafka`, and are skipped, with the reason, where there is no Java or no Maven. Those
-that need Kafka 3.9, the last that runs with ZooKeeper, carry `requires_kafka39`.
+that need Kafka 3.9, the last that runs with ZooKeeper, carry `requires_kafka39`; those that need the consumer of Kafka
+1.1, which divides partitions through ZooKeeper, `requires_kafka11`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ from tests.support.class_archives import CACHE, kafka_options
 
 KAFKA_VERSION = "4.3.1"
 KAFKA39_VERSION = "3.9.2"
+KAFKA11_VERSION = "1.1.1"
 _HERE = Path(__file__).resolve().parent / "kafka"
-_POMS = {KAFKA_VERSION: _HERE / "pom.xml", KAFKA39_VERSION: _HERE / "pom-3.9.xml"}
+_POMS = {
+    KAFKA_VERSION: _HERE / "pom.xml",
+    KAFKA39_VERSION: _HERE / "pom-3.9.xml",
+    KAFKA11_VERSION: _HERE / "pom-1.1.xml",
+}
 
 
 @cache
@@ -53,6 +59,7 @@ def _requires(version: str) -> pytest.MarkDecorator:
 
 requires_kafka = _requires(KAFKA_VERSION)
 requires_kafka39 = _requires(KAFKA39_VERSION)
+requires_kafka11 = _requires(KAFKA11_VERSION)
 
 
 @cache
