@@ -1,4 +1,4 @@
-"""`plog cluster status | brokers | topics | describe`."""
+"""`plog cluster`: the commands that show one. Those that move things and compare replicas are in cli/cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.cluster.drain import drain
+from cli.cluster.elect import elect
+from cli.cluster.reassign import reassign
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
@@ -27,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Show a cluster: what is wrong with it, its brokers, and where the replicas of its topics are.\n\n"
+    help="Show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
     "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
@@ -36,7 +39,7 @@ _UNSERVED = "nobody serves it: this is what the files say"
 
 @app.callback()
 def cluster() -> None:
-    """Show a cluster: what is wrong with it, its brokers, and where the replicas of its topics are."""
+    """Show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
 
 
 @app.command()
@@ -214,6 +217,11 @@ def describe(
         for report in reports:
             _say_report(report)
     _write_replicas([row for report in reports for row in replica_rows(report)], output)
+
+
+app.command()(elect)
+app.command()(reassign)
+app.command()(drain)
 
 
 # --- what is asked

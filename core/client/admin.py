@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from core.client.client_connection import ClientConnection
-from core.client.coordinator import ensure_success, patiently
+from core.client.controller import at_controller
+from core.client.coordinator import ensure_success
 from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
@@ -41,8 +42,6 @@ LATEST = -1
 EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
-_NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE})
-"""Errors of a broker that is the controller no more, or that knows of none."""
 
 
 class AlterOperation(IntEnum):
@@ -120,7 +119,7 @@ class Admin:
                         error.hint = _UNEXPECTED_HINT
                     raise
 
-        self._at_controller(create)
+        at_controller(self._client, create)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         states = [DeleteTopicState(name) for name in names]
@@ -134,7 +133,7 @@ class Admin:
                 ensure_success(result.error_code, result.name or "", result.error_message)
                 self._client.forget_topic(result.name or "")
 
-        self._at_controller(delete)
+        at_controller(self._client, delete)
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
@@ -144,19 +143,8 @@ class Admin:
             for result in connection.call(CREATE_PARTITIONS, request).results:
                 ensure_success(result.error_code, name, result.error_message)
 
-        self._at_controller(create)
+        at_controller(self._client, create)
         self._client.forget_topic(name)
-
-    def _at_controller(self, work: Callable[[ClientConnection], None]) -> None:
-        """Does the work, which changes metadata, at any broker. Brokers of KRaft forward it; if this one does not, it
-        is done at the controller. Waits a while if there is none, or it is none any more.
-        """
-        try:
-            work(self._client.any_connection())
-        except KafkaError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                raise
-            patiently(lambda: work(self._client.controller_connection()), _NO_CONTROLLER)
 
     # --- configurations
 

@@ -1,0 +1,1 @@
+"""The commands of `plog cluster` that move things, and compare replicas; cli/commands/cluster.py puts them together."""

@@ -1,0 +1,76 @@
+"""`plog cluster drain`: moves everything off a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.moving import ThrottleOption, ToOption, carry_out, find_racks, parse_brokers, parse_rate
+from cli.cluster.served_cluster import open_cluster
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
+from cli.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.planned_move import PlannedMove
+
+
+def drain(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The id of the broker.", min=0)],
+    to: ToOption = None,
+    throttle: ThrottleOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Move all replicas off a broker, so that it can be stopped for good.
+
+    It may be down already. The other replicas stay where they are.
+
+    \b
+    Example:
+      plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092
+    """
+    rate, brokers = parse_rate(throttle), parse_brokers(to)
+    with open_cluster("drain", bootstrap_server, data_dir) as client:
+        code = carry_out(client, _plan(client, broker, brokers), rate, output, dry_run=dry_run)
+        if not dry_run and code == 0:
+            _say_rest(client, broker)
+    raise typer.Exit(code)
+
+
+def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[PlannedMove]:
+    """Raises UsageError for a broker that nobody knows, and if the others can't hold the replicas."""
+    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_status import describe_cluster
+    from core.client.replica_sizes import largest_sizes
+    from core.cluster.replica_placement import plan_drain
+    from core.common.errors import UsageError
+
+    if wanted is not None and broker in wanted:
+        raise UsageError(f"--to names broker {broker} itself")
+    everything = read_partitions(client, None, [])
+    held = [p for p in everything if broker in p.replicas]
+    known = {one.broker_id for one in describe_cluster(client).brokers}
+    if not held and broker not in known:
+        raise UsageError(
+            f"broker {broker} is not there; those that are: {', '.join(map(str, sorted(known)))}",
+            hint="plog cluster brokers",
+        )
+    racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}
+    sizes = largest_sizes(client, [p.partition for p in held])
+    return plan_drain(broker, held, racks, everything, sizes)
+
+
+def _say_rest(client: KafkaClient, broker: int) -> None:
+    """Says whether the broker holds something all the same: topics that were made meanwhile."""
+    from core.client.cluster_partitions import read_partitions
+    from core.cluster.cluster_health import names_text
+
+    rest = [p.partition for p in read_partitions(client, None, []) if broker in p.replicas]
+    if rest:
+        say(f"note: broker {broker} has got replicas meanwhile: {names_text(rest)}; run it again")
+    else:
+        say(f"broker {broker} holds no replicas any more")

@@ -1,0 +1,175 @@
+"""`plog cluster elect`: has leaders elected, and says of each partition what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.served_cluster import find_partitions, open_cluster
+from cli.completion import complete_topic
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.replicated_partition import ReplicatedPartition
+    from core.common.errors import KafkaError
+    from core.common.topic_partition import TopicPartition
+
+_COLUMNS = ["partition", "before", "leader", "result"]
+
+
+def elect(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PARTITION]...",
+            help="TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    preferred: Annotated[
+        bool, typer.Option("--preferred", help="Give leadership back to the first replica of each, if it is in sync.")
+    ] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Let a replica lead that is not in sync, if no other can: confirmed records may be lost."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether --unclean is meant.")] = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Have leaders elected: the preferred ones, or, if data must be given up, any that live.
+
+    The exit code is 1 if a partition could not get its leader. That one leads already is no failure.
+
+    \b
+    Example:
+      plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
+    """
+    from core.client.cluster_admin import ClusterAdmin, ElectionType
+    from core.client.cluster_partitions import read_partitions
+    from core.common.errors import UsageError
+
+    if preferred is unclean:
+        raise UsageError("expected one of --preferred and --unclean", hint="plog help cluster")
+    with open_cluster("elect", bootstrap_server, data_dir) as client:
+        if unclean:
+            _ensure_named(client, names or ())
+        wanted = set(find_partitions(client, names or ()))
+        placed = [p for p in read_partitions(client, sorted({p.topic for p in wanted}), []) if p.partition in wanted]
+        if not names or list(names) == ["all"]:
+            placed = [p for p in placed if not p.has_preferred_leader]  # of the others there is nothing to say
+        if unclean:
+            _say_what_is_lost(client, placed)
+        if dry_run:
+            say("nothing was changed: without --dry-run it is done")
+            write_rows([_planned(p, is_unclean=unclean) for p in placed], _COLUMNS, output, drops=["before"])
+            return
+        if unclean and any(not p.has_leader for p in placed) and not yes:
+            _ensure_meant()
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
+        after = {p.partition: p for p in read_partitions(client, sorted({p.partition.topic for p in placed}), [])}
+    rows, failed = _rows(placed, after, results)
+    if not rows:
+        say("every partition is led by its preferred leader")
+    write_rows(rows, _COLUMNS, output, drops=["before"])
+    raise typer.Exit(1 if failed else 0)
+
+
+def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
+    """Raises UsageError unless each partition is named: what is lost is lost for each."""
+    from core.common.errors import UsageError
+
+    known = client.refresh()
+    whole = next((name for name in names if name in known), None)
+    if whole is not None:
+        numbers = ",".join(map(str, sorted(known[whole].partitions)))
+        raise UsageError(f"--unclean needs each partition of {whole} by its number", hint=f"{whole}:{numbers}")
+    if not names or list(names) == ["all"]:
+        raise UsageError(
+            "--unclean needs the partitions by name: what is lost is lost for each", hint="plog cluster status"
+        )
+
+
+def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]) -> None:
+    """Says of each partition without a leader what those that live have, and whose records would be given up."""
+    from core.client.broker_survey import survey_brokers
+    from core.client.cluster_status import describe_cluster
+
+    leaderless = [p for p in placed if not p.has_leader]
+    if not leaderless:
+        return
+    brokers = describe_cluster(client).brokers
+    surveys = survey_brokers(client, brokers, [p.partition for p in leaderless])
+    for p in leaderless:
+        ends = {b: surveys[b].ends.get(p.partition) for b in p.replicas if b in surveys and b not in p.offline}
+        having = ", ".join(
+            f"broker {b} has offsets up to {end - 1}" if type(end) is int else f"what broker {b} has is not known"
+            for b, end in ends.items()
+        )
+        in_sync = ", ".join(map(str, p.isr)) or "nobody is known to be"
+        say(
+            f"warning: {p.partition}: in sync were {in_sync}; {having or 'no replica of it lives'}. What those in sync "
+            "have beyond that is lost, also if it was confirmed"
+        )
+
+
+def _ensure_meant() -> None:
+    """Asks at a terminal. Raises UsageError elsewhere, and if the answer is not yes."""
+    from core.common.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError("--unclean may lose confirmed records, and nobody can be asked here", hint="--yes says it")
+    say("elect all the same? (yes/no)")
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise UsageError("nothing was changed: the answer was not yes")
+
+
+def _planned(p: ReplicatedPartition, *, is_unclean: bool) -> Row:
+    first = p.replicas[0]
+    if is_unclean:
+        living = [b for b in p.replicas if b not in p.offline]
+        result = f"{p.leader} leads: not needed" if p.has_leader else f"one of {living} would lead"
+        if not p.has_leader and not living:
+            result = "no replica lives: refused"
+    elif p.has_preferred_leader:
+        result = f"{first} leads: not needed"
+    else:
+        result = f"{first} would lead" if first in p.isr else f"{first} is not in sync: refused"
+    return {"partition": str(p.partition), "before": _leader(p), "leader": _leader(p), "result": result}
+
+
+def _rows(
+    placed: Iterable[ReplicatedPartition],
+    after: Mapping[TopicPartition, ReplicatedPartition],
+    results: Mapping[TopicPartition, KafkaError | None],
+) -> tuple[list[Row], int]:
+    """Gives the rows, and how many partitions were refused."""
+    from core.common.error_code import ErrorCode
+
+    rows: list[Row] = []
+    failed = 0
+    for p in placed:
+        error, now = results[p.partition], after.get(p.partition, p)
+        result = "elected"
+        if error is not None:
+            result = (
+                "not needed" if error.code is ErrorCode.ELECTION_NOT_NEEDED else f"{error.code.name}: {error.message}"
+            )
+            failed += error.code is not ErrorCode.ELECTION_NOT_NEEDED
+        rows.append({"partition": str(p.partition), "before": _leader(p), "leader": _leader(now), "result": result})
+    return rows, failed
+
+
+def _leader(p: ReplicatedPartition) -> int | None:
+    return p.leader if p.has_leader else None

@@ -1,0 +1,210 @@
+"""What `plog cluster reassign` and `plog cluster drain` share: a plan is shown, carried out, and watched to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.move_progress import MoveProgress
+from cli.options import say, say_failures
+from cli.output import OutputFormat, write_rows
+from cli.place import typed_place
+from cli.progress import size_text
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.client.reassigner import Reassigner
+    from core.cluster.planned_move import PlannedMove
+
+ThrottleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        help="How many bytes per second each broker copies at most, as leader and as follower: 50MB/s.",
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="BROKER[,..]", help="Only to these brokers; to all that live unless some are named."),
+]
+
+_UNITS = {"GB": 1 << 30, "MB": 1 << 20, "KB": 1 << 10, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "B": 1, "": 1}
+_COLUMNS = ["partition", "from", "to", "copies_to", "moved_bytes"]
+
+
+def parse_rate(text: str | None) -> int | None:
+    """Reads the bytes per second of `50MB/s`, `50M` or `52428800`; raises UsageError for anything else."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    number = text.strip().upper().removesuffix("/S").strip()
+    unit = next(unit for unit in _UNITS if number.endswith(unit))
+    number = number.removesuffix(unit).strip()
+    try:
+        rate = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        rate = 0
+    if not 0 < rate < 1 << 62:
+        raise UsageError(f"--throttle {text}: expected bytes per second", hint="--throttle 50MB/s")
+    return rate
+
+
+def parse_brokers(text: str | None, option: str = "--to") -> list[int] | None:
+    """Reads `1,2,3`; raises UsageError for anything else, and for a broker that is named twice."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) < 1 << 31 for word in words):
+        raise UsageError(f"{option} {text}: expected the ids of brokers", hint=f"{option} 1,2,3")
+    brokers = [int(word) for word in words]
+    if len(set(brokers)) < len(brokers):
+        raise UsageError(f"{option} {text}: a broker is named twice")
+    return brokers
+
+
+def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, str | None]:
+    """Gives the racks of these brokers, or of all that live. Raises UsageError for one that is away."""
+    from core.client.cluster_status import describe_cluster
+    from core.common.errors import UsageError
+
+    brokers = {broker.broker_id: broker for broker in describe_cluster(client).brokers}
+    living = {b.broker_id: b.rack for b in brokers.values() if not b.is_fenced and b.failure is None}
+    for broker_id in wanted or ():
+        if broker_id in living:
+            continue
+        broker = brokers.get(broker_id)
+        why = (
+            "is not there" if broker is None else "is fenced: it is stopped" if broker.is_fenced else "can't be reached"
+        )
+        raise UsageError(
+            f"broker {broker_id} {why}; those that live are {', '.join(map(str, sorted(living)))}",
+            hint="plog cluster brokers",
+        )
+    return {broker_id: rack for broker_id, rack in living.items() if wanted is None or broker_id in wanted}
+
+
+def make_reassigner(client: KafkaClient, progress: MoveProgress) -> Reassigner:
+    from core.client.admin import Admin
+    from core.client.reassigner import Reassigner
+    from core.client.replication_throttle import ReplicationThrottle
+
+    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    note = base / "plog" / f"throttle-{client.cluster_id or 'of-a-cluster-without-an-id'}.json"
+    return Reassigner(client, ReplicationThrottle(Admin(client), note, progress.say), progress.say)
+
+
+# --- a plan
+
+
+def write_moves(moves: Sequence[PlannedMove], output: OutputFormat, *, as_plan: bool = False) -> None:
+    """Prints a row for each partition; `as_plan`: JSON is what kafka-reassign-partitions.sh reads."""
+    if as_plan and output is OutputFormat.json:
+        from core.cluster.planned_move import plan_json
+
+        print(plan_json(moves))
+        return
+    if output is OutputFormat.table and not moves:
+        return
+    write_rows([_row(move) for move in moves], _COLUMNS, output, drops=["copies_to", "moved_bytes"])
+
+
+def _row(move: PlannedMove) -> Row:
+    return {
+        "partition": str(move.partition),
+        "from": list(move.replicas),
+        "to": list(move.target),
+        "copies_to": list(move.adding),
+        "moved_bytes": move.moved_bytes if move.size_bytes is not None else None,
+    }
+
+
+def say_total(moves: Sequence[PlannedMove]) -> None:
+    copies = sum(len(move.adding) for move in moves)
+    brokers: dict[int, int] = {}
+    for move in moves:
+        for broker in move.adding:
+            brokers[broker] = brokers.get(broker, 0) + (move.size_bytes or 0)
+    to = ", ".join(f"{size_text(size)} to broker {broker}" for broker, size in sorted(brokers.items()))
+    plural = "s" if len(moves) != 1 else ""
+    say(f"{len(moves):,} partition{plural} to change, {copies:,} new replicas" + (f": {to}" if to else ""))
+    unknown = sum(move.size_bytes is None for move in moves)
+    if unknown:
+        say(f"note: nobody says how large {unknown:,} of the partitions are")
+
+
+def carry_out(
+    client: KafkaClient, moves: Sequence[PlannedMove], throttle: int | None, output: OutputFormat, *, dry_run: bool
+) -> int:
+    """Shows the plan, does it unless it is a dry run, and watches it. Gives the exit code."""
+    if not moves:
+        say("there is nothing to move: all is where it is to be")
+        write_moves(moves, output, as_plan=dry_run)
+        return 0
+    progress = MoveProgress()
+    reassigner = make_reassigner(client, progress)
+    reassigner.ensure_free(moves)
+    say_total(moves)
+    write_moves(moves, output, as_plan=dry_run)
+    if dry_run:
+        say("nothing was changed: without --dry-run it is done")
+        return 0
+    with _said_if_stopped(progress, has_throttle=throttle is not None):
+        refused = reassigner.start(moves, throttle)
+        code = say_failures(list(refused.values()))
+        begun = [move for move in moves if move.partition not in refused]
+        return max(code, watch(client, reassigner, begun, progress))
+
+
+def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMove], progress: MoveProgress) -> int:
+    """Shows how far the moves are until they are done. Gives the exit code: 1 if some partitions are elsewhere in the
+    end.
+    """
+    if not moves:
+        reassigner.remove_throttle()
+        return 0
+    with _said_if_stopped(progress, has_throttle=reassigner.has_throttle):
+        for state in reassigner.watch(moves):
+            progress.show(state)
+    progress.done()
+    missed = reassigner.find_missed(moves)
+    for move in missed:
+        target = ",".join(map(str, move.target))
+        say(f"error: {move.partition} is not on {target}: its move was cancelled, or changed by somebody else")
+    say(f"{len(moves) - len(missed):,} of {len(moves):,} partitions are where they are to be")
+    _hint_at_leaders(client, moves)
+    return 1 if missed else 0
+
+
+def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
+    """Says if others than the preferred leaders lead: a reassignment elects only who has to lead."""
+    from core.client.cluster_partitions import read_partitions
+
+    moved = {move.partition for move in moves}
+    placed = read_partitions(client, None, [])
+    topics = sorted({p.partition.topic for p in placed if p.partition in moved and not p.has_preferred_leader})
+    if topics:
+        say(f"hint: plog cluster elect --preferred {' '.join(topics)}{typed_place()} has the first replicas lead")
+
+
+@contextmanager
+def _said_if_stopped(progress: MoveProgress, *, has_throttle: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not progress.is_stopped:
+            progress.is_stopped = True
+            progress.done()
+            then = ", and then removes the throttle" if has_throttle else ""
+            say("the cluster goes on moving what has begun")
+            say(f"hint: plog cluster reassign --status{typed_place()} watches it{then}; --cancel ends it")
+        raise

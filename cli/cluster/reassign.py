@@ -1,0 +1,183 @@
+"""`plog cluster reassign`: moves replicas to other brokers, watches such moves, and cancels them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.move_progress import MoveProgress
+from cli.cluster.moving import (
+    ThrottleOption,
+    ToOption,
+    carry_out,
+    find_racks,
+    make_reassigner,
+    parse_brokers,
+    parse_rate,
+    say_total,
+    watch,
+    write_moves,
+)
+from cli.cluster.served_cluster import open_cluster
+from cli.completion import complete_topic
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
+from cli.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.planned_move import PlannedMove
+
+
+def reassign(
+    topics: Annotated[
+        str | None,
+        typer.Option("--topics", metavar="TOPIC[,..]", help="Which topics.", autocompletion=complete_topic),
+    ] = None,
+    to: ToOption = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor", min=1, help="How many replicas each partition is to have; as now if not given."
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="Take the plan from this file of kafka-reassign-partitions.sh."),
+    ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Watch what is being moved, whoever began it; --dry-run looks once.")
+    ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel what is being moved, whoever began it: of --topics, or all.")
+    ] = False,
+    throttle: ThrottleOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Move replicas to other brokers: plan it, begin it, and watch it until it is done.
+
+    The plan spreads the replicas over racks and brokers, and moves as little as that allows. Ctrl-C ends the watching,
+    and not the move: --status goes on watching, --cancel ends the move.
+
+    \b
+    Example:
+      plog cluster reassign --topics flights --to 1,2,3 --throttle 50MB/s --bootstrap-server 127.0.0.1:9092
+    """
+    from core.common.errors import UsageError
+
+    rate, brokers = parse_rate(throttle), parse_brokers(to)
+    names = None if topics is None else [name.strip() for name in topics.split(",")]
+    _ensure_one_way(names, plan, status=status, cancel=cancel)
+    if plan is None and not (status or cancel):
+        pass
+    elif brokers is not None or replication_factor is not None:
+        raise UsageError("--to and --replication-factor make a plan, and go with --topics only")
+    if cancel and rate is not None:
+        raise UsageError("--throttle has no meaning with --cancel, which removes it")
+    with open_cluster("reassign", bootstrap_server, data_dir) as client:
+        for name in names or ():
+            client.topic(name)  # whose error names the topic that was perhaps meant
+        if cancel:
+            code = _cancel(client, names, output, dry_run=dry_run)
+        elif status:
+            code = _watch(client, names, rate, output, dry_run=dry_run)
+        else:
+            moves = _read(client, plan) if plan is not None else _make(client, names or [], brokers, replication_factor)
+            code = carry_out(client, moves, rate, output, dry_run=dry_run)
+    raise typer.Exit(code)
+
+
+def _ensure_one_way(names: Sequence[str] | None, plan: Path | None, *, status: bool, cancel: bool) -> None:
+    """Raises UsageError unless it is clear what is to be done."""
+    from core.common.errors import UsageError
+
+    if status and cancel:
+        raise UsageError("--status and --cancel contradict each other")
+    if plan is not None and (status or cancel or names is not None):
+        raise UsageError("--plan says which partitions, and goes without --topics, --status and --cancel")
+    if names is None and plan is None and not (status or cancel):
+        raise UsageError(
+            "expected what to move",
+            hint="--topics TOPIC[,..] makes a plan, --plan FILE takes one; --status and --cancel look after what moves",
+        )
+
+
+# --- plans
+
+
+def _make(
+    client: KafkaClient, names: Sequence[str], wanted: Sequence[int] | None, factor: int | None
+) -> list[PlannedMove]:
+    from core.client.cluster_partitions import read_partitions
+    from core.client.replica_sizes import largest_sizes
+    from core.cluster.replica_placement import plan_spread
+
+    racks = find_racks(client, wanted)
+    everything = read_partitions(client, None, [])
+    planned = [p for p in everything if p.partition.topic in names]
+    sizes = largest_sizes(client, [p.partition for p in planned])
+    return plan_spread(planned, racks, everything, sizes, factor)
+
+
+def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
+    from core.client.replica_sizes import largest_sizes
+    from core.cluster.planned_move import PlannedMove, read_plan
+    from core.common.errors import UsageError
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"could not read {file}: {reason}") from None
+    known = client.refresh()
+    numbers = {topic.name: sorted(topic.partitions) for topic in known.values()}
+    racks = find_racks(client, None)
+    targets = read_plan(text, str(file), numbers, racks)
+    sizes = largest_sizes(client, targets)
+    moves = [
+        PlannedMove(
+            partition, known[partition.topic].partitions[partition.partition].replicas, target, sizes.get(partition)
+        )
+        for partition, target in sorted(targets.items())
+    ]
+    return [move for move in moves if move.changes]
+
+
+# --- what is under way
+
+
+def _watch(
+    client: KafkaClient, names: Sequence[str] | None, rate: int | None, output: OutputFormat, *, dry_run: bool
+) -> int:
+    progress = MoveProgress()
+    reassigner = make_reassigner(client, progress)
+    moves = reassigner.find_ongoing(names)
+    if moves:
+        say_total(moves)
+    else:
+        say("nothing is being moved")
+    write_moves(moves, output)
+    if dry_run:
+        return 0
+    if rate is not None and moves:
+        reassigner.change_throttle(moves, rate)
+    return watch(client, reassigner, moves, progress)
+
+
+def _cancel(client: KafkaClient, names: Sequence[str] | None, output: OutputFormat, *, dry_run: bool) -> int:
+    reassigner = make_reassigner(client, MoveProgress())
+    moves = reassigner.find_ongoing(names)
+    write_moves(moves, output)
+    if dry_run:
+        say(f"would cancel {len(moves):,} moves; nothing was changed")
+        return 0
+    refused = reassigner.cancel(moves) if moves else {}
+    if not moves:
+        reassigner.remove_throttle()
+    say(f"cancelled {len(moves) - len(refused):,} moves" if moves else "nothing is being moved")
+    return say_failures(list(refused.values()))

@@ -1,0 +1,40 @@
+"""Opens the cluster for commands that files can't answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.session import session_of
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.common.topic_partition import TopicPartition
+
+
+@contextmanager
+def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | None) -> Iterator[KafkaClient]:
+    """Opens a client. Raises UsageError for a directory that nobody serves, AccessError if there is none."""
+    from core.client.kafka_client import KafkaClient
+    from core.common.errors import UsageError
+
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        if not isinstance(source, KafkaClient):
+            raise UsageError(
+                f"plog cluster {command} needs a cluster: nobody serves {source.directory}",
+                hint="--bootstrap-server HOST:PORT",
+            )
+        yield source
+
+
+def find_partitions(client: KafkaClient, names: Sequence[str]) -> list[TopicPartition]:
+    """Gives the partitions that are named, each once; all of the cluster's for no names, and for `all`."""
+    from core.cluster.named_partitions import find_named_partitions
+    from core.common.topic_partition import TopicPartition
+
+    known = {topic.name: sorted(topic.partitions) for topic in client.refresh().values()}
+    if not names or (list(names) == ["all"] and "all" not in known):
+        return sorted(TopicPartition(topic, number) for topic, numbers in known.items() for number in numbers)
+    return sorted(set(find_named_partitions(names, known)))

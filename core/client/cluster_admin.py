@@ -1,0 +1,191 @@
+"""What the command line has a cluster's controller do with partitions: elect leaders, and move replicas."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from core.client.client_connection import ClientConnection
+from core.client.controller import at_controller
+from core.client.coordinator import ensure_success
+from core.client.kafka_client import KafkaClient
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import Api
+from core.protocol.schema.alter_partition_reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
+from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequest,
+)
+
+_TIMEOUT_MS = 20_000
+_ELECTION_MS = 5_000
+_ELECTION_TRIES = 4
+_FIRST_VERSION_WITH_UNCLEAN = 1  # KIP-460
+
+Refusals = dict[TopicPartition, KafkaError]
+Result = TypeVar("Result")
+
+_RIGHTS = {
+    ELECT_LEADERS.key: "Alter",
+    ALTER_PARTITION_REASSIGNMENTS.key: "Alter",
+    LIST_PARTITION_REASSIGNMENTS.key: "Describe",
+}
+
+
+class ElectionType(IntEnum):
+    """Numbers of org.apache.kafka.common.ElectionType."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A partition whose replicas are being moved. `replicas` are those of before and of after, together."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
+
+class ClusterAdmin:
+    """Owned by one task. Every method raises KafkaError if the cluster refuses the whole, or is too old for it."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    # --- elections
+
+    def elect_leaders(
+        self, kind: ElectionType, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Has leaders elected; gives why each partition has got none, None for those that have. That no election was
+        needed is such a reason (ELECTION_NOT_NEEDED).
+
+        Kafka's controller with ZooKeeper elects at once and may answer late. So it is asked again about those for which
+        it says that the time is over.
+        """
+        found: dict[TopicPartition, KafkaError | None] = {}
+        left = list(partitions)
+        for _ in range(_ELECTION_TRIES):
+            found |= self._elect(kind, left)
+            left = [p for p in left if (error := found[p]) is not None and error.code is ErrorCode.REQUEST_TIMED_OUT]
+            if not left:
+                break
+        return found
+
+    def _elect(self, kind: ElectionType, partitions: list[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+        asked = [TopicPartitions(topic, numbers) for topic, numbers in by_topic(partitions).items()]
+        request = ElectLeadersRequest(kind, asked, _ELECTION_MS)
+
+        def elect(connection: ClientConnection) -> dict[TopicPartition, KafkaError | None]:
+            if kind is ElectionType.UNCLEAN and connection.version_of(ELECT_LEADERS) < _FIRST_VERSION_WITH_UNCLEAN:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, "the cluster is too old for unclean elections on request"
+                )
+            answer = connection.call(ELECT_LEADERS, request)
+            ensure_success(answer.error_code, "election")
+            results: dict[TopicPartition, KafkaError | None] = dict.fromkeys(partitions)
+            for topic in answer.replica_election_results:
+                for one in topic.partition_result:
+                    partition = TopicPartition(topic.topic, one.partition_id)
+                    results[partition] = _refusal(one.error_code, one.error_message, partition)
+            return results
+
+        return self._at_controller(ELECT_LEADERS, elect)
+
+    # --- reassignments
+
+    def alter_reassignments(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> Refusals:
+        """Has each partition moved to those brokers, the preferred leader first; None cancels what is under way. Gives
+        those that are refused. Returns when it is noted, and not when it is done.
+        """
+        topics = [
+            ReassignableTopic(
+                topic,
+                [ReassignablePartition(number, _listed(targets[TopicPartition(topic, number)])) for number in numbers],
+            )
+            for topic, numbers in by_topic(targets).items()
+        ]
+        request = AlterPartitionReassignmentsRequest(_TIMEOUT_MS, topics=topics)
+
+        def alter(connection: ClientConnection) -> Refusals:
+            answer = connection.call(ALTER_PARTITION_REASSIGNMENTS, request)
+            ensure_success(answer.error_code, "reassignment", answer.error_message)
+            refused = Refusals()
+            for topic in answer.responses:
+                for one in topic.partitions:
+                    partition = TopicPartition(topic.name, one.partition_index)
+                    error = _refusal(one.error_code, one.error_message, partition)
+                    if error is not None:
+                        refused[partition] = error
+            return refused
+
+        return self._at_controller(ALTER_PARTITION_REASSIGNMENTS, alter)
+
+    def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
+        """Gives what is being moved in the whole cluster, whoever began it."""
+
+        def list_(connection: ClientConnection) -> dict[TopicPartition, OngoingReassignment]:
+            request = ListPartitionReassignmentsRequest(_TIMEOUT_MS, None)
+            answer = connection.call(LIST_PARTITION_REASSIGNMENTS, request)
+            ensure_success(answer.error_code, "reassignments", answer.error_message)
+            return {
+                TopicPartition(topic.name, one.partition_index): OngoingReassignment(
+                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+
+        return self._at_controller(LIST_PARTITION_REASSIGNMENTS, list_)
+
+    def _at_controller(self, api: Api[Any, Any], work: Callable[[ClientConnection], Result]) -> Result:
+        try:
+            return at_controller(self._client, work)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                error.hint = "Apache Kafka 2.4 and later can do it; a plog serve alone has nobody to move anything to"
+            elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                error.hint = f"{api.name} needs the right {_RIGHTS[api.key]} on the cluster (kafka-acls.sh --cluster)"
+            raise
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        found[topic].append(number)
+    return found
+
+
+def _listed(replicas: tuple[int, ...] | None) -> list[int] | None:
+    return None if replicas is None else list(replicas)
+
+
+def _refusal(code: int, message: str | None, partition: TopicPartition) -> KafkaError | None:
+    """Raises KafkaError(NOT_CONTROLLER), which is about the broker that was asked, and not about the partition."""
+    if not code:
+        return None
+    error = KafkaError(ErrorCode.of(code), message or f"{partition}: {ErrorCode.of(code).text}")
+    if error.code is ErrorCode.NOT_CONTROLLER:
+        raise error
+    return error
