@@ -45,6 +45,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
     """Raises UsageError for a broker that nobody knows, and if the others can't hold the replicas."""
     from core.client.cluster_partitions import read_partitions
     from core.client.cluster_status import describe_cluster
+    from core.client.reassigner import ensure_free
     from core.client.replica_sizes import largest_sizes
     from core.cluster.replica_placement import plan_drain
     from core.common.errors import UsageError
@@ -60,6 +61,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
             hint="plog cluster brokers",
         )
     racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}
+    ensure_free(client, [p.partition for p in held])
     sizes = largest_sizes(client, [p.partition for p in held])
     return plan_drain(broker, held, racks, everything, sizes)
 

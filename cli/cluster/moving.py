@@ -98,6 +98,7 @@ def make_reassigner(client: KafkaClient, progress: MoveProgress) -> Reassigner:
     from core.client.reassigner import Reassigner
     from core.client.replication_throttle import ReplicationThrottle
 
+    client.refresh([])  # which tells the id of the cluster
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     note = base / "plog" / f"throttle-{client.cluster_id or 'of-a-cluster-without-an-id'}.json"
     return Reassigner(client, ReplicationThrottle(Admin(client), note, progress.say), progress.say)
@@ -152,7 +153,6 @@ def carry_out(
         return 0
     progress = MoveProgress()
     reassigner = make_reassigner(client, progress)
-    reassigner.ensure_free(moves)
     say_total(moves)
     write_moves(moves, output, as_plan=dry_run)
     if dry_run:

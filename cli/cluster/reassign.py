@@ -114,17 +114,20 @@ def _make(
     client: KafkaClient, names: Sequence[str], wanted: Sequence[int] | None, factor: int | None
 ) -> list[PlannedMove]:
     from core.client.cluster_partitions import read_partitions
+    from core.client.reassigner import ensure_free
     from core.client.replica_sizes import largest_sizes
     from core.cluster.replica_placement import plan_spread
 
     racks = find_racks(client, wanted)
     everything = read_partitions(client, None, [])
     planned = [p for p in everything if p.partition.topic in names]
+    ensure_free(client, [p.partition for p in planned])
     sizes = largest_sizes(client, [p.partition for p in planned])
     return plan_spread(planned, racks, everything, sizes, factor)
 
 
 def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
+    from core.client.reassigner import ensure_free
     from core.client.replica_sizes import largest_sizes
     from core.cluster.planned_move import PlannedMove, read_plan
     from core.common.errors import UsageError
@@ -138,6 +141,7 @@ def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     numbers = {topic.name: sorted(topic.partitions) for topic in known.values()}
     racks = find_racks(client, None)
     targets = read_plan(text, str(file), numbers, racks)
+    ensure_free(client, targets)
     sizes = largest_sizes(client, targets)
     moves = [
         PlannedMove(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.cluster.check import check
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
 from cli.cluster.reassign import reassign
@@ -222,6 +223,7 @@ def describe(
 app.command()(elect)
 app.command()(reassign)
 app.command()(drain)
+app.command()(check)
 
 
 # --- what is asked

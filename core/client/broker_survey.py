@@ -22,7 +22,7 @@ from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLo
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 _CONSUMER = -1
-_DEBUGGING_REPLICA = -2
+DEBUGGING_REPLICA = -2
 _AT_ONCE = 16
 _TIMEOUT_SECONDS = 10.0
 _TIMEOUT_MS = 10_000
@@ -97,14 +97,17 @@ def _ask_sizes(connection: ClientConnection, survey: BrokerSurvey, _: Sequence[T
 
 def _ask_offsets(connection: ClientConnection, survey: BrokerSurvey, partitions: Sequence[TopicPartition]) -> None:
     if partitions:
-        survey.high_watermarks = _offsets(connection, partitions, LATEST, _CONSUMER)
-        survey.ends = _offsets(connection, partitions, LATEST, _DEBUGGING_REPLICA)
-        survey.starts = _offsets(connection, partitions, EARLIEST, _DEBUGGING_REPLICA)
+        survey.high_watermarks = read_offsets(connection, partitions, LATEST, _CONSUMER)
+        survey.ends = read_offsets(connection, partitions, LATEST, DEBUGGING_REPLICA)
+        survey.starts = read_offsets(connection, partitions, EARLIEST, DEBUGGING_REPLICA)
 
 
-def _offsets(
+def read_offsets(
     connection: ClientConnection, partitions: Sequence[TopicPartition], timestamp: int, replica_id: int
 ) -> Offsets:
+    """Gives the offset that a broker answers for each partition, or its error. Who leads is asked by consumers; any
+    replica answers a debugging one.
+    """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(ListOffsetsPartition(partition.partition, timestamp=timestamp))

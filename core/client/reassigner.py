@@ -33,17 +33,6 @@ class Reassigner:
         self._throttle = throttle
         self._say = say
 
-    def ensure_free(self, moves: Iterable[PlannedMove]) -> None:
-        """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if some of these are being moved already."""
-        ongoing = self._admin.list_reassignments()
-        busy = [move.partition for move in moves if move.partition in ongoing]
-        if busy:
-            raise KafkaError(
-                ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"{names_text(busy)} {'is' if len(busy) == 1 else 'are'} being moved already",
-                hint=_CANCEL_FIRST,
-            )
-
     def start(self, moves: Sequence[PlannedMove], bytes_per_second: int | None) -> Refusals:
         """Begins the moves, with a throttle if one is given; gives those that are refused."""
         if bytes_per_second is not None:
@@ -101,6 +90,20 @@ class Reassigner:
         """Takes back what this machine has set, if nothing that it was set for is under way any more."""
         if self._throttle.is_set and self._throttle.remove(self._admin.list_reassignments()):
             self._say("the throttle is removed")
+
+
+def ensure_free(client: KafkaClient, partitions: Iterable[TopicPartition]) -> None:
+    """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if some of these are being moved already: what is to be planned for
+    them depends on how that ends.
+    """
+    ongoing = ClusterAdmin(client).list_reassignments()
+    busy = [partition for partition in partitions if partition in ongoing]
+    if busy:
+        raise KafkaError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"{names_text(busy)} {'is' if len(busy) == 1 else 'are'} being moved already",
+            hint=_CANCEL_FIRST,
+        )
 
 
 def _as_move(partition: TopicPartition, one: OngoingReassignment, size_bytes: int | None) -> PlannedMove:

@@ -1,0 +1,139 @@
+"""`plog cluster check`: compares the replicas of partitions while they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.served_cluster import find_partitions, open_cluster
+from cli.completion import complete_topic
+from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.place import typed_place
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
+    from core.client.replica_check import ReplicaComparison
+    from core.common.topic_partition import TopicPartition
+
+_COLUMNS = ["partition", "brokers", "start_offset", "end_offset", "compared", "only_in_some", "result"]
+_FURTHER = ["compacted", "differences", "not_compared"]
+"""What messages say beside the table; programs get it with each partition."""
+_DROPS = ["only_in_some", "compared", "start_offset", "brokers"]
+_EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
+
+
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PARTITION]...",
+            help="TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Compare the replicas of partitions while they serve: each is read from its own broker, and nothing is changed.
+
+    The exit code is 1 if replicas differ, and 3 if one could not be compared.
+
+    \b
+    Example:
+      plog cluster check flights --bootstrap-server 127.0.0.1:9092
+    """
+    from cli.progress import Progress
+    from core.client.cluster_partitions import read_partitions
+    from core.client.replica_check import ReplicaCheck
+
+    found: list[ReplicaComparison] = []
+    with open_cluster("check", bootstrap_server, data_dir) as client:
+        wanted = set(find_partitions(client, names or ()))
+        topics = sorted({partition.topic for partition in wanted})
+        compacted = _find_compacted(client, topics)
+        progress = Progress("compared", "batches")
+        checker = ReplicaCheck(client, note_progress=progress.add)
+        try:
+            for placed in read_partitions(client, topics, []):
+                if placed.partition in wanted:
+                    one = checker.compare(placed, is_compacted=placed.partition.topic in compacted)
+                    found.append(one)
+                    _say_differences(one, progress.done)
+        finally:
+            progress.done()
+    _say_rest(found)
+    columns = _COLUMNS if output is OutputFormat.table else [*_COLUMNS, *_FURTHER]
+    if output is OutputFormat.table and not any(one.only_in_some for one in found):
+        columns = [column for column in columns if column != "only_in_some"]
+    write_rows([_row(one) for one in found], columns, output, drops=_DROPS)
+    if any(one.differences for one in found):
+        raise typer.Exit(_EXIT_DIFFERENT)
+    raise typer.Exit(_EXIT_NOT_COMPARED if any(one.not_compared for one in found) else 0)
+
+
+def _find_compacted(client: KafkaClient, topics: Sequence[str]) -> set[str]:
+    from core.client.admin import Admin
+
+    policies = Admin(client).find_topic_setting(topics, "cleanup.policy") if topics else {}
+    unknown = [topic for topic in topics if topic not in policies]
+    if unknown:
+        say(f"note: cleanup.policy of {', '.join(unknown)} is not known: taken as not compacted")
+    return {topic for topic, policy in policies.items() if "compact" in policy}
+
+
+def _say_differences(one: ReplicaComparison, clear: object) -> None:
+    if callable(clear):
+        clear()
+    for difference in one.differences:
+        say(f"error: {one.partition} differs from offset {difference.first} to {difference.last}: {difference.text}")
+    if one.more_differences:
+        say(f"error: {one.partition} differs in {one.more_differences:,} more places")
+
+
+def _say_rest(found: Sequence[ReplicaComparison]) -> None:
+    """Says what was not compared, each reason once."""
+    reasons: dict[tuple[int, str], list[TopicPartition]] = {}
+    for one in found:
+        for broker, error in one.not_compared.items():
+            reasons.setdefault((broker, error.message), []).append(one.partition)
+    for (broker, message), partitions in reasons.items():
+        from core.cluster.cluster_health import names_text
+
+        say(f"warning: broker {broker} was not compared for {names_text(partitions)}: {message}")
+    if any(one.is_compacted for one in found):
+        say(
+            "note: of compacted topics the records are compared that all replicas have; each broker compacts by "
+            "itself, so batches, and which records are gone, may differ"
+        )
+    if any(one.differences for one in found):
+        different = next(one for one in found if one.differences)
+        say(f"hint: plog cluster describe {different.partition}{typed_place()}; plog verify finds damage on a disk")
+
+
+def _row(one: ReplicaComparison) -> Row:
+    return {
+        "partition": str(one.partition),
+        "brokers": one.brokers,
+        "start_offset": one.start,
+        "end_offset": one.end,
+        "compared": one.compared,
+        "only_in_some": one.only_in_some,
+        "result": _result(one),
+        "compacted": one.is_compacted,
+        "differences": [{"start_offset": d.first, "last_offset": d.last, "what": d.text} for d in one.differences],
+        "not_compared": {str(broker): error.message for broker, error in one.not_compared.items()},
+    }
+
+
+def _result(one: ReplicaComparison) -> str:
+    if one.differences:
+        count = len(one.differences) + one.more_differences
+        return f"{count:,} difference{'s' if count > 1 else ''}"
+    if len(one.brokers) < 2:
+        return "not compared" if one.not_compared else "one replica"
+    return "equal" if not one.not_compared else "equal, without some"
