@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.check import check
+from cli.cluster.controller import controller
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
 from cli.cluster.reassign import reassign
@@ -220,6 +221,7 @@ def describe(
     _write_replicas([row for report in reports for row in replica_rows(report)], output)
 
 
+app.command()(controller)
 app.command()(elect)
 app.command()(reassign)
 app.command()(drain)

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 
 from core.client.kafka_client import KafkaClient
+from core.client.metadata_quorum import find_quorum
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.kafka_release import find_release
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
-from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest, PartitionData, TopicData
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponseBroker
 
-_METADATA_TOPIC = "__cluster_metadata"
 _AT_ONCE = 16
 _TIMEOUT_SECONDS = 10.0
 
@@ -32,10 +30,10 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
     """
     cluster_id, controller_id, known = _cluster(client)
     try:
-        leader_id, voters = _quorum(client, timeout_s)
+        quorum = find_quorum(client, timeout_s=timeout_s)
         has_silent_controller = False
     except ConnectionFailedError:
-        leader_id, voters, controller_id = -1, (), -1  # the broker named any, which is not the one
+        quorum, controller_id = ErrorCode.NETWORK_EXCEPTION, -1  # the broker named any, which is not the one
         has_silent_controller = True
 
     def look(broker: BrokerDescription) -> BrokerDescription:
@@ -48,10 +46,10 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
     features = client.any_connection().features
     return ClusterDescription(
         cluster_id,
-        controller_id if leader_id < 0 else leader_id,
+        controller_id if isinstance(quorum, ErrorCode) or quorum.leader_id < 0 else quorum.leader_id,
         brokers,
         features,
-        voters,
+        () if isinstance(quorum, ErrorCode) else quorum.voters,
         has_silent_controller=has_silent_controller,
     )
 
@@ -84,21 +82,6 @@ def _brokers(brokers: Iterable[MetadataResponseBroker]) -> Iterable[BrokerDescri
 
 def _address(host: str, port: int) -> dict[str, str]:
     return {"": str(Endpoint(host, port))}
-
-
-def _quorum(client: KafkaClient, timeout_s: float) -> tuple[int, tuple[int, ...]]:
-    """Gives the leader, -1 if it is not known, and the voters. A broker passes the question on to the controller; so
-    it has a connection of its own, and ConnectionFailedError is raised if there is no controller that answers.
-    """
-    if not client.any_connection().speaks(DESCRIBE_QUORUM):
-        return -1, ()
-    request = DescribeQuorumRequest([TopicData(_METADATA_TOPIC, [PartitionData(0)])])
-    with closing(client.another(timeout_s=timeout_s)) as other:
-        response = other.any_connection().call(DESCRIBE_QUORUM, request)
-    found = [partition for topic in response.topics for partition in topic.partitions]
-    if response.error_code or not found or found[0].error_code:
-        return -1, ()  # only those who may describe the cluster learn it
-    return found[0].leader_id, tuple(sorted(voter.replica_id for voter in found[0].current_voters))
 
 
 def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float) -> BrokerDescription:

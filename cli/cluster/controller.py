@@ -1,0 +1,122 @@
+"""`plog cluster controller`: who is the controller, since which epoch, and how far those are who could follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.session import session_of
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from core.client.kafka_client import KafkaClient
+    from core.client.metadata_quorum import MetadataQuorum, QuorumNode
+
+_NODE_COLUMNS = ["node", "role", "end_offset", "lag", "last_fetch_timestamp", "last_caught_up_timestamp"]
+_OF_QUORUM = ["controller", "epoch", "high_watermark"]
+_TERM_COLUMNS = ["controller", "epoch", "since_timestamp", "offset"]
+_TIMEOUT_SECONDS = 10.0
+
+
+def controller(
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show who is the controller, in which epoch, and how far the other nodes follow its metadata log.
+
+    For a directory that nobody serves it lists who has been the controller, as far as its metadata log goes back. The
+    exit code is 1 if no controller is known.
+
+    \b
+    Example:
+      plog cluster controller --bootstrap-server 127.0.0.1:9092
+    """
+    from core.client.kafka_client import KafkaClient
+
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        code = _of_cluster(source, output) if isinstance(source, KafkaClient) else _of_files(source.directory, output)
+    raise typer.Exit(code)
+
+
+def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
+    from core.client.metadata_quorum import find_quorum
+    from core.common.error_code import ErrorCode
+    from core.common.errors import ConnectionFailedError
+
+    try:
+        quorum = find_quorum(client, timeout_s=_TIMEOUT_SECONDS)
+    except ConnectionFailedError:
+        say("error: the broker asked the controller, and no controller answers it")
+        return 1
+    if not isinstance(quorum, ErrorCode):
+        return _of_quorum(quorum, output)
+    client.refresh([])
+    is_known = client.controller_id >= 0
+    say(f"controller {client.controller_id}" if is_known else "error: no controller is known")
+    if quorum is ErrorCode.UNSUPPORTED_VERSION:
+        say(
+            "note: no request tells its epoch, or since when. In ZooKeeper /controller and /controller_epoch do, and any "
+            "of the brokers may be the next one"
+        )
+    else:
+        say(f"note: its quorum may not be asked for: {quorum.name}. In KRaft the broker named here may be any")
+    rows: list[Row] = [{"node": node, "role": _role(client, node)} for node in sorted(client.node_ids)]
+    kept = ["node", "role"] if output is OutputFormat.table else [*_NODE_COLUMNS, *_OF_QUORUM]
+    write_rows([{**row, "controller": client.controller_id if is_known else None} for row in rows], kept, output)
+    return 0 if is_known else 1
+
+
+def _role(client: KafkaClient, node: int) -> str:
+    return "controller" if node == client.controller_id else "broker"
+
+
+def _of_quorum(quorum: MetadataQuorum, output: OutputFormat) -> int:
+    is_known = quorum.leader_id >= 0
+    named = f"controller {quorum.leader_id}" if is_known else "error: no controller is elected"
+    say(f"{named}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}")
+    end = max((node.end_offset for node in quorum.nodes if node.node_id == quorum.leader_id), default=None)
+    of_quorum = {
+        "controller": quorum.leader_id if is_known else None,
+        "epoch": quorum.leader_epoch,
+        "high_watermark": quorum.high_watermark,
+    }
+    rows = [{**_node_row(node, quorum, end), **of_quorum} for node in quorum.nodes]
+    columns = _NODE_COLUMNS if output is OutputFormat.table else [*_NODE_COLUMNS, *_OF_QUORUM]
+    write_rows(rows, columns, output, drops=["last_fetch_timestamp", "last_caught_up_timestamp", "end_offset"])
+    return 0 if is_known else 1
+
+
+def _node_row(node: QuorumNode, quorum: MetadataQuorum, end: int | None) -> Row:
+    role = "voter" if node.is_voter else "observer"
+    return {
+        "node": node.node_id,
+        "role": "controller" if node.node_id == quorum.leader_id else role,
+        "end_offset": node.end_offset,
+        "lag": None if end is None else max(end - node.end_offset, 0),
+        "last_fetch_timestamp": node.last_fetch_ms if node.last_fetch_ms >= 0 else None,
+        "last_caught_up_timestamp": node.last_caught_up_ms if node.last_caught_up_ms >= 0 else None,
+    }
+
+
+def _of_files(directory: Path, output: OutputFormat) -> int:
+    from core.cluster.controller_history import read_controller_history
+
+    terms = read_controller_history(directory)
+    say("nobody serves it: this is what the metadata log says" if terms is not None else "there is no metadata log")
+    rows: list[Row] = [
+        {
+            "controller": term.controller_id,
+            "epoch": term.epoch,
+            "since_timestamp": term.since_ms,
+            "offset": term.offset,
+        }
+        for term in terms or ()
+    ]
+    write_rows(rows, _TERM_COLUMNS, output, drops=["offset"])
+    return 0
