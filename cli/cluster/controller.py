@@ -61,8 +61,8 @@ def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
     say(f"controller {client.controller_id}" if is_known else "error: no controller is known")
     if quorum is ErrorCode.UNSUPPORTED_VERSION:
         say(
-            "note: no request tells its epoch, or since when. In ZooKeeper /controller and /controller_epoch do, and any "
-            "of the brokers may be the next one"
+            "note: no request tells its epoch, or since when; in ZooKeeper /controller and /controller_epoch do. Each "
+            "broker may be the next"
         )
     else:
         say(f"note: its quorum may not be asked for: {quorum.name}. In KRaft the broker named here may be any")
@@ -108,7 +108,10 @@ def _of_files(directory: Path, output: OutputFormat) -> int:
     from core.cluster.controller_history import read_controller_history
 
     terms = read_controller_history(directory)
-    say("nobody serves it: this is what the metadata log says" if terms is not None else "there is no metadata log")
+    if terms is None:
+        say(f"error: {directory} has no metadata log, which only nodes of KRaft have: no controller is known")
+    else:
+        say("nobody serves it: this is what the metadata log says")
     rows: list[Row] = [
         {
             "controller": term.controller_id,
@@ -119,4 +122,4 @@ def _of_files(directory: Path, output: OutputFormat) -> int:
         for term in terms or ()
     ]
     write_rows(rows, _TERM_COLUMNS, output, drops=["offset"])
-    return 0
+    return 0 if rows else 1

@@ -117,10 +117,10 @@ def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]
             f"broker {b} has offsets up to {end - 1}" if type(end) is int else f"what broker {b} has is not known"
             for b, end in ends.items()
         )
-        in_sync = ", ".join(map(str, p.isr)) or "nobody is known to be"
+        in_sync = f"in sync are {', '.join(map(str, p.isr))}, which are away" if p.isr else "nobody is in sync"
         say(
-            f"warning: {p.partition}: in sync were {in_sync}; {having or 'no replica of it lives'}. What those in sync "
-            "have beyond that is lost, also if it was confirmed"
+            f"warning: {p.partition} has no leader: {in_sync}; {having or 'no replica of it lives'}. What others had "
+            "beyond that is lost, also if it was confirmed"
         )
 
 

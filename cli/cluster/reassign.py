@@ -131,12 +131,14 @@ def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     from core.client.replica_sizes import largest_sizes
     from core.cluster.planned_move import PlannedMove, read_plan
     from core.common.errors import UsageError
+    from core.common.filesystem import access_error
 
     try:
         text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"could not read {file}: {reason}") from None
+    except OSError as error:
+        raise access_error(error, file, "read") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no plan: it is no text") from None
     known = client.refresh()
     numbers = {topic.name: sorted(topic.partitions) for topic in known.values()}
     racks = find_racks(client, None)

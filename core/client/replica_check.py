@@ -72,6 +72,9 @@ class ReplicaCheck:
             if broker in self._lost:
                 found.not_compared[broker] = self._lost[broker]
                 continue
+            if broker not in self._client.node_ids:
+                found.not_compared[broker] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it is away")
+                continue
             reader = ReplicaReader(self._client, broker, placed.partition, is_compacted=is_compacted)
             if self._try(reading, reader, lambda r=reader: r.seek(r.find_start())):  # type: ignore[misc]
                 reading.readers.append(reader)

@@ -1,4 +1,4 @@
-"""Who has been the controller, as a metadata log has it: each leader of the quorum writes a LeaderChange record first."""
+"""Who has been the controller, as a metadata log has it: each leader of the quorum begins with a LeaderChange."""
 
 from __future__ import annotations
 
