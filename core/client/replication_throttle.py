@@ -90,7 +90,7 @@ class ReplicationThrottle:
         ours = note.brokers.get(broker, {})
         changes = []
         for key in _RATES:
-            if key in held and held[key] != ours.get(key):
+            if key in held and held[key] not in (None, ours.get(key)):
                 self._say(f"note: broker {broker} has {key}={held[key]} already, which stays")
                 continue
             note.brokers.setdefault(broker, {})[key] = rate
@@ -98,6 +98,9 @@ class ReplicationThrottle:
         if changes:
             self._write(note)
             self._admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
+            held = self._own_values(ConfigResourceType.BROKER, broker)
+            if any(key in held and held[key] is None for key in _RATES):  # the values of unknown keys are not told
+                self._say(f"warning: broker {broker} does not know {_RATES[0]}: it does not slow down by itself")
 
     def _list_replicas(self, note: _Note, topic: str, key: str, wanted: list[str]) -> None:
         held = _entries(self._own_values(ConfigResourceType.TOPIC, topic).get(key))
@@ -139,7 +142,10 @@ class ReplicationThrottle:
         except PlogError as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return True  # it was deleted, and its settings with it
-            self._say(f"warning: the throttle of {what} could not be removed: {error.message}")
+            self._say(
+                f"warning: the throttle of {what} could not be removed: {error.message}; plog cluster reassign --status "
+                "tries it again"
+            )
             return False
         return True
 
@@ -158,18 +164,22 @@ class ReplicationThrottle:
 
     def _unset_rates(self, broker: str, rates: dict[str, str]) -> None:
         held = self._own_values(ConfigResourceType.BROKER, broker)
-        changes = [ConfigChange(key, AlterOperation.DELETE) for key, rate in rates.items() if held.get(key) == rate]
+        changes = [
+            ConfigChange(key, AlterOperation.DELETE)
+            for key, rate in rates.items()
+            if key in held and held[key] in (None, rate)
+        ]
         for key, rate in rates.items():
-            if key in held and held[key] != rate:
+            if key in held and held[key] not in (None, rate):
                 self._say(f"note: broker {broker} has {key}={held[key]}, which somebody changed; it stays")
         if changes:
             self._admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
 
-    def _own_values(self, type_: ConfigResourceType, name: str) -> dict[str, str]:
-        """Gives what is set for that very resource."""
+    def _own_values(self, type_: ConfigResourceType, name: str) -> dict[str, str | None]:
+        """Gives what is set for that very resource; None for a value that the broker does not tell."""
         keys = (*_RATES, _LEADERS, _FOLLOWERS)
         values = self._admin.describe_configs(type_, name)
-        return {v.name: v.value or "" for v in values if v.name in keys and v.source == _OWN_SOURCES[type_]}
+        return {v.name: v.value for v in values if v.name in keys and v.source == _OWN_SOURCES[type_]}
 
     # --- the note
 
