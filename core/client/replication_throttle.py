@@ -143,8 +143,8 @@ class ReplicationThrottle:
             if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return True  # it was deleted, and its settings with it
             self._say(
-                f"warning: the throttle of {what} could not be removed: {error.message}; plog cluster reassign --status "
-                "tries it again"
+                f"warning: the throttle of {what} could not be removed: {error.message}; plog cluster reassign "
+                "--status tries it again"
             )
             return False
         return True

@@ -1,4 +1,5 @@
-"""`plog cluster` and `plog topic` ask three brokers of Apache Kafka, of which one is killed, lags, or loses a disk.
+"""`plog cluster` and `plog topic` ask three brokers of Apache Kafka, of which one is killed, lags, or loses a disk; and
+move things from one to the other, as Kafka's own tools do.
 
 The tests share one cluster and run in this order. Each leaves it well, but for the last.
 """
@@ -6,22 +7,27 @@ The tests share one cluster and run in this order. Each leaves it well, but for 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.kafka_cluster import kafka_cluster
 from tests.support.kafka_server import KafkaServer
-from tests.support.oracle import requires_kafka
+from tests.support.oracle import requires_kafka, run_tool
 from tests.support.pseudo_terminal import call_at_terminal
-from tests.support.server import call_plog
+from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka
 
 Cluster = dict[int, KafkaServer]
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,183 @@ def test_more_replicas_than_brokers_are_refused(cluster: Cluster) -> None:
     assert done.returncode == 1
     assert b"INVALID_REPLICATION_FACTOR" in done.stderr
     assert b"hint: each replica needs a broker of its own: --replication-factor 3 is the most here" in done.stderr
+
+
+# --- what moves things
+
+
+@pytest.fixture
+def moved(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A topic of four partitions on 1 and 2, each of more bytes than a follower gets at once."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    where = ("--bootstrap-server", cluster[1].address)
+    assert call_plog("topic", "create", "moved", "--partitions", "4", *where).returncode == 0
+    lines = b"".join(b"%d:%s\n" % (n, b"x" * 4000) for n in range(2000))
+    assert call_plog("produce", "moved", "--key-separator", ":", *where, stdin=lines).returncode == 0
+    to_two = call_plog("cluster", "reassign", "--topics", "moved", "--to", "1,2", "--replication-factor", "2", *where)
+    assert to_two.returncode == 0, to_two.stderr
+    wait_until(lambda: is_well(cluster), "all replicas are in sync")
+    yield "moved"
+    assert call_plog("topic", "delete", "moved", *where).returncode == 0
+    wait_until(lambda: len(ask(cluster, "cluster", "topics")) == 3, "it is gone")
+
+
+def told(cluster: Cluster, *arguments: str, code: int = 0) -> str:
+    """What a command says beside its listing."""
+    done = call_plog(*arguments, "--bootstrap-server", cluster[1].address)
+    assert done.returncode == code, done.stderr.decode()
+    return done.stderr.decode()
+
+
+def replicas(cluster: Cluster, topic: str) -> dict[int, list[int]]:
+    return {row["partition"]: row["replicas"] for row in ask(cluster, "topic", "describe", topic)}
+
+
+def kafkas_reassign(cluster: Cluster, *arguments: str) -> str:
+    done = run_tool(REASSIGN, "--bootstrap-server", cluster[1].address, *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_replicas_are_moved_and_kafkas_tool_agrees(cluster: Cluster, moved: str, tmp_path: Path) -> None:
+    assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(1, 2)}
+    wanted = ("cluster", "reassign", "--topics", moved, "--to", "2,3")
+    shown = call_plog(*wanted, "--dry-run", "--output", "json", "--bootstrap-server", cluster[1].address)
+    assert b"nothing was changed" in shown.stderr
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(shown.stdout)
+    firsts = [entry["replicas"][0] for entry in json.loads(plan.read_text())["partitions"]]
+    assert sorted(firsts) == [2, 2, 3, 3]
+    rows = ask(cluster, *wanted)
+    assert all(row["copies_to"] == [3] and row["moved_bytes"] > 100_000 for row in rows), rows
+    assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(2, 3)}
+    verified = kafkas_reassign(cluster, "--verify", "--reassignment-json-file", str(plan))
+    assert verified.count("is completed") == 4, verified
+    assert "there is nothing to move" in told(cluster, "cluster", "reassign", "--plan", str(plan))
+
+
+def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Cluster, moved: str) -> None:
+    """What others have throttled stays: the rate of broker 2, and the replicas of another topic."""
+    told(cluster, "config", "alter", "broker", "2", "--set", "follower.replication.throttled.rate=999000111")
+    wanted = ("cluster", "reassign", "--topics", moved, "--to", "1,3", "--throttle", "1KB/s")
+    where = ("--bootstrap-server", cluster[1].address)
+    environment = {**os.environ, "NO_COLOR": "1"}
+    watching = subprocess.Popen([PLOG, *wanted, *where], stderr=subprocess.PIPE, env=environment)
+    wait_until(lambda: ask(cluster, "cluster", "reassign", "--status", "--dry-run"), "it has begun")
+    wait_until(lambda: "0:3" in settings(cluster, "topic", moved)["follower.replication.throttled.replicas"], "slowly")
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    assert b"hint: plog cluster reassign --status --bootstrap-server " in said
+    assert b"broker 2 has follower.replication.throttled.rate=999000111 already, which stays" in said
+
+    assert settings(cluster, "broker", "3")["follower.replication.throttled.rate"] == "1024"
+    listed = kafkas_reassign(cluster, "--list")
+    assert f"{moved}-0: replicas: " in listed
+    assert "adding: 3. removing: 2." in listed
+    assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, *wanted[:6], code=1)
+    assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, "cluster", "drain", "2", code=1)
+    assert "the throttle is removed" in told(cluster, "cluster", "reassign", "--cancel")
+    assert "No partition reassignments found" in kafkas_reassign(cluster, "--list")
+    assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(1, 2)}
+    ensure_nothing_is_throttled_but_by_others(cluster, moved)
+    told(cluster, "config", "alter", "broker", "2", "--unset", "follower.replication.throttled.rate")
+
+
+def settings(cluster: Cluster, kind: str, name: str) -> dict[str, str]:
+    """What is set for a topic or a broker."""
+    own = {"topic": "topic_config", "broker": "dynamic_broker_config"}[kind]
+    rows = ask(cluster, "config", "describe", kind, name)
+    return {row["key"]: row["value"] for row in rows if row["source"] == own}
+
+
+def ensure_nothing_is_throttled_but_by_others(cluster: Cluster, topic: str) -> None:
+    assert settings(cluster, "topic", topic) == {}
+    assert settings(cluster, "topic", "slow")["leader.replication.throttled.replicas"] == "*"
+    rates = {number: settings(cluster, "broker", str(number)) for number in (1, 2, 3)}
+    assert rates == {1: {}, 2: {"follower.replication.throttled.rate": "999000111"}, 3: {}}
+
+
+def test_what_kafkas_tool_began_is_watched_to_its_end(cluster: Cluster, moved: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    entries = [{"topic": moved, "partition": number, "replicas": [3, 1]} for number in range(4)]
+    plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+    begin = ("--execute", "--throttle", "100000000", "--reassignment-json-file", str(plan))
+    assert "Successfully started" in kafkas_reassign(cluster, *begin)
+    rows = ask(cluster, "cluster", "reassign", "--status")
+    assert [row["to"] for row in rows] == [[3, 1]] * 4
+    assert list(replicas(cluster, moved).values()) == [[3, 1]] * 4
+    assert settings(cluster, "topic", moved), "it was not ours to remove"
+    verified = kafkas_reassign(cluster, "--verify", "--reassignment-json-file", str(plan))
+    assert "Clearing topic-level throttles" in verified
+    told(cluster, "topic", "describe", moved)
+
+
+def test_leadership_is_given_to_the_first_replicas(cluster: Cluster, moved: str, tmp_path: Path) -> None:
+    before = {row["partition"]: row["leader"] for row in ask(cluster, "topic", "describe", moved)}
+    plan = tmp_path / "plan.json"
+    entries = [
+        {"topic": moved, "partition": number, "replicas": [3 - leader, leader]} for number, leader in before.items()
+    ]
+    plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+    assert f"hint: plog cluster elect --preferred {moved} --bootstrap-server" in told(
+        cluster, "cluster", "reassign", "--plan", str(plan)
+    )
+    (planned, *_) = ask(cluster, "cluster", "elect", "--preferred", "--dry-run", f"{moved}-0")
+    assert planned["result"] == f"{3 - before[0]} would lead"
+    (first,) = ask(cluster, "cluster", "elect", "--preferred", f"{moved}-0")
+    assert (first["before"], first["leader"], first["result"]) == (before[0], 3 - before[0], "elected")
+    results = [row["result"] for row in ask(cluster, "cluster", "elect", "--preferred", moved)]
+    assert results == ["not needed", "elected", "elected", "elected"]
+    assert ask(cluster, "cluster", "elect", "--preferred") == []
+
+
+def test_replicas_that_differ_are_named(cluster: Cluster, moved: str) -> None:
+    rows = ask(cluster, "cluster", "check")
+    assert {row["result"] for row in rows} == {"equal", "one replica"}
+    compared = [row for row in rows if row["partition"].startswith(moved)]
+    assert sum(row["end_offset"] - row["start_offset"] for row in compared) == 2000
+
+    (log,) = (path for path in cluster[2].data_dir.parent.glob(f"b2*/{moved}-1/*.log"))
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1  # in a record
+    content[15] ^= 1  # in the leader epoch, which no crc covers
+    log.write_bytes(content)
+    (row,) = ask(cluster, "cluster", "check", f"{moved}-1", code=1)
+    first, *_ = row["differences"]
+    assert first["start_offset"] == 0
+    assert "broker 2: a batch, leader epoch 1" in first["what"] or "a damaged batch" in first["what"]
+    assert "crc mismatch" in json.dumps(row["differences"])
+    assert {one["result"] for one in ask(cluster, "cluster", "check", f"{moved}:0,2,3")} == {"equal"}
+
+
+def test_who_is_the_controller(cluster: Cluster) -> None:
+    rows = ask(cluster, "cluster", "controller")
+    assert [(row["node"], row["role"], row["controller"], row["epoch"]) for row in rows if row["node"] == 1] == [
+        (1, "controller", 1, 1)
+    ]
+    assert {row["node"] for row in rows} == {1, 2, 3}
+    (term,) = json.loads(
+        call_plog("cluster", "controller", "--data-dir", str(cluster[2].data_dir), "--output", "json").stdout
+    )
+    assert (term["controller"], term["epoch"], term["offset"]) == (1, 1, 0)
+
+
+def test_moves_that_make_no_sense_are_refused(cluster: Cluster) -> None:
+    for arguments, code, text in (
+        (("drain", "3"), 2, "2 brokers can't hold the replicas of flights (3), slow (3)"),
+        (("drain", "7"), 2, "broker 7 is not there; those that are: 1, 2, 3"),
+        (("reassign", "--topics", "flights", "--to", "1,2,7"), 2, "broker 7 is not there; those that live are 1, 2, 3"),
+        (("reassign", "--topics", "flight", "--to", "1"), 1, "did you mean flights?"),
+        (("reassign", "--topics", "flights", "--to", "1"), 2, "1 broker can't hold the replicas of flights (3)"),
+        (("check", "flights-7"), 1, "topic 'flights' has no partition 7"),
+        (("elect", "--unclean", "flights"), 2, "--unclean needs each partition of flights by its number"),
+    ):
+        assert text in told(cluster, "cluster", *arguments, code=code)
+    assert "nothing is being moved" in told(cluster, "cluster", "reassign", "--status")
+
+
+# --- a broker that is gone
 
 
 def test_all_doors_agree_when_a_broker_is_killed_and_when_it_lags_and_is_back(cluster: Cluster) -> None:
