@@ -94,20 +94,21 @@ def test_more_replicas_than_brokers_are_refused(cluster: Cluster) -> None:
 # --- what moves things
 
 
-@pytest.fixture
-def moved(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A topic of four partitions on 1 and 2, each of more bytes than a follower gets at once."""
+@pytest.fixture(autouse=True)
+def _notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="module")
+def moved(cluster: Cluster) -> str:
+    """A topic of four partitions, each of more bytes than a follower gets at once; the last test of it deletes it."""
     where = ("--bootstrap-server", cluster[1].address)
     assert call_plog("topic", "create", "moved", "--partitions", "4", *where).returncode == 0
     lines = b"".join(b"%d:%s\n" % (n, b"x" * 4000) for n in range(2000))
     assert call_plog("produce", "moved", "--key-separator", ":", *where, stdin=lines).returncode == 0
     to_two = call_plog("cluster", "reassign", "--topics", "moved", "--to", "1,2", "--replication-factor", "2", *where)
     assert to_two.returncode == 0, to_two.stderr
-    wait_until(lambda: is_well(cluster), "all replicas are in sync")
-    yield "moved"
-    assert call_plog("topic", "delete", "moved", *where).returncode == 0
-    wait_until(lambda: len(ask(cluster, "cluster", "topics")) == 3, "it is gone")
+    return "moved"
 
 
 def told(cluster: Cluster, *arguments: str, code: int = 0) -> str:
@@ -147,12 +148,12 @@ def test_replicas_are_moved_and_kafkas_tool_agrees(cluster: Cluster, moved: str,
 def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Cluster, moved: str) -> None:
     """What others have throttled stays: the rate of broker 2, and the replicas of another topic."""
     told(cluster, "config", "alter", "broker", "2", "--set", "follower.replication.throttled.rate=999000111")
-    wanted = ("cluster", "reassign", "--topics", moved, "--to", "1,3", "--throttle", "1KB/s")
+    wanted = ("cluster", "reassign", "--topics", moved, "--to", "1,2", "--throttle", "1KB/s")
     where = ("--bootstrap-server", cluster[1].address)
     environment = {**os.environ, "NO_COLOR": "1"}
     watching = subprocess.Popen([PLOG, *wanted, *where], stderr=subprocess.PIPE, env=environment)
     wait_until(lambda: ask(cluster, "cluster", "reassign", "--status", "--dry-run"), "it has begun")
-    wait_until(lambda: "0:3" in settings(cluster, "topic", moved)["follower.replication.throttled.replicas"], "slowly")
+    wait_until(lambda: "0:1" in settings(cluster, "topic", moved)["follower.replication.throttled.replicas"], "slowly")
     watching.send_signal(signal.SIGINT)
     _, said = watching.communicate(timeout=30)
     assert watching.returncode == 130
@@ -162,12 +163,12 @@ def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Clu
     assert settings(cluster, "broker", "3")["follower.replication.throttled.rate"] == "1024"
     listed = kafkas_reassign(cluster, "--list")
     assert f"{moved}-0: replicas: " in listed
-    assert "adding: 3. removing: 2." in listed
+    assert "adding: 1. removing: 3." in listed
     assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, *wanted[:6], code=1)
     assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, "cluster", "drain", "2", code=1)
     assert "the throttle is removed" in told(cluster, "cluster", "reassign", "--cancel")
-    assert "No partition reassignments found" in kafkas_reassign(cluster, "--list")
-    assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(1, 2)}
+    assert ask(cluster, "cluster", "reassign", "--status") == []
+    assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(2, 3)}
     ensure_nothing_is_throttled_but_by_others(cluster, moved)
     told(cluster, "config", "alter", "broker", "2", "--unset", "follower.replication.throttled.rate")
 
@@ -198,23 +199,22 @@ def test_what_kafkas_tool_began_is_watched_to_its_end(cluster: Cluster, moved: s
     assert settings(cluster, "topic", moved), "it was not ours to remove"
     verified = kafkas_reassign(cluster, "--verify", "--reassignment-json-file", str(plan))
     assert "Clearing topic-level throttles" in verified
-    told(cluster, "topic", "describe", moved)
 
 
 def test_leadership_is_given_to_the_first_replicas(cluster: Cluster, moved: str, tmp_path: Path) -> None:
     before = {row["partition"]: row["leader"] for row in ask(cluster, "topic", "describe", moved)}
     plan = tmp_path / "plan.json"
     entries = [
-        {"topic": moved, "partition": number, "replicas": [3 - leader, leader]} for number, leader in before.items()
+        {"topic": moved, "partition": number, "replicas": [4 - leader, leader]} for number, leader in before.items()
     ]
     plan.write_text(json.dumps({"version": 1, "partitions": entries}))
     assert f"hint: plog cluster elect --preferred {moved} --bootstrap-server" in told(
         cluster, "cluster", "reassign", "--plan", str(plan)
     )
     (planned, *_) = ask(cluster, "cluster", "elect", "--preferred", "--dry-run", f"{moved}-0")
-    assert planned["result"] == f"{3 - before[0]} would lead"
+    assert planned["result"] == f"{4 - before[0]} would lead"
     (first,) = ask(cluster, "cluster", "elect", "--preferred", f"{moved}-0")
-    assert (first["before"], first["leader"], first["result"]) == (before[0], 3 - before[0], "elected")
+    assert (first["before"], first["leader"], first["result"]) == (before[0], 4 - before[0], "elected")
     results = [row["result"] for row in ask(cluster, "cluster", "elect", "--preferred", moved)]
     assert results == ["not needed", "elected", "elected", "elected"]
     assert ask(cluster, "cluster", "elect", "--preferred") == []
@@ -226,7 +226,7 @@ def test_replicas_that_differ_are_named(cluster: Cluster, moved: str) -> None:
     compared = [row for row in rows if row["partition"].startswith(moved)]
     assert sum(row["end_offset"] - row["start_offset"] for row in compared) == 2000
 
-    (log,) = (path for path in cluster[2].data_dir.parent.glob(f"b2*/{moved}-1/*.log"))
+    (log,) = (path for path in cluster[3].data_dir.parent.glob(f"b3*/{moved}-1/*.log"))
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1  # in a record
     content[15] ^= 1  # in the leader epoch, which no crc covers
@@ -234,9 +234,11 @@ def test_replicas_that_differ_are_named(cluster: Cluster, moved: str) -> None:
     (row,) = ask(cluster, "cluster", "check", f"{moved}-1", code=1)
     first, *_ = row["differences"]
     assert first["start_offset"] == 0
-    assert "broker 2: a batch, leader epoch 1" in first["what"] or "a damaged batch" in first["what"]
+    assert first["what"].count("broker 3: ") == 1, first
     assert "crc mismatch" in json.dumps(row["differences"])
     assert {one["result"] for one in ask(cluster, "cluster", "check", f"{moved}:0,2,3")} == {"equal"}
+    told(cluster, "topic", "delete", moved)
+    wait_until(lambda: len(ask(cluster, "cluster", "topics")) == 3, "it is gone")
 
 
 def test_who_is_the_controller(cluster: Cluster) -> None:
