@@ -100,6 +100,8 @@ OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
         "--add-config": _to("--set", split_settings),
         "--delete-config": _to("--unset", lambda text: text.split(",")),
     },
+    "cluster elect": {"--topic": _to("names")},
+    "cluster reassign": {"--reassignment-json-file": _to("--plan")},
     "perf produce": {"--topic": _to("topic")},
     "perf consume": {"--topic": _to("topic")},
     "perf latency": {"--topic": _to("topic")},
@@ -132,6 +134,19 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"),
         "plog cluster topics counts them, plog cluster status names them",
     ),
+    "cluster elect": {
+        "--election-type": "did you mean --preferred, or --unclean?",
+        "--all-topic-partitions": "without names all partitions of the cluster are meant",
+        "--path-to-json-file": "the partitions are named without a file: plog cluster elect --preferred flights:0,2",
+    },
+    "cluster reassign": {
+        "--list": "did you mean --status?",
+        "--verify": "did you mean --status?",
+        "--generate": "did you mean --dry-run?",
+        "--topics-to-move-json-file": "did you mean --topics?",
+        "--disable-rack-aware": "racks count before balance; --plan takes a plan of your own",
+        "--replica-alter-log-dirs-throttle": "plog does not move replicas between the directories of a broker",
+    },
     "topic list": {
         "--topic": "plog topic describe TOPIC",
         "--exclude-internal": "they are left out anyway; --internal lists them",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.cluster.moving import ThrottleOption, ToOption, carry_out, find_racks, parse_brokers, parse_rate
+from cli.cluster.moving import ThrottleOption, ToOption, carry_out, find_racks, parse_broker, parse_brokers, parse_rate
 from cli.cluster.served_cluster import open_cluster
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The id of the broker.", min=0)],
+    name: Annotated[str, typer.Argument(metavar="BROKER", help="The id of the broker.")],
     to: ToOption = None,
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,
@@ -33,7 +33,7 @@ def drain(
     Example:
       plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092
     """
-    rate, brokers = parse_rate(throttle), parse_brokers(to)
+    broker, rate, brokers = parse_broker(name), parse_rate(throttle), parse_brokers(to)
     with open_cluster("drain", bootstrap_server, data_dir) as client:
         code = carry_out(client, _plan(client, broker, brokers), rate, output, dry_run=dry_run)
         if not dry_run and code == 0:

@@ -62,14 +62,7 @@ def elect(
     if preferred is unclean:
         raise UsageError("expected one of --preferred and --unclean", hint="plog help cluster")
     with open_cluster("elect", bootstrap_server, data_dir) as client:
-        if unclean:
-            _ensure_named(client, names or ())
-        wanted = set(find_partitions(client, names or ()))
-        placed = [p for p in read_partitions(client, sorted({p.topic for p in wanted}), []) if p.partition in wanted]
-        if not names or list(names) == ["all"]:
-            placed = [p for p in placed if not p.has_preferred_leader]  # of the others there is nothing to say
-        if unclean:
-            _say_what_is_lost(client, placed)
+        placed = _find(client, names or (), is_unclean=unclean)
         if dry_run:
             say("nothing was changed: without --dry-run it is done")
             write_rows([_planned(p, is_unclean=unclean) for p in placed], _COLUMNS, output, drops=["before"])
@@ -84,6 +77,21 @@ def elect(
         say("every partition is led by its preferred leader")
     write_rows(rows, _COLUMNS, output, drops=["before"])
     raise typer.Exit(1 if failed else 0)
+
+
+def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> list[ReplicatedPartition]:
+    """Gives the partitions that are meant; without names, those that are not led as they are to be."""
+    from core.client.cluster_partitions import read_partitions
+
+    if is_unclean:
+        _ensure_named(client, names)
+    wanted = set(find_partitions(client, names))
+    placed = [p for p in read_partitions(client, sorted({p.topic for p in wanted}), []) if p.partition in wanted]
+    if not names or list(names) == ["all"]:
+        placed = [p for p in placed if not p.has_preferred_leader]
+    if is_unclean:
+        _say_what_is_lost(client, placed)
+    return placed
 
 
 def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:

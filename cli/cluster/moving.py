@@ -57,19 +57,32 @@ def parse_rate(text: str | None) -> int | None:
     return rate
 
 
-def parse_brokers(text: str | None, option: str = "--to") -> list[int] | None:
+def parse_brokers(text: str | None) -> list[int] | None:
     """Reads `1,2,3`; raises UsageError for anything else, and for a broker that is named twice."""
     from core.common.errors import UsageError
 
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdecimal() and int(word) < 1 << 31 for word in words):
-        raise UsageError(f"{option} {text}: expected the ids of brokers", hint=f"{option} 1,2,3")
+    if not all(map(_is_id, words)):
+        raise UsageError(f"--to {text}: expected the ids of brokers", hint="--to 1,2,3")
     brokers = [int(word) for word in words]
     if len(set(brokers)) < len(brokers):
-        raise UsageError(f"{option} {text}: a broker is named twice")
+        raise UsageError(f"--to {text}: a broker is named twice")
     return brokers
+
+
+def parse_broker(text: str) -> int:
+    """Reads the id of one broker; raises UsageError for anything else."""
+    from core.common.errors import UsageError
+
+    if not _is_id(text):
+        raise UsageError(f"{text!r} is no id of a broker, expected a number", hint="plog cluster brokers")
+    return int(text)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 11 and int(text) < 1 << 31
 
 
 def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, str | None]:

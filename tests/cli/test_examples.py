@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(), "README"]
 
 NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
+NEEDS_BROKERS = ("cluster reassign", "cluster drain")  # tests/interop/test_cluster_commands.py runs these
 LACKS_BROKERS = (
     "plog topic create letters --partitions 3 --replication-factor 3 --set min.insync.replicas=2 "
     "--bootstrap-server 127.0.0.1:9092"
@@ -128,7 +129,9 @@ def commands_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_shows_works(name: str, prepared: Path, server: str, tmp_path: Path) -> None:
-    commands = [command for command in commands_of(name) if NEEDS_SPARK not in command]
+    commands = [
+        command for command in commands_of(name) if not any(words in command for words in (NEEDS_SPARK, *NEEDS_BROKERS))
+    ]
     folder = tmp_path / "folder"
     if commands:
         shutil.copytree(prepared, folder, symlinks=True, ignore=shutil.ignore_patterns("served"))

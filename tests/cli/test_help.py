@@ -21,11 +21,13 @@ SUBCOMMANDS = {
     "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
-    "cluster": ["status", "brokers", "topics", "describe"],
+    "cluster": [
+        "status", "brokers", "topics", "describe", "controller", "elect", "reassign", "drain", "check",
+    ],
     "cert": ["dev", "show"],
     "transaction": ["list", "describe", "find-hanging", "abort"],
     "zookeeper": ["start"],
-}
+}  # fmt: skip
 WITH_EXAMPLE = [
     *([c] for c in COMMANDS),
     *([c, s] for c, subcommands in SUBCOMMANDS.items() for s in subcommands),

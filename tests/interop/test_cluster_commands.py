@@ -253,10 +253,23 @@ def test_who_is_the_controller(cluster: Cluster) -> None:
     assert (term["controller"], term["epoch"], term["offset"]) == (1, 1, 0)
 
 
+def test_plans_fit_on_a_narrow_terminal(cluster: Cluster) -> None:
+    where = ("--bootstrap-server", cluster[1].address)
+    assert call_plog("topic", "create", "narrow", "--replication-factor", "2", *where).returncode == 0
+    for command in (("reassign", "--topics", "narrow", "--replication-factor", "3"), ("check", "narrow")):
+        dry = ("--dry-run",) if command[0] == "reassign" else ()
+        shown, code = call_at_terminal("cluster", *command, *dry, *where, columns=50)
+        assert code == 0, shown
+        assert max(map(len, shown.splitlines())) <= 50, shown
+        assert "narrow-0" in shown
+    assert call_plog("topic", "delete", "narrow", *where).returncode == 0
+
+
 def test_moves_that_make_no_sense_are_refused(cluster: Cluster) -> None:
     for arguments, code, text in (
         (("drain", "3"), 2, "2 brokers can't hold the replicas of flights (3), slow (3)"),
         (("drain", "7"), 2, "broker 7 is not there; those that are: 1, 2, 3"),
+        (("drain", "three"), 2, "'three' is no id of a broker, expected a number"),
         (("reassign", "--topics", "flights", "--to", "1,2,7"), 2, "broker 7 is not there; those that live are 1, 2, 3"),
         (("reassign", "--topics", "flight", "--to", "1"), 1, "did you mean flights?"),
         (("reassign", "--topics", "flights", "--to", "1"), 2, "1 broker can't hold the replicas of flights (3)"),
