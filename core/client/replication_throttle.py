@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from core.cluster.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, PlogError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -184,21 +183,23 @@ class ReplicationThrottle:
     # --- the note
 
     def _read(self) -> _Note:
-        with suppress(FileNotFoundError):
-            try:
-                content = json.loads(self._file.read_text())
-                return _Note(dict(content["topics"]), dict(content["brokers"]))
-            except (ValueError, KeyError, TypeError) as error:
-                raise AccessError(
-                    f"{self._file} does not say which throttles were set: {error}",
-                    where=str(self._file),
-                    hint="delete it, and look for throttles with plog config describe",
-                ) from None
-            except OSError as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                raise AccessError(f"could not read {self._file}: {error.strerror}", where=str(self._file)) from None
-        return _Note()
+        try:
+            text = self._file.read_text()
+        except FileNotFoundError:
+            return _Note()
+        except OSError as error:
+            raise access_error(error, self._file, "read") from error
+        try:
+            content = json.loads(text)
+            note = _Note(dict(content["topics"]), dict(content["brokers"]))
+            note.partitions  # noqa: B018 - reads all of its entries
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise AccessError(
+                f"{self._file} does not say which throttles were set: {error}",
+                where=str(self._file),
+                hint="delete it, and look for throttles with plog config describe",
+            ) from None
+        return note
 
     def _write(self, note: _Note) -> None:
         try:
