@@ -1,0 +1,105 @@
+"""`plog cluster elect`, `reassign`, `drain`, `check` and `controller` where no cluster of several brokers is needed.
+
+tests/interop/test_cluster_commands.py and test_moves_in_a_mixed_cluster.py do it with several.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.cluster.moving import parse_broker, parse_brokers, parse_rate
+from core.common.errors import UsageError
+from tests.support.golden import GOLDEN, SAMPLE_DATA
+from tests.support.server import Server, call_plog
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("50MB/s", 50 << 20), ("50M", 50 << 20), ("1.5 KB/s", 1536), ("1gb", 1 << 30), ("7", 7), ("5242B/s", 5242),
+    ],
+)  # fmt: skip
+def test_rates(text: str, rate: int) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5MB/s", "fast", "5 apples", "nan", "inf", "1e400", "0.1B", "99999999999G"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(UsageError, match="expected bytes per second"):
+        parse_rate(text)
+
+
+def test_ids_of_brokers() -> None:
+    assert parse_brokers("1, 2,3") == [1, 2, 3]
+    assert parse_broker("1001") == 1001
+    for text in ("", "1,", "a", "-1", "1 2", "²", "9" * 20):
+        with pytest.raises(UsageError, match="expected the ids of brokers"):
+            parse_brokers(text)
+        with pytest.raises(UsageError, match="is no id of a broker"):
+            parse_broker(text)
+    with pytest.raises(UsageError, match="named twice"):
+        parse_brokers("1,2,1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("elect",), "expected one of --preferred and --unclean"),
+        (("elect", "--preferred", "--unclean"), "expected one of --preferred and --unclean"),
+        (("reassign",), "expected what to move"),
+        (("reassign", "--status", "--cancel"), "--status and --cancel contradict each other"),
+        (("reassign", "--plan", "x", "--topics", "t"), "--plan says which partitions"),
+        (("reassign", "--plan", "x", "--to", "1"), "go with --topics only"),
+        (("reassign", "--status", "--replication-factor", "3"), "go with --topics only"),
+        (("reassign", "--cancel", "--throttle", "1M"), "--throttle has no meaning with --cancel"),
+        (("reassign", "--topics", "t", "--throttle", "x"), "--throttle x: expected bytes per second"),
+        (("reassign", "--topics", "t", "--to", "x"), "--to x: expected the ids of brokers"),
+        (("drain", "x"), "'x' is no id of a broker"),
+    ],
+)
+def test_commands_that_make_no_sense_reach_no_server(arguments: tuple[str, ...], message: str) -> None:
+    done = call_plog("cluster", *arguments, "--bootstrap-server", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert message.encode() in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("elect", "--preferred"), ("reassign", "--status"), ("drain", "1"), ("check",)])
+def test_a_directory_that_nobody_serves_is_refused(arguments: tuple[str, ...]) -> None:
+    done = call_plog("cluster", *arguments, "--data-dir", str(SAMPLE_DATA))
+    assert done.returncode == 2
+    assert f"plog cluster {arguments[0]} needs a cluster: nobody serves {SAMPLE_DATA}".encode() in done.stderr
+
+
+def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers what there is to answer, and what it can't do is said as such."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    where = ("--bootstrap-server", server.address)
+    call_plog("topic", "create", "t", "--partitions", "2", *where)
+    elected = call_plog("cluster", "elect", "--preferred", "t", "--output", "json", *where)
+    assert elected.returncode == 0
+    assert [row["result"] for row in json.loads(elected.stdout)] == ["not needed", "not needed"]
+    checked = call_plog("cluster", "check", "--output", "json", *where)
+    assert [row["result"] for row in json.loads(checked.stdout)] == ["one replica", "one replica"]
+    assert b"nothing is being moved" in call_plog("cluster", "reassign", "--status", *where).stderr
+    assert b"all is where it is to be" in call_plog("cluster", "reassign", "--topics", "t", *where).stderr
+    drained = call_plog("cluster", "drain", "1", *where)
+    assert drained.returncode == 2
+    assert b"0 brokers can't hold the replicas of t (1)" in drained.stderr
+    missing = call_plog("cluster", "reassign", "--plan", str(tmp_path / "none"), *where)
+    assert missing.returncode == 3
+    assert b"could not read" in missing.stderr
+
+
+def test_who_has_been_the_controller_by_the_files() -> None:
+    """The fixture's log begins with Kafka's LeaderChange record (tests/golden/kafka/__cluster_metadata-0.dump.txt)."""
+    done = call_plog("cluster", "controller", "--data-dir", str(GOLDEN), "--output", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == [
+        {"controller": 1, "epoch": 1, "since_timestamp": 1795249436126, "offset": 0}
+    ]  # fmt: skip
+    without = call_plog("cluster", "controller", "--data-dir", str(SAMPLE_DATA))
+    assert without.returncode == 1
+    assert b"has no metadata log" in without.stderr
