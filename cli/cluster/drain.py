@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.cluster.moving import ThrottleOption, ToOption, carry_out, find_racks, parse_broker, parse_brokers, parse_rate
+from cli.cluster.moving import (
+    ThrottleOption,
+    ToOption,
+    carry_out,
+    find_racks,
+    parse_broker,
+    parse_brokers,
+    parse_rate,
+    warn_of_leaderless,
+)
 from cli.cluster.served_cluster import open_cluster
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption
@@ -62,6 +71,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
         )
     racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}
     ensure_free(client, [p.partition for p in held])
+    warn_of_leaderless(held)
     sizes = largest_sizes(client, [p.partition for p in held])
     return plan_drain(broker, held, racks, everything, sizes)
 

@@ -125,7 +125,7 @@ def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]
             f"broker {b} has offsets up to {end - 1}" if type(end) is int else f"what broker {b} has is not known"
             for b, end in ends.items()
         )
-        in_sync = f"in sync are {', '.join(map(str, p.isr))}, which are away" if p.isr else "nobody is in sync"
+        in_sync = f"in sync: {', '.join(map(str, p.isr))}, of which none is there" if p.isr else "nobody is in sync"
         say(
             f"warning: {p.partition} has no leader: {in_sync}; {having or 'no replica of it lives'}. What others had "
             "beyond that is lost, also if it was confirmed"

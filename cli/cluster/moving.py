@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.client.reassigner import Reassigner
     from core.cluster.planned_move import PlannedMove
+    from core.cluster.replicated_partition import ReplicatedPartition
 
 ThrottleOption = Annotated[
     str | None,
@@ -149,11 +150,21 @@ def say_total(moves: Sequence[PlannedMove]) -> None:
         for broker in move.adding:
             brokers[broker] = brokers.get(broker, 0) + (move.size_bytes or 0)
     to = ", ".join(f"{size_text(size)} to broker {broker}" for broker, size in sorted(brokers.items()))
-    plural = "s" if len(moves) != 1 else ""
-    say(f"{len(moves):,} partition{plural} to change, {copies:,} new replicas" + (f": {to}" if to else ""))
+    changed = f"{len(moves):,} partition{'s' if len(moves) != 1 else ''} to change"
+    say(f"{changed}, {copies:,} new replica{'s' if copies != 1 else ''}" + (f": {to}" if to else ""))
     unknown = sum(move.size_bytes is None for move in moves)
     if unknown:
         say(f"note: nobody says how large {unknown:,} of the partitions are")
+
+
+def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:
+    """Says which partitions can't move because nobody has them."""
+    from core.cluster.cluster_health import names_text
+
+    leaderless = [p.partition for p in planned if not p.has_leader]
+    if leaderless:
+        have = "has" if len(leaderless) == 1 else "have"
+        say(f"warning: {names_text(leaderless)} {have} no leader, and nothing can be copied until there is one")
 
 
 def carry_out(

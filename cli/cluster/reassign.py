@@ -18,6 +18,7 @@ from cli.cluster.moving import (
     parse_brokers,
     parse_rate,
     say_total,
+    warn_of_leaderless,
     watch,
     write_moves,
 )
@@ -122,6 +123,7 @@ def _make(
     everything = read_partitions(client, None, [])
     planned = [p for p in everything if p.partition.topic in names]
     ensure_free(client, [p.partition for p in planned])
+    warn_of_leaderless(planned)
     sizes = largest_sizes(client, [p.partition for p in planned])
     return plan_spread(planned, racks, everything, sizes, factor)
 

@@ -36,7 +36,7 @@ class Reassigner:
     def start(self, moves: Sequence[PlannedMove], bytes_per_second: int | None) -> Refusals:
         """Begins the moves, with a throttle if one is given; gives those that are refused."""
         if bytes_per_second is not None:
-            self._throttle.set(moves, bytes_per_second)
+            self.change_throttle(moves, bytes_per_second)
         try:
             return self._admin.alter_reassignments({move.partition: move.target for move in moves})
         except KafkaError:
@@ -76,7 +76,8 @@ class Reassigner:
 
     def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> None:
         """Gives moves that are under way another rate, or their first one."""
-        self._throttle.set(moves, bytes_per_second)
+        self._client.refresh([])
+        self._throttle.set(moves, bytes_per_second, self._client.node_ids)
 
     def cancel(self, moves: Iterable[PlannedMove]) -> Refusals:
         """Ends the moves: the partitions are where they were again. Gives those that are refused; one that is done

@@ -66,9 +66,9 @@ class ReplicationThrottle:
         self._file = file
         self._say = say
 
-    def set(self, moves: Iterable[PlannedMove], bytes_per_second: int) -> None:
-        """Sets the rate for the copies that the moves need. Raises KafkaError if it may not, AccessError if it can't be
-        noted.
+    def set(self, moves: Iterable[PlannedMove], bytes_per_second: int, living: Collection[int]) -> None:
+        """Sets the rate for the copies that the moves need, on the brokers that are `living`: others take no settings.
+        Raises KafkaError if it may not, AccessError if it can't be noted.
         """
         copying = [move for move in moves if move.adding]
         note = self._read()
@@ -79,7 +79,10 @@ class ReplicationThrottle:
             keys[_LEADERS] += [f"{number}:{broker}" for broker in move.replicas]
             keys[_FOLLOWERS] += [f"{number}:{broker}" for broker in move.adding]
         for broker in sorted({broker for move in copying for broker in (*move.replicas, *move.adding)}):
-            self._set_rates(note, str(broker), str(bytes_per_second))
+            if broker in living:
+                self._set_rates(note, str(broker), str(bytes_per_second))
+            else:
+                self._say(f"note: broker {broker} is away, and gets no throttle")
         for topic, keys in sorted(entries.items()):
             for key, wanted in keys.items():
                 self._list_replicas(note, topic, key, wanted)

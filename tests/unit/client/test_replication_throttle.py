@@ -27,6 +27,7 @@ OWN = {
 }
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MOVE = PlannedMove(T0, (1, 2), (2, 3), 100)
+LIVING = (1, 2, 3)
 
 
 class Settings:
@@ -75,7 +76,7 @@ def throttle(settings: Settings, folder: Path, said: list[str] | None = None) ->
 
 def test_it_is_set_as_kafkas_tool_sets_it_and_taken_back_by_another_run(tmp_path: Path) -> None:
     settings = Settings()
-    throttle(settings, tmp_path).set([MOVE, PlannedMove(T1, (1, 2), (2, 1))], 1000)
+    throttle(settings, tmp_path).set([MOVE, PlannedMove(T1, (1, 2), (2, 1))], 1000, LIVING)
     assert settings.of_topic("t") == {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"}
     assert [settings.of_broker(n) for n in (1, 2, 3)] == [{LEADER_RATE: "1000", FOLLOWER_RATE: "1000"}] * 3
     another = throttle(settings, tmp_path)
@@ -90,8 +91,8 @@ def test_it_is_set_as_kafkas_tool_sets_it_and_taken_back_by_another_run(tmp_path
 
 def test_another_rate_for_what_is_under_way_takes_the_place_of_the_first(tmp_path: Path) -> None:
     settings, said = Settings(), list[str]()
-    throttle(settings, tmp_path).set([MOVE], 1000)
-    throttle(settings, tmp_path, said).set([MOVE], 2000)
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
+    throttle(settings, tmp_path, said).set([MOVE], 2000, LIVING)
     assert settings.of_broker(3) == {LEADER_RATE: "2000", FOLLOWER_RATE: "2000"}
     assert said == []
     assert throttle(settings, tmp_path).remove(())
@@ -113,7 +114,7 @@ def test_what_others_have_set_is_as_it_was(entries: list[str], rates: list[str])
         brokers[number] = {key: value for key, value in both if value}
         settings.held[ConfigResourceType.BROKER, str(number)] = dict(brokers[number])
     with TemporaryDirectory() as folder:
-        throttle(settings, Path(folder)).set([MOVE], 1000)
+        throttle(settings, Path(folder)).set([MOVE], 1000, LIVING)
         listed = settings.of_topic("t")
         assert {"0:1", "0:2"} <= set(listed[LEADERS].split(","))
         assert "0:3" in listed[FOLLOWERS].split(",")
@@ -126,14 +127,14 @@ def test_what_others_have_set_is_as_it_was(entries: list[str], rates: list[str])
 def test_a_topic_all_of_whose_replicas_are_listed_is_left_alone(tmp_path: Path) -> None:
     settings = Settings()
     settings.held[ConfigResourceType.TOPIC, "t"] = {LEADERS: "*", FOLLOWERS: "*"}
-    throttle(settings, tmp_path).set([MOVE], 1000)
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
     throttle(settings, tmp_path).remove(())
     assert settings.of_topic("t") == {LEADERS: "*", FOLLOWERS: "*"}
 
 
 def test_a_rate_that_somebody_changed_meanwhile_stays(tmp_path: Path) -> None:
     settings, said = Settings(), list[str]()
-    throttle(settings, tmp_path).set([MOVE], 1000)
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
     settings.of_broker(2)[LEADER_RATE] = "9"
     assert throttle(settings, tmp_path, said).remove(())
     assert settings.of_broker(2) == {LEADER_RATE: "9"}
@@ -142,7 +143,7 @@ def test_a_rate_that_somebody_changed_meanwhile_stays(tmp_path: Path) -> None:
 
 def test_what_can_not_be_taken_back_now_stays_noted(tmp_path: Path) -> None:
     settings, said = Settings(), list[str]()
-    throttle(settings, tmp_path).set([MOVE], 1000)
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
     settings.refuses.add("3")
     assert not throttle(settings, tmp_path, said).remove(())
     assert "the throttle of broker 3 could not be removed: 3 is away" in said[0]
@@ -155,7 +156,7 @@ def test_what_can_not_be_taken_back_now_stays_noted(tmp_path: Path) -> None:
 def test_a_broker_that_does_not_know_the_rates_is_named_and_they_are_taken_back(tmp_path: Path) -> None:
     settings, said = Settings(), list[str]()
     settings.hides.add("3")
-    throttle(settings, tmp_path, said).set([MOVE], 1000)
+    throttle(settings, tmp_path, said).set([MOVE], 1000, LIVING)
     assert said == [f"warning: broker 3 does not know {LEADER_RATE}: it does not slow down by itself"]
     assert throttle(settings, tmp_path).remove(())
     assert settings.of_broker(3) == {}
@@ -173,5 +174,14 @@ def test_without_a_note_nothing_is_set(tmp_path: Path) -> None:
     (tmp_path / "plog" / "throttle.json.tmp").mkdir(parents=True)
     settings = Settings()
     with pytest.raises(AccessError, match="could not note the throttle in"):
-        throttle(settings, tmp_path).set([MOVE], 1000)
+        throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
+    assert not any(settings.held.values())
+
+
+def test_a_broker_that_is_away_gets_none(tmp_path: Path) -> None:
+    settings, said = Settings(), list[str]()
+    settings.refuses.add("1")
+    throttle(settings, tmp_path, said).set([MOVE], 1000, (2, 3))
+    assert said == ["note: broker 1 is away, and gets no throttle"]
+    assert throttle(settings, tmp_path).remove(())
     assert not any(settings.held.values())
