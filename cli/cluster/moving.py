@@ -222,9 +222,12 @@ def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
 
 @contextmanager
 def _said_if_stopped(progress: MoveProgress, *, has_throttle: bool) -> Iterator[None]:
+    """Says what becomes of the moves if the watching ends before them: by Ctrl-C, or because no broker answers."""
+    from core.common.errors import AccessError
+
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, AccessError):
         if not progress.is_stopped:
             progress.is_stopped = True
             progress.done()

@@ -64,7 +64,7 @@ class ReassignmentWatch:
         """Gives how far it has come, once in a while; ends after the state in which nothing is left."""
         with ReplicaSizes(self._client) as sizes:
             while True:
-                state = self._look(sizes)
+                state = ride_over(self._client, lambda: self._look(sizes))
                 yield state
                 if not state.left:
                     return
@@ -72,10 +72,10 @@ class ReassignmentWatch:
                 time.sleep(LOOK_SECONDS)
 
     def _look(self, sizes: ReplicaSizes) -> MovedSoFar:
-        ongoing = ride_over(self._client, self._admin.list_reassignments)
+        ongoing = self._admin.list_reassignments()
         left = [partition for partition in self._moves if partition in ongoing]
         self._note_brokers({partition: ongoing[partition] for partition in left})
-        found = ride_over(self._client, lambda: sizes.find(left))
+        found = sizes.find(left)
         bytes_left, is_known = 0, not left
         for partition in left:
             of_partition, adding = found[partition], ongoing[partition].adding

@@ -28,25 +28,29 @@ class ReplicaSizes:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client.another(timeout_s=_TIMEOUT_SECONDS)
-        self.silent: set[int] = set()
-        """Brokers that did not answer the last time."""
 
     def find(self, partitions: Iterable[TopicPartition]) -> Sizes:
         """Gives what is known of these: brokers that can't be reached, or may not say it, are missing."""
         wanted = sorted(partitions)
         sizes: Sizes = {partition: {} for partition in wanted}
-        self._client.refresh([])
-        self.silent.clear()
+        self._refresh()
         for node_id in self._client.node_ids:
             try:
                 for start in range(0, len(wanted), _MOST_AT_ONCE):
                     self._ask(node_id, wanted[start : start + _MOST_AT_ONCE], sizes)
             except ConnectionFailedError:
                 self._client.forget_connection(node_id)
-                self.silent.add(node_id)
             except KafkaError:
                 continue  # not every client may know it
         return sizes
+
+    def _refresh(self) -> None:
+        """Learns which brokers there are, from another one if the one that was asked before is gone."""
+        try:
+            self._client.refresh([])
+        except ConnectionFailedError:
+            self._client.forget_connections()
+            self._client.refresh([])
 
     def _ask(self, node_id: int, wanted: list[TopicPartition], sizes: Sizes) -> None:
         asked = [DescribableLogDirTopic(topic, numbers) for topic, numbers in by_topic(wanted).items()]
