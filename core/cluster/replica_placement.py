@@ -2,7 +2,7 @@
 
 A plan spreads the replicas of a partition over the racks; it spreads the replicas of each topic, and of all topics that
 it is about, evenly over the brokers; and it moves as few bytes as that allows (`even_choice.py`). Preferred leaders are
-spread in the same way, and stay where they are if they can.
+spread over the brokers topic by topic, as far as the replicas allow, and stay where they are if they can.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ def test_a_plan_spreads_everything(cluster: list[ReplicatedPartition], count: in
     for some in ("s", "t", "st"):
         of_topics = [replicas for partition, replicas in found.items() if partition.topic in some]
         ensure_even(Counter(broker for replicas in of_topics for broker in replicas), count)
-        ensure_even(Counter(replicas[0] for replicas in of_topics), count)
+        if some != "st":  # the replicas of both, once chosen, may not let all leaders be even
+            ensure_even(Counter(replicas[0] for replicas in of_topics), count)
 
 
 def ensure_even(held: Counter[int], brokers: int) -> None:
