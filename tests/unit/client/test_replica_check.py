@@ -199,6 +199,13 @@ def test_of_two_that_differ_the_leaders_is_the_usual_one() -> None:
     assert difference.text.endswith("; broker 2: nothing")
 
 
+def test_a_batch_that_is_damaged_everywhere_is_named() -> None:
+    damaged = [*log()[:2], (6, flipped(batch(6))), *log()[3:]]
+    (difference,) = compare(Replica(damaged), Replica(list(damaged))).differences
+    assert (difference.first, difference.last) == (6, 8)
+    assert difference.text.startswith("brokers 1, 2: a damaged batch (crc mismatch")
+
+
 # --- what is no difference
 
 
