@@ -267,9 +267,12 @@ def a_producer(cluster: MixedCluster, transactional_id: str, **settings: Any) ->
 
 
 def in_transaction(producer: Producer, topic: str, values: Sequence[bytes], *, commits: bool) -> None:
+    """In two requests, of which the first begins the transaction on the partition."""
     producer.begin_transaction()
-    for value in values:
+    for number, value in enumerate(values):
         producer.produce(topic, value)
+        if number == len(values) // 2:
+            assert producer.flush(SECONDS) == 0
     if commits:
         producer.commit_transaction(SECONDS)
     else:

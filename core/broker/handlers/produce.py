@@ -91,7 +91,8 @@ def handle(
             name = find_topic_name(services.image, topic_data, context.api_version) or ""
             refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
 
-    if request.acks == 0:
+    is_elsewhere = services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is not None
+    if request.acks == 0 or is_elsewhere:  # the other broker has answered when that was kept
         return _append(services, request, context, refused)
     joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
     if not isinstance(joined, Pending):
