@@ -227,7 +227,8 @@ class FeatureNode:
     is_enabled: bool = True
 
     def encode(self) -> bytes:
-        return _encode({"version": 2, "status": int(self.is_enabled), "features": self.features})
+        levels = {name: {"max_version_level": level} for name, level in self.features.items()}
+        return _encode({"version": 2, "status": int(self.is_enabled), "features": levels})
 
 
 class ConfigEntity(NamedTuple):
@@ -459,14 +460,12 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
-    """Version 1, of Kafka 2.7 to 3.2, has no levels but ranges of them: the highest is what was agreed on."""
+    """Version 1, of Kafka 2.7 to 3.2, has ranges of levels: the highest is what was agreed on."""
     fields = Fields.of(data, path)
-    version = fields.ensure_version(1, 2)
+    fields.ensure_version(1, 2)
     status = fields.get("status", read_number)
     if status not in (0, 1):
         raise malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
-    if version == 2:
-        return FeatureNode(fields.mapping("features", read_number), bool(status))
     ranges = fields.mapping("features", read_object)
     levels = {
         name: Fields(one, path, f"features.{name}.").get("max_version_level", read_number)

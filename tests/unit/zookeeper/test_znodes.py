@@ -79,6 +79,14 @@ def test_features_of_kafka_2_7_have_ranges() -> None:
     assert znodes.decode_feature(old) == FeatureNode({"f": 4}, is_enabled=False)
 
 
+def test_features_of_kafka_3_9_have_levels() -> None:
+    """As its kafka.zk.FeatureZNode writes it; it can't read a bare number for a level."""
+    kafkas = b'{"features":{"group.version":{"max_version_level":1}},"version":2,"status":1}'
+    node = FeatureNode({"group.version": 1})
+    assert znodes.decode_feature(kafkas) == node
+    assert json.loads(node.encode()) == json.loads(kafkas)
+
+
 # --- settings
 
 
