@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from core.broker.cluster_peers import ClusterPeers
@@ -12,6 +12,7 @@ from core.broker.control_queue import ControlQueue
 from core.broker.controller_term import ControllerTerm
 from core.broker.loop_tasks import LoopTasks
 from core.broker.peer_link import PeerLink
+from core.broker.peer_pool import PeerPool
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.storage_services import StorageServices
 from core.broker.zookeeper_entry import ZooKeeperEntry
@@ -53,6 +54,10 @@ class ClusterControl:
         self._waits: dict[_MetadataWait, None] = {}
         self._tasks = LoopTasks()
         self._is_closed = False
+        self.pool = PeerPool(
+            peers.find_endpoint, services.config, buffers, client_id=f"controller-{services.node.node_id}-questions"
+        )
+        """Connections to other brokers, for what decisions have to know of them."""
         services.controller.subscribe(self._on_metadata)
 
     @property
@@ -115,6 +120,7 @@ class ClusterControl:
         if self._election is not None:
             await self._election.resign()
         await self._tasks.close()
+        self.pool.close()
 
     # --- what a term needs
 
@@ -143,6 +149,24 @@ class ClusterControl:
             most = config.leader_imbalance_per_broker_percentage
             term.ask(lambda most=most: term.controller.balance_leaders(most))  # type: ignore[misc]
 
+    # --- what decisions have to know
+
+    def when_done(self, question: Coroutine[Any, Any, None]) -> Pending[KafkaError | None]:
+        """Asks something beside all else; gives the KafkaError that it raises, None if it raises none."""
+        pending = Pending[KafkaError | None]()
+
+        async def ask() -> None:
+            error = None
+            try:
+                await question
+            except KafkaError as raised:
+                error = raised
+            finally:  # also if this broker stops
+                pending.complete_with(error)
+
+        self._tasks.begin(ask())
+        return pending
+
     # --- waiting for brokers to hear of it
 
     def when_known(self, is_so: Callable[[], bool], timeout_ms: int) -> Pending[bool] | bool:
@@ -158,7 +182,9 @@ class ClusterControl:
         self._waits[wait] = None
         return wait
 
-    def _on_metadata(self, _delta: MetadataDelta) -> None:
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.brokers.changed:
+            self.pool.on_brokers_changed()
         for wait in list(self._waits):
             if wait.is_over or wait.is_so():
                 del self._waits[wait]

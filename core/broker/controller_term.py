@@ -19,6 +19,7 @@ from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import LiveBroker
 from core.cluster.controller_office import ControllerOffice
 from core.cluster.controller_writes import Decision, Write
+from core.cluster.feature_levels import FeatureUpdate
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
@@ -102,7 +103,8 @@ class ControllerTerm:
         ):
             on_change = partial(self._on_change, path, refresh)
             self._watches.append(await self._session.watch_children(path, on_change))
-        brokers = await self._store.read_brokers()
+        await self.drive(self.controller.features.begin(*await self._store.read_features()))
+        brokers = await self._read_brokers()
         found = await self._store.read_topics(await self._store.topic_names())
         deleted = await self._store.deleted_topics()
         self._sync_queues(brokers)
@@ -111,6 +113,10 @@ class ControllerTerm:
             "in office as the controller in epoch %d, with %d brokers and %d topics",
             *(self.epoch, len(brokers), len(found.topics)),
         )
+
+    async def _read_brokers(self) -> dict[int, LiveBroker]:
+        """Reads the brokers that are registered, and can work at the features that are finalized."""
+        return self.controller.features.compatible(await self._store.read_brokers())
 
     def close(self) -> None:
         """Ends it, as somebody else is elected, or nobody is any more."""
@@ -163,6 +169,14 @@ class ControllerTerm:
             self.controller.allocate_producer_ids(broker_id, broker_epoch, first, version, _PRODUCER_ID_BLOCK)
         )
 
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        """Finalizes levels of features, within work that `do` does. Raises KafkaError if they may not be."""
+        features = self.controller.features
+        features.ensure_may_be(updates, await self._store.read_brokers())
+        if not validate_only:
+            await self.drive(features.update(updates))
+            await self._refresh_brokers()  # one that was passed over may be able to work at the lower level
+
     async def drive(self, decision: Decision[T]) -> T:
         """Makes a decision, with all that it has written down, within work that `do` does."""
         try:
@@ -191,7 +205,7 @@ class ControllerTerm:
             self._events.put_nowait(event)
 
     async def _refresh_brokers(self) -> None:
-        brokers = await self._store.read_brokers()
+        brokers = await self._read_brokers()
         before = {broker_id: broker.epoch for broker_id, broker in self.context.brokers.items()}
         now = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         if before != now:

@@ -288,7 +288,7 @@ class Node:
             transaction_log=TransactionLog(logs, producer_ids, group_log, others),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
-            served_apis=served_apis(is_member=membership is not None),
+            find_served_apis=served_apis,
             membership=membership,
         )
         return _Parts(services, scrubber, cleaning, recovered_flush)

@@ -70,8 +70,9 @@ from core.broker.produce_memory import ProduceMemory, RememberedRequest
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics, error_codes
-from core.broker.served_api import ServedApi
+from core.broker.served_api import Finalized, ServedApi
 from core.broker.services import Services
+from core.cluster.metadata_delta import MetadataDelta
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.api import Api
@@ -147,17 +148,13 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
     )
 }
 
-SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served.is_advertised(is_member=False)]
+SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served.is_advertised(None)]
 """Those that clients of a lone broker may use."""
 
 
-def served_apis(*, is_member: bool) -> dict[AnyApi, VersionRange]:
-    """Gives what ApiVersions advertises; `is_member`: of a cluster."""
-    return {
-        served.api: served.versions(is_member=is_member)
-        for served in _SERVED.values()
-        if served.is_advertised(is_member=is_member)
-    }
+def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
+    """Gives what ApiVersions advertises."""
+    return {served.api: served.versions(finalized) for served in _SERVED.values() if served.is_advertised(finalized)}
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -172,6 +169,13 @@ class RequestDispatcher:
         """Counts requests once there is one."""
         self._produce_memory = ProduceMemory(services)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
+        services.controller.subscribe(self._on_metadata)
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        """Forgets which versions are served: that goes by the features which are finalized."""
+        if delta.features.changed:
+            self._routes.clear()
+            self._produce_memory = ProduceMemory(self._services)
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
         """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
@@ -275,11 +279,11 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        is_member = self._services.membership is not None
-        if served is None or not served.is_known(is_member=is_member):
+        finalized = self._services.finalized_of_cluster
+        if served is None or not served.is_known(finalized):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
-        versions = served.versions(is_member=is_member)
+        versions = served.versions(finalized)
         if version not in versions:
             if api is API_VERSIONS:
                 return None

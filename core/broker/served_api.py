@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
+from core.cluster.feature_levels import Feature, is_finalized
 from core.common.pending import Pending
 from core.protocol.api import Api
 from core.protocol.message import VersionRange
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
+
+
+Finalized = Mapping[str, int]
+"""The features that a cluster has finalized, by level; where None may stand for it, the broker is in no cluster."""
 
 
 class Needs(Enum):
@@ -38,8 +43,12 @@ class ServedApi(Generic[Req, Res]):
     """Whether Kafka knows it only in clusters whose metadata a quorum keeps. A member of one that ZooKeeper keeps does
     not know it, either: clients that have it from one broker would be refused by the next.
     """
-    is_refused_by_members: bool = False
-    """Whether such a member answers that it can't do it, and does not advertise it."""
+    needs_feature: Feature | None = None
+    """A feature that such a cluster must have finalized, as each of its brokers has to do what is
+    meant: for the versions after `last_without_feature`, or for all if that is None. Members still know an API that
+    they do not serve at all for that reason, and refuse it; they do not advertise it.
+    """
+    last_without_feature: int | None = None
     is_for_controllers: bool = False
     """Whether it is about a cluster: a lone broker does not know it, and members advertise it. Most is answered by the
     controller alone, which any of them may be.
@@ -49,21 +58,26 @@ class ServedApi(Generic[Req, Res]):
     last_of_members: int | None = None
     """The last version of such clusters, if later ones mean what those can't do."""
 
-    def is_known(self, *, is_member: bool) -> bool:
-        """Says whether the broker knows it; `is_member`: of a cluster."""
-        return not self.needs_quorum if is_member else not (self.is_between_brokers or self.is_for_controllers)
+    def is_known(self, finalized: Finalized | None) -> bool:
+        """Says whether the broker knows it."""
+        is_alone = finalized is None
+        return not (self.is_between_brokers or self.is_for_controllers) if is_alone else not self.needs_quorum
 
-    def is_advertised(self, *, is_member: bool) -> bool:
+    def is_advertised(self, finalized: Finalized | None) -> bool:
         """Says whether clients hear of it."""
-        is_for_clients = not (self.is_between_brokers or (is_member and self.is_refused_by_members))
-        return is_for_clients and self.is_known(is_member=is_member)
+        is_refused = self.last_without_feature is None and self._lacks_feature(finalized)
+        return not (self.is_between_brokers or is_refused) and self.is_known(finalized)
 
-    def versions(self, *, is_member: bool) -> VersionRange:
+    def versions(self, finalized: Finalized | None) -> VersionRange:
         """Gives those that are served; both ends are in."""
         versions = self.api.versions
-        if not is_member:
+        if finalized is None:
             return versions
-        first, last = self.first_of_members, self.last_of_members
-        return VersionRange(
-            versions.first if first is None else first, versions.last if last is None else min(versions.last, last)
-        )
+        first = versions.first if self.first_of_members is None else self.first_of_members
+        lasts = [self.last_of_members, self.last_without_feature if self._lacks_feature(finalized) else None]
+        return VersionRange(first, min(versions.last, *(last for last in lasts if last is not None), versions.last))
+
+    def _lacks_feature(self, finalized: Finalized | None) -> bool:
+        """Says whether it needs a level of a feature that the broker's cluster has not finalized."""
+        needed = self.needs_feature
+        return needed is not None and finalized is not None and not is_finalized(finalized, needed)

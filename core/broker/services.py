@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from core.broker.late_checks import LateChecks
 from core.broker.log_services import LogServices
 from core.broker.membership import Membership
 from core.broker.transaction_log import TransactionLog
+from core.cluster.feature_levels import Feature, is_finalized
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.protocol.api import Api
@@ -26,10 +27,26 @@ class Services(LogServices):
     transaction_log: TransactionLog
     fetch_sessions: FetchSessionCache
     late_checks: LateChecks
-    served_apis: Mapping[Api[Any, Any], VersionRange]
-    """What ApiVersions advertises."""
+    find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
+    """Gives what ApiVersions advertises if a cluster has finalized those features; with None, what a lone broker does.
+    """
     membership: Membership | None = None
     """The broker's place in a cluster; None if it is alone."""
+
+    @property
+    def finalized_of_cluster(self) -> Mapping[str, int] | None:
+        """Gives the features that its cluster has finalized, by level; None if the broker is alone."""
+        return None if self.membership is None else self.image.features
+
+    def lacks(self, feature: Feature) -> bool:
+        """Says whether the broker is in a cluster that has not finalized the feature."""
+        finalized = self.finalized_of_cluster
+        return finalized is not None and not is_finalized(finalized, feature)
+
+    @property
+    def served_apis(self) -> Mapping[Api[Any, Any], VersionRange]:
+        """Gives what ApiVersions advertises now."""
+        return self.find_served_apis(self.finalized_of_cluster)
 
     @property
     def groups(self) -> GroupCoordinator:

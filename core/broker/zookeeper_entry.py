@@ -18,6 +18,7 @@ from core.broker.client_quotas import ClientQuotas
 from core.broker.controller_term import ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
+from core.cluster.feature_levels import MEMBERS_FEATURES, unsupported
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
@@ -32,17 +33,19 @@ from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Create, Refusal, SetData, ZooKeeperError
+from core.zookeeper.transaction import Create, Node, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CONFIG_CHANGE_PREFIX,
     DEFAULT_ENTITY,
+    FEATURE,
     LOG_DIR_EVENT_PREFIX,
     BrokerEndpoint,
     BrokerNode,
     ConfigEntity,
     decode_broker,
     decode_config,
+    decode_feature,
     decode_topic,
     encode_config,
     encode_config_change,
@@ -75,6 +78,9 @@ class ZooKeeperEntry:
         self._changes = ConfigChanges(self._session, self._on_config, clock=clock)
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self.quotas = ClientQuotas(self._write_settings)
+        self._features: tuple[Mapping[str, int], int] = ({}, 0)
+        """What the cluster has finalized, and the version in which that is written down."""
+        self._on_failed: Callable[[PlogError], None] | None = None
         self._controller: MemberController | None = None
         self._registration: Registration | None = None
         self._unreported = 0
@@ -102,10 +108,12 @@ class ZooKeeperEntry:
         self.cluster_id = await ensure_cluster_id(self._session, found, uuid_text(random_uuid()))
         await self._session.ensure_paths(["/config/changes"])
         await self._changes.start()
+        await self._session.watch_data(FEATURE, self._on_features)
 
     def attach(self, controller: MemberController) -> None:
-        """Has the controller take up the settings that there are, and from now on each that changes."""
+        """Has the controller take up the settings and features that there are, and from now on each that changes."""
         self._controller = controller
+        controller.take_features(*self._features)
         controller.write_configs = self.write_configs
         for (resource_type, name), settings in self._configs.items():
             controller.take_configs(resource_type, name, settings)
@@ -121,6 +129,37 @@ class ZooKeeperEntry:
             self._configs[resource_type, name] = settings
         else:
             self._controller.take_configs(resource_type, name, settings)
+
+    # --- features
+
+    def _on_features(self, node: Node | None) -> None:
+        """Takes up what the cluster has finalized. A broker that can't work at it leaves the cluster."""
+        try:
+            feature = None if node is None else decode_feature(node.data)
+        except MalformedMessageError as error:
+            _log.error("the features of the cluster stay as they were: %s", error)
+            return
+        finalized = feature.features if feature is not None and feature.is_enabled else {}
+        self._features = finalized, 0 if node is None else node.stat.version
+        try:
+            self._ensure_knows_features()
+        except UsageError as error:
+            if self._on_failed is not None:
+                self._on_failed(error)
+            return
+        if self._controller is not None:
+            self._controller.take_features(*self._features)
+
+    def _ensure_knows_features(self) -> None:
+        """Raises UsageError if the cluster has finalized what this broker can't work at."""
+        unknown = unsupported(self._features[0], MEMBERS_FEATURES)
+        if unknown:
+            what = ", ".join(f"{name} {level}" for name, level in unknown.items())
+            supported = ", ".join(f"{name} up to {highest}" for name, (_, highest) in MEMBERS_FEATURES.items())
+            raise UsageError(
+                f"the cluster has finalized {what}, and this release of plog supports {supported}",
+                hint="use a newer release of plog, or lower these levels first: kafka-features.sh downgrade",
+            )
 
     # --- settings of new topics
 
@@ -235,13 +274,21 @@ class ZooKeeperEntry:
         on_failed: Callable[[PlogError], None],
     ) -> None:
         """Registers the broker, with where its listeners are reached, by their names, and again after each expiry of
-        the session: `on_registered` is called with each broker epoch. Raises AccessError if the node id is another
-        broker's, and what `ensure_others_reach` raises.
+        the session: `on_registered` is called with each broker epoch; `on_failed` if its place is another's by then, or
+        the cluster has finalized features that it does not know. Raises AccessError if the node id is another broker's,
+        UsageError for such features, and what `ensure_others_reach` raises.
         """
+        self._ensure_knows_features()
+        self._on_failed = on_failed
         others = await self._find_others(node_id)
         ensure_others_reach(config, endpoints.keys(), others)
         reached = tuple(BrokerEndpoint(name, one.host, one.port) for name, one in endpoints.items())
-        broker = BrokerNode(endpoints=reached, timestamp_ms=self._clock.now_ms(), rack=config.broker_rack)
+        broker = BrokerNode(
+            endpoints=reached,
+            timestamp_ms=self._clock.now_ms(),
+            rack=config.broker_rack,
+            features=MEMBERS_FEATURES,
+        )
         for doubt in find_doubts(broker, others):
             _log.warning(doubt)
         self._registration = Registration(

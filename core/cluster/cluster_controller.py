@@ -19,6 +19,7 @@ from core.cluster.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller_office import ControllerOffice, elected, next_epoch
 from core.cluster.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
 from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred
+from core.cluster.feature_control import FeatureControl
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import LeaderRecoveryState, PartitionState
 from core.cluster.reassignment import Reassignments
@@ -47,6 +48,7 @@ class ClusterController:
         self._office = office
         self._context = office.context
         self._names: dict[bytes, str] = {}
+        self.features = FeatureControl()
         self.deletions = TopicDeletions(office)
         self.reassignments = Reassignments(office)
 

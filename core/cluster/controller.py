@@ -10,20 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from core.cluster.feature_levels import FeatureUpdate
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-
-METADATA_VERSION = 30
-"""`metadata.version` of the records written here: Kafka 4.3's."""
-
-SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
-    "metadata.version": (7, METADATA_VERSION),
-    "group.version": (0, 1),
-    "transaction.version": (0, 2),
-}
-"""Feature -> (lowest, highest level) that this broker can work at; a feature is added when plog has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +97,8 @@ class Controller(Protocol):
         and comes to an error if that could not be done; None if it is done.
         """
 
-    def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:
-        """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go up, or else down, to that level."""
+    def ensure_feature_may_be(self, update: FeatureUpdate) -> None:
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go that way to the level."""
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Finalizes those that change; checked by `ensure_feature_may_be`."""

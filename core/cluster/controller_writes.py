@@ -58,7 +58,14 @@ class ProducerIdWrite(NamedTuple):
     version: int
 
 
-Write = StateWrite | AssignmentWrite | DeletionWrite | TopicRemoval | ProducerIdWrite
+class FeatureWrite(NamedTuple):
+    """All features that are finalized, by level. `version` is that of those before; NOT_WRITTEN if there is nothing."""
+
+    finalized: Mapping[str, int]
+    version: int
+
+
+Write = StateWrite | AssignmentWrite | DeletionWrite | TopicRemoval | ProducerIdWrite | FeatureWrite
 
 GIVE_WAY: Sequence[Write] = ()
 """Nothing to write: others may have a turn, before much work goes on."""

@@ -9,8 +9,10 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
-from core.cluster.controller import SUPPORTED_FEATURES, NewTopic
+from core.cluster.controller import NewTopic
+from core.cluster.feature_levels import SUPPORTED_FEATURES, FeatureUpdate, ensure_may_be, refusal
 from core.cluster.found_topics import FoundTopic
+from core.cluster.kafka_release import METADATA_VERSION_FEATURE
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
@@ -266,20 +268,11 @@ class DirectoryController:
 
     # --- features
 
-    def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:
-        lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
-        current = self.image.features.get(name, 0)
-        problem = None
-        if name not in SUPPORTED_FEATURES or not lowest <= level <= highest:
-            problem = f"this broker supports levels {lowest} to {highest}"
-        elif is_upgrade and level < current:
-            problem = f"it is {current}, which a downgrade only lowers"
-        elif not is_upgrade and level > current:
-            problem = f"it is {current}, which an upgrade only raises"
-        elif name == "metadata.version" and level < current:
-            problem = f"it is {current}, and the metadata may hold what lower ones do not know"
-        if problem is not None:
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} can't be set to {level}: {problem}")
+    def ensure_feature_may_be(self, update: FeatureUpdate) -> None:
+        current = self.image.features.get(update.name, 0)
+        ensure_may_be(update, current, SUPPORTED_FEATURES)
+        if update.name == METADATA_VERSION_FEATURE and update.level < current:
+            raise refusal(update, f"it is {current}, and the metadata may hold what lower ones do not know")
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         current = self.image.features

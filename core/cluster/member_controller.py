@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core.cluster.controller import NewTopic
+from core.cluster.feature_levels import FeatureUpdate
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_record import MetadataRecord
@@ -16,7 +17,7 @@ from core.cluster.zookeeper_metadata import records_of_update
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.protocol.schema.metadata_records import ConfigRecord
+from core.protocol.schema.metadata_records import ConfigRecord, FeatureLevelRecord
 from core.protocol.schema.update_metadata import UpdateMetadataRequest
 
 NO_CONTROLLER = -1
@@ -38,6 +39,8 @@ class MemberController:
         """Who decides now, as far as is known."""
         self.epoch = 0
         """The epoch in which it does: `/controller_epoch`."""
+        self.features_epoch = 0
+        """The version in which the features that the image has are written down: /feature."""
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
         self.allocate: Callable[[], range] = self._refuse
@@ -76,6 +79,14 @@ class MemberController:
         changes: dict[str, str | None] = {key: None for key in known if key not in settings}
         changes |= {key: value for key, value in settings.items() if known.get(key) != value}
         self._submit([ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
+
+    def take_features(self, finalized: Mapping[str, int], epoch: int) -> None:
+        """Takes up the features that the cluster has finalized, all of them."""
+        self.features_epoch = epoch
+        known = self.image.features
+        gone = [FeatureLevelRecord(name, 0) for name in known if name not in finalized]
+        changed = [FeatureLevelRecord(name, level) for name, level in finalized.items() if known.get(name) != level]
+        self._submit([*gone, *changed])
 
     def _submit(self, records: Sequence[MetadataRecord]) -> None:
         if not records:
@@ -121,7 +132,7 @@ class MemberController:
     ) -> Pending[KafkaError | None] | None:
         return self.write_configs(resource_type, name, changes)
 
-    def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:  # noqa: ARG002
+    def ensure_feature_may_be(self, update: FeatureUpdate) -> None:  # noqa: ARG002 - the controller's, as all here
         raise self._refusal()
 
     def set_features(self, levels: Mapping[str, int]) -> None:  # noqa: ARG002 - the controller's, as all that is here

@@ -16,6 +16,7 @@ from core.cluster.controller_writes import (
     NOT_WRITTEN,
     AssignmentWrite,
     DeletionWrite,
+    FeatureWrite,
     ProducerIdWrite,
     StateWrite,
     TopicRemoval,
@@ -42,16 +43,19 @@ from core.zookeeper.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,
     DELETE_TOPICS,
+    FEATURE,
     LOG_DIR_EVENTS,
     PRODUCER_ID_BLOCK,
     TOPICS,
     BrokerNode,
     ConfigEntity,
+    FeatureNode,
     PartitionStateNode,
     ProducerIdBlock,
     TopicNode,
     broker_path,
     decode_broker,
+    decode_feature,
     decode_log_dir_event,
     decode_partition_state,
     decode_producer_id_block,
@@ -189,6 +193,16 @@ class ControllerStore:
         block = decode_producer_id_block(node.data)
         return (0 if block is None else block.last_producer_id + 1), node.stat.version
 
+    async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
+        """Reads the features that are finalized, by level, and the version of what says so; None if nothing does, or
+        features are disabled.
+        """
+        node = await self._session.read(FEATURE)
+        if node is None:
+            return None, NOT_WRITTEN
+        feature = decode_feature(node.data)
+        return (feature.features if feature.is_enabled else None), node.stat.version
+
     # --- writing
 
     async def commit(self, writes: Sequence[Write]) -> list[int]:
@@ -234,6 +248,9 @@ class ControllerStore:
                 return [Delete(path) for path in _perhaps_there(write) if path not in missing]
             case ProducerIdWrite(broker_id, ids, version):
                 return [SetData(PRODUCER_ID_BLOCK, ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version)]
+            case FeatureWrite(finalized, version):
+                data = FeatureNode(finalized).encode()
+                return [Create(FEATURE, data) if version == NOT_WRITTEN else SetData(FEATURE, data, version)]
 
     def _encode(self, state: PartitionState) -> bytes:
         node = PartitionStateNode(state.leader, state.leader_epoch, state.isr, self._epoch, state.leader_recovery_state)

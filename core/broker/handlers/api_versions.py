@@ -8,7 +8,7 @@ from typing import Any
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.cluster.controller import SUPPORTED_FEATURES
+from core.cluster.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
 from core.protocol.message import VersionRange
@@ -23,6 +23,7 @@ from core.protocol.schema.api_versions import (
 from core.protocol.schema.produce import PRODUCE
 
 _FIRST_VERSION_WITH_CLIENT_SOFTWARE = 3  # KIP-511
+_FIRST_VERSION_WITH_LEVEL_0 = 4  # KAFKA-17011: clients before can't read a range of levels that begins at 0
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,16 +34,20 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     api_keys = [advertised(api, versions) for api, versions in services.served_apis.items()]
-    if services.membership is not None:  # features come with a quorum; Kafka 3.9 says this where ZooKeeper is
-        return ApiVersionsResponse(api_keys=api_keys, finalized_features_epoch=0)
+    membership = services.membership
+    supported = SUPPORTED_FEATURES if membership is None else MEMBERS_FEATURES
+    epoch = services.controller.broker_epoch if membership is None else membership.controller.features_epoch
+    lowest = 0 if context.api_version >= _FIRST_VERSION_WITH_LEVEL_0 else 1
     return ApiVersionsResponse(
         api_keys=api_keys,
-        supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
-        finalized_features_epoch=services.controller.broker_epoch,
+        supported_features=[
+            SupportedFeatureKey(name, low, high) for name, (low, high) in supported.items() if low >= lowest
+        ],
+        finalized_features_epoch=epoch,
         finalized_features=[
             FinalizedFeatureKey(name, level, level)
             for name, level in services.image.features.items()
-            if name in SUPPORTED_FEATURES
+            if name in supported
         ],
     )
 

@@ -6,6 +6,7 @@ from core.broker.handlers.describe_groups import GROUP_OPERATIONS
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.cluster.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.coordinator.assignors import Partitions
@@ -27,7 +28,7 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 def handle(
     services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    if services.membership is not None:
+    if services.lacks(GROUPS_OF_CONSUMERS):
         refused = ErrorCode.UNSUPPORTED_VERSION
         return ConsumerGroupDescribeResponse(groups=[DescribedGroup(refused, None, one) for one in request.group_ids])
     groups = [_describe(services, group_id) for group_id in request.group_ids]
@@ -83,4 +84,4 @@ def _assignment(services: Services, partitions: Partitions) -> Assignment:
     )
 
 
-SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, Needs.NOTHING, is_refused_by_members=True)
+SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, Needs.NOTHING, needs_feature=GROUPS_OF_CONSUMERS)

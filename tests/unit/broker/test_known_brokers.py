@@ -43,7 +43,7 @@ from core.protocol.schema.list_partition_reassignments import (
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponsePartition
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
-from core.protocol.schema.update_features import UPDATE_FEATURES
+from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
     UpdateMetadataBroker,
@@ -200,7 +200,7 @@ def advertised(node: SteeredNode) -> dict[int, int]:
     return {api.api_key: api.max_version for api in served}
 
 
-@pytest.mark.parametrize("api", [DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS, LIST_CONFIG_RESOURCES])
+@pytest.mark.parametrize("api", [DESCRIBE_QUORUM, DESCRIBE_TOPIC_PARTITIONS, LIST_CONFIG_RESOURCES])
 def test_what_needs_a_quorum_is_not_known(api: Api[Any, Any], member: SteeredNode, broker: SteeredNode) -> None:
     """Kafka's brokers in a cluster with ZooKeeper do not know it."""
     assert api.key in advertised(broker)
@@ -215,15 +215,47 @@ def test_what_a_member_refuses_is_not_advertised(api: Api[Any, Any], member: Ste
     assert api.key not in advertised(member)
 
 
-def test_a_member_has_no_features_and_no_versions_that_mean_them(member: SteeredNode) -> None:
-    """As a Kafka 3.9 in a cluster with ZooKeeper: producers of transaction.version 2 would not be understood by all."""
+KAFKAS = {PRODUCE.key: 11, END_TXN.key: 4, TXN_OFFSET_COMMIT.key: 4, WRITE_TXN_MARKERS.key: 1}
+"""The last versions of a Kafka 3.9 in a cluster with ZooKeeper."""
+
+
+def test_a_member_has_no_versions_that_mean_features_before_they_are_finalized(member: SteeredNode) -> None:
+    """Producers of transaction.version 2 would not be understood by all."""
     answer = ask(member, API_VERSIONS, ApiVersionsRequest("test", "1"), 4)
-    assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], 0)
+    assert (answer.finalized_features, answer.finalized_features_epoch) == ([], 0)
     versions = advertised(member)
-    kafkas = {PRODUCE.key: 11, END_TXN.key: 4, TXN_OFFSET_COMMIT.key: 4, WRITE_TXN_MARKERS.key: 1}
-    assert {key: versions[key] for key in kafkas} == kafkas
+    assert {key: versions[key] for key in KAFKAS} == KAFKAS
     with pytest.raises(MalformedMessageError, match="EndTxn version 5 is not served, only 0 to 4"):
         ask(member, END_TXN, EndTxnRequest(), 5)
+
+
+def test_a_member_serves_what_is_finalized_as_long_as_it_is(member: SteeredNode) -> None:
+    assert member.services.membership is not None
+    controller = member.services.membership.controller
+    controller.take_features({"group.version": 1, "transaction.version": 2}, 7)
+    answer = ask(member, API_VERSIONS, ApiVersionsRequest("test", "1"), 4)
+    assert {one.name: one.max_version_level for one in answer.finalized_features} == {
+        "group.version": 1,
+        "transaction.version": 2,
+    }
+    assert answer.finalized_features_epoch == 7
+    versions = advertised(member)
+    assert {key: versions[key] for key in KAFKAS} == {
+        api.key: api.versions.last for api in (PRODUCE, END_TXN, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS)
+    }
+    assert {CONSUMER_GROUP_HEARTBEAT.key, CONSUMER_GROUP_DESCRIBE.key} <= versions.keys()
+    assert ask(member, END_TXN, EndTxnRequest(), 5).error_code == ErrorCode.INVALID_REQUEST  # of nobody
+
+    controller.take_features({"group.version": 1, "transaction.version": 1}, 8)
+    assert {key: advertised(member)[key] for key in KAFKAS} == KAFKAS
+    assert CONSUMER_GROUP_HEARTBEAT.key in advertised(member)
+    with pytest.raises(MalformedMessageError, match="EndTxn version 5 is not served, only 0 to 4"):
+        ask(member, END_TXN, EndTxnRequest(), 5)  # which it was asked for before
+
+
+def test_a_member_that_is_not_the_controller_finalizes_nothing(member: SteeredNode) -> None:
+    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("group.version", 1)])
+    assert ask(member, UPDATE_FEATURES, request).error_code == ErrorCode.NOT_CONTROLLER
 
 
 # --- coordinators

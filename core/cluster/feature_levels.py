@@ -1,0 +1,94 @@
+"""The features of a cluster, their levels, and which level may follow which (KIP-584, KIP-778).
+
+A broker supports a range of levels of a feature. The cluster finalizes one level of it, which each broker then works
+at; 0 is the level of a feature that is not finalized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+
+GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
+
+Feature = tuple[str, int]
+"""A feature, and the lowest level of it that brings something."""
+
+GROUPS_OF_CONSUMERS: Feature = (GROUP_VERSION, 1)
+"""What brings groups of the consumer protocol (KIP-848)."""
+
+TRANSACTIONS_THAT_RAISE_EPOCHS: Feature = (TRANSACTION_VERSION, 2)
+"""What brings transactions each end of which raises the producer's epoch (KIP-890)."""
+
+METADATA_VERSION = 30
+"""`metadata.version` of the records that a lone broker writes: Kafka 4.3's."""
+
+Levels = Mapping[str, tuple[int, int]]
+"""Feature -> (lowest, highest level) that a broker can work at."""
+
+SUPPORTED_FEATURES: Levels = {
+    "metadata.version": (7, METADATA_VERSION),
+    GROUP_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+}
+"""Those of a lone broker; a feature is added when plog has it."""
+
+MEMBERS_FEATURES: Levels = {name: SUPPORTED_FEATURES[name] for name in (GROUP_VERSION, TRANSACTION_VERSION)}
+"""Those of a member of a cluster that ZooKeeper keeps: its metadata are no records that a level could be of."""
+
+
+def is_finalized(finalized: Mapping[str, int], feature: Feature) -> bool:
+    name, level = feature
+    return finalized.get(name, 0) >= level
+
+
+class UpgradeType(IntEnum):
+    """Says which way a level is to go; numbers of org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+    """Takes into account that something which the higher level brought is lost."""
+
+
+class FeatureUpdate(NamedTuple):
+    """Which level a feature is to have."""
+
+    name: str
+    level: int
+    way: UpgradeType
+
+
+def ensure_may_be(update: FeatureUpdate, current: int, supported: Levels) -> None:
+    """Raises KafkaError(INVALID_UPDATE_VERSION) unless this broker supports the level, and it is reached from the
+    current one by going that way.
+    """
+    name, level, way = update
+    is_upgrade = way is UpgradeType.UPGRADE
+    lowest, highest = supported.get(name, (0, 0))
+    if name not in supported or not lowest <= level <= highest:
+        raise refusal(update, f"this broker supports levels {lowest} to {highest}")
+    if is_upgrade and level < current:
+        raise refusal(update, f"it is {current}, which a downgrade only lowers")
+    if not is_upgrade and level > current:
+        raise refusal(update, f"it is {current}, which an upgrade only raises")
+
+
+def refusal(update: FeatureUpdate, problem: str) -> KafkaError:
+    """Gives what refuses the update, for that reason."""
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.name} can't be set to {update.level}: {problem}")
+
+
+def unsupported(finalized: Mapping[str, int], supported: Levels) -> dict[str, int]:
+    """Gives the finalized levels at which a broker that supports those can't work."""
+    found = {}
+    for name, level in finalized.items():
+        lowest, highest = supported.get(name, (0, 0))
+        if not lowest <= level <= highest:
+            found[name] = level
+    return found
