@@ -27,6 +27,7 @@ from core.records.control_record import EndTransactionMarker
 _log = logging.getLogger("plog.transactions")
 
 _VERSION = 1
+_VERSION_WITH_TRANSACTION_VERSION = 2  # KIP-1228
 
 _NOT_NEEDED = frozenset(
     {
@@ -53,9 +54,15 @@ class MarkerSender:
         marker: EndTransactionMarker,
         by_leader: Mapping[int, Iterable[TopicPartition]],
         then: Callable[[set[TopicPartition]], None],
+        *,
+        raises_epochs: bool = False,
     ) -> None:
-        """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it."""
-        self._tasks.begin(self._send_all(prepared, marker, by_leader, then))
+        """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it.
+        `raises_epochs` says whether the cluster is one in which ends of transactions raise the producer's epoch: all
+        brokers know then what a marker is told of that.
+        """
+        version = _VERSION_WITH_TRANSACTION_VERSION if raises_epochs else _VERSION
+        self._tasks.begin(self._send_all(prepared, marker, by_leader, then, version))
 
     async def _send_all(
         self,
@@ -63,12 +70,18 @@ class MarkerSender:
         marker: EndTransactionMarker,
         by_leader: Mapping[int, Iterable[TopicPartition]],
         then: Callable[[set[TopicPartition]], None],
+        version: int,
     ) -> None:
-        sent = [self._send(leader, prepared, marker, set(names)) for leader, names in by_leader.items()]
+        sent = [self._send(leader, prepared, marker, set(names), version) for leader, names in by_leader.items()]
         then(set().union(*await asyncio.gather(*sent)))
 
     async def _send(
-        self, leader: int, prepared: TransactionMetadata, marker: EndTransactionMarker, names: set[TopicPartition]
+        self,
+        leader: int,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        names: set[TopicPartition],
+        version: int,
     ) -> set[TopicPartition]:
         """Gives the partitions for which it could not be done."""
         topics = defaultdict[str, list[int]](list)
@@ -82,11 +95,12 @@ class MarkerSender:
                     marker.is_commit,
                     [WritableTxnMarkerTopic(topic, numbers) for topic, numbers in topics.items()],
                     marker.coordinator_epoch,
+                    prepared.client_transaction_version,
                 )
             ]
         )
         try:
-            answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, _VERSION, request)
+            answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, version, request)
         except (ConnectionFailedError, KafkaError) as error:
             _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, error)
             return names

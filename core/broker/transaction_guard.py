@@ -61,7 +61,7 @@ def refusals(
         return {}
     membership = services.membership
     if membership is not None and services.transaction_log.find_coordinator_elsewhere(transactional_id) is not None:
-        if not services.config.transaction_partition_verification_enable:
+        if not _is_asked_for(services, client):
             return {}
         verifier = membership.transactions.verifier
         away = KafkaError(ErrorCode.NOT_COORDINATOR, "another broker coordinates the transaction")
@@ -83,6 +83,12 @@ def refusals(
     return refused
 
 
+def _is_asked_for(services: Services, client: ClientCapability) -> bool:
+    """Says whether another broker that coordinates is asked: to check is a choice, to add is not."""
+    is_checking = services.config.transaction_partition_verification_enable
+    return is_checking or client is ClientCapability.IMPLICIT_ADDING
+
+
 def _names_to_check(producer: ProducerIdAndEpoch, partitions: Iterable[Partition]) -> list[TopicPartition]:
     """Gives those in which the producer's transaction has not begun."""
     return [
@@ -101,17 +107,18 @@ def ask_elsewhere(
     client: ClientCapability,
 ) -> Pending[dict[TopicPartition, KafkaError]] | None:
     """Asks the other broker that coordinates the transaction, in a cluster, for the partitions in which it has not
-    begun; gives those to which it may not write, and why. `refusals` knows then of the others. None if nobody else is
-    to be asked.
+    begun, or has it add them; gives those to which it may not write, and why. `refusals` knows then of the others. None
+    if nobody else is to be asked.
     """
     membership = services.membership
-    if membership is None or not services.config.transaction_partition_verification_enable:
+    if membership is None or not _is_asked_for(services, client):
         return None
     coordinator = services.transaction_log.find_coordinator_elsewhere(transactional_id)
     names = _names_to_check(producer, partitions)
     if coordinator in (None, NO_LEADER) or not names:
         return None
-    asked = membership.transactions.verifier.ask(coordinator, transactional_id, producer, names)
+    adds = client is ClientCapability.IMPLICIT_ADDING
+    asked = membership.transactions.verifier.ask(coordinator, transactional_id, producer, names, adds=adds)
     return asked.map(
         lambda verdicts: {
             name: _error_for_client(KafkaError(error), client)

@@ -188,7 +188,8 @@ class TransactionLog(CoordinatorLog):
             left.update(lacking)
             self._call_when_committed(waiting, lambda: then(frozenset(left)))
 
-        self._others.markers.send(prepared, marker, elsewhere, on_sent)
+        raises_epochs = self.transaction_version >= RAISES_EPOCH
+        self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
         """Finds who leads the partition, if that is another broker of the cluster; None if nobody does, or this one."""

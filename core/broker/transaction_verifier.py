@@ -1,5 +1,5 @@
 """Asks the broker that coordinates a transaction whether the transaction writes to partitions that are led here
-(AddPartitionsToTxn with VerifyOnly, KIP-890).
+(AddPartitionsToTxn with VerifyOnly, KIP-890), or has it add them for clients that leave that to the leader.
 
 What it says holds until a marker of that producer comes: the transaction that was asked for may be over then, and
 nothing would end what is appended after it. It holds no longer than this broker leads the partition, either: markers
@@ -33,7 +33,10 @@ from core.records.record_batch import ProducerIdAndEpoch
 _log = logging.getLogger("plog.transactions")
 
 _VERSION = 4
-"""The first that brokers send; later ones add an error that the clients of such a cluster do not know."""
+"""The first that brokers send; later ones add an error that clients may not know."""
+
+_VERSION_OF_ADDING = 5
+"""For clients of transaction.version 2, which know it."""
 
 _MOST_VERIFIED = 1000
 """Producers of a partition."""
@@ -61,32 +64,40 @@ class TransactionVerifier:
         self._tasks = LoopTasks()
 
     def ask(
-        self, coordinator: int, transactional_id: str, producer: ProducerIdAndEpoch, names: Sequence[TopicPartition]
+        self,
+        coordinator: int,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        names: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
     ) -> Pending[Verdicts]:
         """Gives an error for each partition, NONE if the transaction writes to it, which is noted then. NOT_COORDINATOR
-        if nobody can be asked there: the client asks again.
+        if nobody can be asked there: the client asks again. With `adds` it writes to them from now on.
         """
         pending = Pending[Verdicts]()
-        self._tasks.begin(self._ask(coordinator, transactional_id, producer, frozenset(names), pending))
+        request = _request(transactional_id, producer, frozenset(names), adds=adds)
+        self._tasks.begin(self._ask(coordinator, request, producer, frozenset(names), pending))
         return pending
 
     async def _ask(
         self,
         coordinator: int,
-        transactional_id: str,
+        request: AddPartitionsToTxnRequest,
         producer: ProducerIdAndEpoch,
         names: frozenset[TopicPartition],
         pending: Pending[Verdicts],
     ) -> None:
+        (transaction,) = request.transactions
         asked = _Asked(producer.producer_id, names)
         self._asked[asked] = None
         verdicts = dict.fromkeys(names, ErrorCode.NOT_COORDINATOR)
-        request = _request(transactional_id, producer, names)
+        version = _VERSION if transaction.verify_only else _VERSION_OF_ADDING
         try:
-            answer = await self._pool.ask(coordinator, ADD_PARTITIONS_TO_TXN, _VERSION, request)
-            verdicts |= _verdicts_in(answer, transactional_id, names)
+            answer = await self._pool.ask(coordinator, ADD_PARTITIONS_TO_TXN, version, request)
+            verdicts |= _verdicts_in(answer, transaction.transactional_id, names)
         except (ConnectionFailedError, KafkaError) as error:
-            _log.warning("transaction of %s could not be verified: %s", transactional_id, error)
+            _log.warning("transaction of %s could not be verified: %s", transaction.transactional_id, error)
         finally:
             del self._asked[asked]
         verdicts |= dict.fromkeys(asked.ended, ErrorCode.NOT_COORDINATOR)
@@ -141,7 +152,7 @@ def _verdicts_in(
 
 
 def _request(
-    transactional_id: str, producer: ProducerIdAndEpoch, names: frozenset[TopicPartition]
+    transactional_id: str, producer: ProducerIdAndEpoch, names: frozenset[TopicPartition], *, adds: bool
 ) -> AddPartitionsToTxnRequest:
     topics = defaultdict[str, list[int]](list)
     for name in sorted(names):
@@ -152,7 +163,7 @@ def _request(
                 transactional_id,
                 producer.producer_id,
                 producer.epoch,
-                verify_only=True,
+                verify_only=not adds,
                 topics=[AddPartitionsToTxnTopic(topic, numbers) for topic, numbers in topics.items()],
             )
         ]

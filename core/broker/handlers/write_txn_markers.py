@@ -14,6 +14,7 @@ from core.broker.commit_wait import Uncommitted, error_of_uncommitted, find_unco
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.cluster.feature_levels import TRANSACTIONS_THAT_RAISE_EPOCHS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -64,7 +65,8 @@ def _write(
             and state is not None
             and marker.producer_epoch <= state.producer_epoch
         ):  # where each end raises the epoch, one that does not is late (KIP-1228)
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+            result.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return find_uncommitted(partition, partial(_refuse, result))  # it may be here, and not be committed yet
         end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
         services.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
     except KafkaError as error:
@@ -87,4 +89,10 @@ def _refuse(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
 
 _LAST_VERSION_WITHOUT_TRANSACTION_VERSION = 1  # KIP-1228
 
-SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING, last_of_members=_LAST_VERSION_WITHOUT_TRANSACTION_VERSION)
+SERVES = ServedApi(
+    WRITE_TXN_MARKERS,
+    handle,
+    Needs.NOTHING,
+    needs_feature=TRANSACTIONS_THAT_RAISE_EPOCHS,
+    last_without_feature=_LAST_VERSION_WITHOUT_TRANSACTION_VERSION,
+)

@@ -408,7 +408,7 @@ def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> 
     play(scenario, tmp_path)
 
 
-def test_groups_of_the_newer_protocol_are_refused(tmp_path: Path) -> None:
+def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(tmp_path: Path) -> None:
     """Kafka's brokers could not read what would be written of them."""
 
     def scenario(member: Member) -> None:
@@ -422,5 +422,93 @@ def test_groups_of_the_newer_protocol_are_refused(tmp_path: Path) -> None:
         assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, heartbeat, 0).error_code == refused
         assert ask(member.node, CONSUMER_GROUP_DESCRIBE, described, 0).groups[0].error_code == refused
         assert not member.node.services.groups.groups
+
+    play(scenario, tmp_path)
+
+
+def joining(epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        GROUP,
+        "m",
+        epoch,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+
+
+def finalize(member: Member, **levels: int) -> None:
+    member.membership.controller.take_features({f"{name}.version": level for name, level in levels.items()}, 1)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(tmp_path: Path, is_kept: bool) -> None:
+    def scenario(member: Member) -> None:
+        finalize(member, group=1)
+        coordinator = Coordinator(member)
+        coordinator.assign(US, replicas=[US, OTHER])
+        waiting = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
+        assert isinstance(waiting, Waiting)
+        assert waiting.code is None
+        if is_kept:
+            coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+        else:
+            coordinator.assign(OTHER)
+        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
+
+    play(scenario, tmp_path)
+
+
+def test_too_few_replicas_are_in_sync_for_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
+    """Clients know errors of coordinators alone."""
+
+    def scenario(member: Member) -> None:
+        finalize(member, group=1)
+        coordinator = Coordinator(member, min_insync_replicas="2")
+        coordinator.assign(US, replicas=[US, OTHER], isr=[US])
+        code = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
+        assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    play(scenario, tmp_path)
+
+
+def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_back(tmp_path: Path) -> None:
+    """Its member goes on in its epoch, with what it was to read."""
+
+    def scenario(member: Member) -> None:
+        finalize(member, group=1)
+        coordinator = Coordinator(member)
+        coordinator.assign(US)
+        joined = ask(member.node, CONSUMER_GROUP_HEARTBEAT, joining(), 0)
+        assert [one.partitions for one in joined.assignment.topic_partitions] == [[0]]
+        coordinator.assign(OTHER)
+        assert not member.node.services.groups.groups
+        stays = ConsumerGroupHeartbeatRequest(GROUP, "m", joined.member_epoch)
+        assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0).error_code == ErrorCode.NOT_COORDINATOR
+        coordinator.assign(US)
+        answer = ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0)
+        assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
+        (described,) = ask(member.node, CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([GROUP]), 0).groups
+        assert described.group_epoch == described.assignment_epoch == joined.member_epoch
+        (known,) = described.members
+        assert [one.partitions for one in known.target_assignment.topic_partitions] == [[0]]
+
+    play(scenario, tmp_path)
+
+
+def test_a_marker_that_is_there_is_waited_for(tmp_path: Path) -> None:
+    """Its coordinator takes the answer for the transaction's end: not before others have the marker."""
+
+    def scenario(member: Member) -> None:
+        finalize(member, transaction=2)
+        coordinator = Coordinator(member)
+        coordinator.assign(US, topic="t", replicas=[US, OTHER])
+        request = marker_request(producer_epoch=1)
+        request.markers[0].transaction_version = 2
+        first, again = (coordinator.ask(WRITE_TXN_MARKERS, request, 2, marker_code) for _ in range(2))
+        assert (first.code, again.code) == (None, None)
+        coordinator.fetch_as_follower(T0, TOPIC_ID)
+        assert (first.code, again.code) == (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
+        assert member.node.services.replicas.partitions[T0].log.log_end_offset == 1
 
     play(scenario, tmp_path)

@@ -56,18 +56,26 @@ class Peers:
     def _find(self, node_id: int) -> Endpoint | None:
         return self.broker.find()[1] if node_id == 1 and self.lives else None
 
-    async def verdicts(self, *names: TopicPartition, coordinator: int = 1) -> Verdicts:
+    async def verdicts(self, *names: TopicPartition, coordinator: int = 1, adds: bool = False) -> Verdicts:
         came: asyncio.Future[Verdicts] = asyncio.get_running_loop().create_future()
-        self.verifier.ask(coordinator, ID, PRODUCER, names).on_value = came.set_result
+        self.verifier.ask(coordinator, ID, PRODUCER, names, adds=adds).on_value = came.set_result
         return await came
 
-    async def lacking(self, by_leader: dict[int, list[TopicPartition]]) -> set[TopicPartition]:
-        """What lacks its marker, after all were asked."""
+    async def lacking(
+        self, by_leader: dict[int, list[TopicPartition]], *, client: int = 0, raises_epochs: bool = False
+    ) -> set[TopicPartition]:
+        """What lacks its marker, after all were asked. `client` is the version of its transactions."""
         came: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
-        prepared = TransactionMetadata(ID, 7, 60_000, producer_epoch=3, state=TransactionState.PREPARE_COMMIT)
-        self.parts.markers.send(
-            prepared, EndTransactionMarker(is_commit=True, coordinator_epoch=4), by_leader, came.set_result
+        prepared = TransactionMetadata(
+            ID,
+            7,
+            60_000,
+            producer_epoch=3,
+            state=TransactionState.PREPARE_COMMIT,
+            client_transaction_version=client,
         )
+        marker = EndTransactionMarker(is_commit=True, coordinator_epoch=4)
+        self.parts.markers.send(prepared, marker, by_leader, came.set_result, raises_epochs=raises_epochs)
         return await came
 
 
@@ -100,6 +108,18 @@ def test_a_verdict_holds_for_that_producer_and_epoch() -> None:
             assert asked.verifier.is_verified(T0, PRODUCER)
             assert not asked.verifier.is_verified(T1, PRODUCER)
             assert not asked.verifier.is_verified(T0, ProducerIdAndEpoch(7, 4))
+
+    run(scenario())
+
+
+def test_partitions_are_added_for_those_who_leave_it_to_the_leader() -> None:
+    async def scenario() -> None:
+        async with peers(lambda _request: verdict((T0, 0))) as asked:
+            assert await asked.verdicts(T0, adds=True) == {T0: ErrorCode.NONE}
+            (request,) = asked.broker.asked
+            assert isinstance(request, AddPartitionsToTxnRequest)
+            assert not request.transactions[0].verify_only
+            assert asked.verifier.is_verified(T0, PRODUCER)
 
     run(scenario())
 
@@ -244,5 +264,21 @@ def test_one_leader_is_not_held_up_by_another() -> None:
     async def scenario() -> None:
         async with peers(lambda _request: marked((T0, 0))) as asked:
             assert await asked.lacking({NOBODY: [T1], 1: [T0]}) == {T1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("raises_epochs", "told"), [(False, 0), (True, 2)])
+def test_a_marker_says_of_which_version_its_transaction_is_if_all_brokers_know_that(
+    raises_epochs: bool, told: int
+) -> None:
+    def answer(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        assert request.markers[0].transaction_version == told
+        results = [WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0)])]
+        return WriteTxnMarkersResponse([WritableTxnMarkerResult(7, results)])
+
+    async def scenario() -> None:
+        async with peers(answer) as asked:
+            assert await asked.lacking({1: [T0]}, client=2, raises_epochs=raises_epochs) == set()
 
     run(scenario())
