@@ -310,7 +310,9 @@ def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, ex
 
 
 def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
-    """No API that a cluster with ZooKeeper has not, and nothing of transaction.version 2."""
+    """No API that a cluster with ZooKeeper has not, and nothing of transaction.version 2. plog says what it supports, so
+    that whoever is to finalize features sees it; Kafka supports none.
+    """
     told = {node: versions_of(cluster, node) for node in (1, PLOG)}
     assert told[PLOG].keys() <= told[1].keys()
     for api in (PRODUCE, END_TXN, TXN_OFFSET_COMMIT, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS):
@@ -318,12 +320,14 @@ def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
 
 
 def versions_of(cluster: MixedCluster, broker: int) -> dict[int, int]:
-    """The last version of each API that the broker advertises; it may have no features."""
+    """The last version of each API that the broker advertises; no features may be finalized."""
     host, _, port = cluster.brokers[broker].address.rpartition(":")
     connection = ClientConnection(SocketTransport(host, int(port)))
     answer = connection.call(API_VERSIONS, ApiVersionsRequest("test", "1"))
     connection.close()
-    assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], 0)
+    supported = {one.name: one.max_version for one in answer.supported_features}
+    assert supported == ({"group.version": 1, "transaction.version": 2} if broker == PLOG else {})
+    assert (answer.finalized_features, answer.finalized_features_epoch) == ([], 0)
     return {api.api_key: api.max_version for api in answer.api_keys}
 
 

@@ -127,8 +127,6 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
 - The sources and synonyms of a few settings differ: `log.dir` counts as set if `log.dirs` is, `node.id` has a default,
   and `segment.ms` names `log.roll.hours`, from which its default comes.
 - The features are those that plog has, so there are none for share groups, streams groups and eligible leader replicas.
-  ApiVersions 3 lists features whose lowest supported level is 0, too; Kafka leaves them out, because old clients can't
-  read them.
 - The quorum has one voter, this broker, on the listener that clients use. Kafka's voter has a listener of its own.
 """
 """What the second part of the page says. `tests/support/answers/known_differences.py` points at it."""
@@ -191,7 +189,8 @@ def _between_brokers() -> list[str]:
         "controller sends, on the listener for brokers (`inter.broker.listener.name`) alone. It asks the controller",
         "for the others, and serves none of them, as it is no controller itself. No client needs any, and a broker of",
         "its own neither serves nor advertises them. What a member advertises to clients is what Kafka 3.9 does where",
-        "ZooKeeper is: no features, no requests about a quorum, and no groups of the consumer protocol.",
+        "ZooKeeper is: no requests about a quorum, and neither groups of the consumer protocol nor versions that",
+        "mean transactions of version 2, until the cluster has finalized [these features](cluster.md#features).",
         "",
         "| key | API | versions | in a cluster |",
         "|---|---|---|---|",
