@@ -72,7 +72,6 @@ from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics, error_codes
 from core.broker.served_api import Finalized, ServedApi
 from core.broker.services import Services
-from core.cluster.metadata_delta import MetadataDelta
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.api import Api
@@ -152,9 +151,11 @@ SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served
 """Those that clients of a lone broker may use."""
 
 
-def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
-    """Gives what ApiVersions advertises."""
-    return {served.api: served.versions(finalized) for served in _SERVED.values() if served.is_advertised(finalized)}
+def served_apis(finalized: Finalized | None, highest: Finalized | None) -> dict[AnyApi, VersionRange]:
+    """Gives what ApiVersions advertises; `highest` are the levels that features had since the broker started: a client
+    that is in the middle of something when a level is lowered comes to its end in the versions that it began with.
+    """
+    return {served.api: served.versions(highest) for served in _SERVED.values() if served.is_advertised(finalized)}
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -169,13 +170,6 @@ class RequestDispatcher:
         """Counts requests once there is one."""
         self._produce_memory = ProduceMemory(services)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
-        services.controller.subscribe(self._on_metadata)
-
-    def _on_metadata(self, delta: MetadataDelta) -> None:
-        """Forgets which versions are served: that goes by the features which are finalized."""
-        if delta.features.changed:
-            self._routes.clear()
-            self._produce_memory = ProduceMemory(self._services)
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
         """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
@@ -279,11 +273,11 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        finalized = self._services.finalized_of_cluster
-        if served is None or not served.is_known(finalized):
+        highest = self._services.highest_of_cluster
+        if served is None or not served.is_known(highest):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
-        versions = served.versions(finalized)
+        versions = served.versions(highest)
         if version not in versions:
             if api is API_VERSIONS:
                 return None

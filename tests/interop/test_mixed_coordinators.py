@@ -310,8 +310,8 @@ def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, ex
 
 
 def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
-    """No API that a cluster with ZooKeeper has not, and nothing of transaction.version 2. plog says what it supports, so
-    that whoever is to finalize features sees it; Kafka supports none.
+    """No API that a cluster with ZooKeeper has not, and nothing of transaction.version 2. plog says what it supports,
+    so that whoever is to finalize features sees it; Kafka supports none.
     """
     told = {node: versions_of(cluster, node) for node in (1, PLOG)}
     assert told[PLOG].keys() <= told[1].keys()
