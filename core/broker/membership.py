@@ -82,6 +82,7 @@ class Membership:
                 config=lambda: services.config,
                 runtime=services.runtime,
                 buffers=buffers,
+                quota=services.quotas.follower,
             )
         )
         services.replicas.on_proposal = self._isr_reporter.propose

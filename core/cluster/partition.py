@@ -345,6 +345,12 @@ class Partition:
         log_start = self.log.log_start_offset
         return log_start if self._leadership is None else self._leadership.low_watermark(log_start)
 
+    def has_in_sync(self, node_id: int) -> bool:
+        """Says whether that broker is in sync, as the controller has written it down; none is if this one does not lead
+        others.
+        """
+        return self._leadership is not None and node_id in self._leadership.in_sync.committed
+
     def followers_in_sync_with(self, offset: int) -> list[int]:
         """Gives what `Leadership.in_sync_with` gives; nobody if this broker does not lead others."""
         return [] if self._leadership is None else self._leadership.in_sync_with(offset)
