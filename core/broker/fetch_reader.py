@@ -155,6 +155,8 @@ class FetchReader:
 
     def count_for_replica(self, partition: Partition, size_bytes: int) -> None:
         """Counts the bytes of a partition's records that go to a replica."""
+        is_added = self._replica_id in partition.state.adding_replicas
+        self._services.replicas.counts.note_out(size_bytes, is_added=is_added)
         if self._quota is not None and self._is_throttled(partition):
             self._quota.record(size_bytes)
 

@@ -124,6 +124,11 @@ class LeaderFetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
+    @property
+    def max_lag(self) -> int:
+        """See `FetchPlan.max_lag`."""
+        return self._plan.max_lag
+
     # --- what is followed
 
     def follow(self, partition: Partition) -> None:

@@ -143,6 +143,11 @@ class Membership:
             )
 
     @property
+    def max_lag(self) -> int:
+        """How many committed records the replica lacks that lacks most, of those that follow here."""
+        return self._fetchers.max_lag
+
+    @property
     def look_every_ms(self) -> int:
         """How often `ReplicaManager.look_at_followers` is to be called."""
         return self._peers.max_lag_ms // 2

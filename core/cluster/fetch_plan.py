@@ -304,6 +304,11 @@ class FetchPlan:
                 wanted.enter(_State.FETCHING)
                 self._changed[key] = None
 
+    @property
+    def max_lag(self) -> int:
+        """How many committed records the one lacks that lacks most, of those of which that is known."""
+        return max((wanted.lag or 0 for wanted in self._wanted.values()), default=0)
+
     # --- answers
 
     def on_lost(self, now_ms: int) -> None:
