@@ -117,7 +117,7 @@ class PlogMember:
 
     def metrics(self) -> dict[str, float]:
         """What it tells of itself, added up over all labels."""
-        (*_, address) = re.findall(r"metrics (\S+)$", self.log.read_text(), re.MULTILINE)
+        (*_, address) = re.findall(r"metrics ([0-9.:]+)", self.log.read_text(), re.MULTILINE)
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
             families = text_string_to_metric_families(answer.read().decode())
         found: dict[str, float] = defaultdict(float)
