@@ -332,6 +332,19 @@ def test_what_has_all_that_is_committed_is_not_held_back() -> None:
     assert named(request) == {1: 3}
 
 
+def test_the_lag_is_what_is_committed_and_not_here() -> None:
+    plan = plan_of(ONE, TWO)
+    assert plan.max_lag == 0, "nobody has said yet what is committed"
+    asked(plan)
+    plan.on_answer(answer(data(1, high_watermark=9, records=b"x"), data(2, high_watermark=3)), 0)
+    assert plan.max_lag == 9
+    plan.move(ONE, Position(8, 0, 0))
+    plan.move(TWO, EMPTY)
+    assert plan.max_lag == 3
+    plan.add(TWO, ID, 1, EMPTY)
+    assert plan.max_lag == 1
+
+
 # --- sessions
 
 
