@@ -21,7 +21,7 @@ from core.common.config_def import (
     between,
     one_of,
 )
-from core.common.java_numbers import INT_MAX
+from core.common.java_numbers import INT_MAX, LONG_MAX
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _T = ConfigType
@@ -319,6 +319,26 @@ class BrokerSettings:
         "rack (client.rack, broker.rack); otherwise they read from the leader.",
         one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
     )
+    leader_replication_throttled_rate = Setting(
+        _T.LONG,
+        LONG_MAX,
+        "How much this broker gives, as a leader, to replicas that are not in sync, of partitions that "
+        "leader.replication.throttled.replicas names, bytes per second.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    follower_replication_throttled_rate = Setting(
+        _T.LONG,
+        LONG_MAX,
+        "How much this broker fetches, as a follower that is not in sync, of partitions that "
+        "follower.replication.throttled.replicas names, bytes per second.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    replication_quota_window_num = Setting(
+        _T.INT, 11, "Over how many samples those rates are measured, the present one too.", at_least(1)
+    )
+    replication_quota_window_size_seconds = Setting(_T.INT, 1, "How long such a sample is, s.", at_least(1))
     socket_connection_setup_timeout_ms = Setting(
         _T.LONG, 10000, "How long a connection to another broker may take to be made, ms.", at_least(1)
     )

@@ -247,6 +247,11 @@ class ControllerTerm:
             found[1].put(request)
 
     @property
+    def waiting_events(self) -> int:
+        """How many events have not had their turn."""
+        return self._events.qsize()
+
+    @property
     def unsent(self) -> int:
         """How many control requests have not been answered."""
         return sum(len(queue) for _, queue in self._queues.values())

@@ -5,12 +5,13 @@
 
 The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one (and
 came to the listener of the brokers, which Kafka does not ask), where the logs part ways, and last whether the offset is
-in the log.
+in the log. A replica that is not in sync may have to wait for the records, if it is throttled (`replication_quota.py`).
 """
 
 from __future__ import annotations
 
 from core.broker.preferred_replica import find_preferred_replica, selects_by_rack
+from core.broker.replication_quota import ReplicationQuota, leads_throttled
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.divergence import find_divergence
@@ -48,6 +49,8 @@ class FetchReader:
         self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
         self._goes_by_racks = (is_for_replica or request.rack_id != "") and selects_by_rack(services)
         """Whether consumers read from replicas of their racks, and this is such a consumer or replica."""
+        self._quota = services.quotas.leader if is_for_replica and services.quotas.leader.is_limited else None
+        """What a replica that is not in sync may be given of throttled partitions; None if it may have all."""
         self.has_new_high_watermark = False
         """Whether a replica does not know yet how much is committed."""
 
@@ -89,6 +92,8 @@ class FetchReader:
             data.diverging_epoch = diverging
             return data
         if self._goes_by_racks and self._is_sent_elsewhere(partition, wanted, data):
+            return data
+        if self._quota is not None and self._must_wait(partition, self._quota):
             return data
         room = min(wanted.partition_max_bytes, left)
         if room > 0 or min_one_batch:
@@ -138,6 +143,22 @@ class FetchReader:
             log_start_offset=wanted.log_start_offset,
             broker_epoch=self._request.replica_state.replica_epoch,
         )
+
+    def _must_wait(self, partition: Partition, quota: ReplicationQuota) -> bool:
+        """Says whether the replica gets no records of the partition until others have gone by (KIP-73)."""
+        is_in_sync = partition.has_in_sync(self._replica_id)
+        return not is_in_sync and self._is_throttled(partition) and quota.is_exceeded
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        log = partition.log
+        return leads_throttled(log.config, log.partition.partition, self._services.node.node_id)
+
+    def count_for_replica(self, partition: Partition, size_bytes: int) -> None:
+        """Counts the bytes of a partition's records that go to a replica."""
+        is_added = self._replica_id in partition.state.adding_replicas
+        self._services.replicas.counts.note_out(size_bytes, is_added=is_added)
+        if self._quota is not None and self._is_throttled(partition):
+            self._quota.record(size_bytes)
 
     def _is_sent_elsewhere(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
         """Says whether the answer names a replica in the consumer's rack instead of holding records. A replica is told

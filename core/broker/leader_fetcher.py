@@ -29,6 +29,7 @@ from core.broker.loop_tasks import LoopTasks
 from core.broker.peer_link import PeerLink
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.replica_manager import ReplicaManager
+from core.broker.replication_quota import ReplicationQuota, follows_throttled
 from core.broker.runtime import Runtime
 from core.cluster.divergence import offset_in_range, truncation_offset
 from core.cluster.fetch_plan import FETCH_VERSION, Append, FetchLimits, FetchPlan, Reset, Retry, Truncate
@@ -94,6 +95,8 @@ class FollowingBroker:
     config: Callable[[], BrokerConfig]
     runtime: Runtime
     buffers: ReceiveBuffers
+    quota: ReplicationQuota
+    """How fast throttled partitions may be followed."""
 
 
 class LeaderFetcher:
@@ -120,6 +123,11 @@ class LeaderFetcher:
 
     def __len__(self) -> int:
         return len(self._followed)
+
+    @property
+    def max_lag(self) -> int:
+        """See `FetchPlan.max_lag`."""
+        return self._plan.max_lag
 
     # --- what is followed
 
@@ -193,7 +201,12 @@ class LeaderFetcher:
                 self._complain("where it listens is not known yet")
             await self._wait(None)
             return
-        request = self._plan.request(self._clock.monotonic_ms(), replica_epoch=self._broker.broker_epoch())
+        quota = self._broker.quota
+        request = self._plan.request(
+            self._clock.monotonic_ms(),
+            replica_epoch=self._broker.broker_epoch(),
+            must_wait=self._is_throttled if quota.is_limited and quota.is_exceeded else None,
+        )
         if request is None:
             await self._wait(self._plan.next_due_ms)
             return
@@ -215,6 +228,10 @@ class LeaderFetcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
+
+    def _is_throttled(self, name: TopicPartition) -> bool:
+        log = self._followed[name].log
+        return follows_throttled(log.config, name.partition, self._broker.node_id)
 
     def _find_endpoint(self) -> Endpoint | None:
         """Finds where the leader listens; if that is not known any more, where the connection leads that there is."""
@@ -253,6 +270,8 @@ class LeaderFetcher:
 
     async def _append(self, action: Append, followed: FollowedPartition, end_s: float) -> float:
         """Appends the records, and gives others their turns from `end_s` on; gives when they are to have the next."""
+        if self._broker.quota.is_limited and self._is_throttled(followed.name):
+            self._broker.quota.record(len(action.records))
         try:
             for piece in pieces_of(action.records, _PIECE_BYTES):
                 if not followed.is_current:

@@ -82,6 +82,7 @@ class Membership:
                 config=lambda: services.config,
                 runtime=services.runtime,
                 buffers=buffers,
+                quota=services.quotas.follower,
             )
         )
         services.replicas.on_proposal = self._isr_reporter.propose
@@ -140,6 +141,11 @@ class Membership:
                 "topics are disconnected. Is a broker of Kafka's running, and can it reach this one's listener %s?",
                 *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
             )
+
+    @property
+    def max_lag(self) -> int:
+        """How many committed records the replica lacks that lacks most, of those that follow here."""
+        return self._fetchers.max_lag
 
     @property
     def look_every_ms(self) -> int:

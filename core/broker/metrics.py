@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from core.broker.controller_metrics import controller_metrics
+from core.broker.metric_families import counters, gauge, gauges
 from core.broker.node import Node
+from core.broker.replication_metrics import replication_metrics
 from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics
 from core.broker.scrubber import Scrubber
 from core.broker.services import Services
@@ -24,19 +27,30 @@ from core.broker.socket_server import SocketServer
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
+from core.common.steps import Steps
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
 
 _SCRAPE_SECONDS = 10
-_Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
-def broker_metrics(node: Node) -> Iterator[Metric]:
-    """Counts what the broker holds and what went through it; called from its own task."""
+def broker_metrics(node: Node) -> Steps[list[Metric]]:
+    """Counts what the broker holds and what went through it; gone through in its own task. A step makes one family, and
+    looks at each partition once at most.
+    """
+    found = []
+    for metric in _own_metrics(node):
+        found.append(metric)
+        yield
+    return found + (yield from controller_metrics(node.services))
+
+
+def _own_metrics(node: Node) -> Iterator[Metric]:
     services = node.services
     yield from _topic_metrics(services)
     yield from _partition_metrics(services)
-    yield from _replica_metrics(services)
+    yield from replication_metrics(services)
+    yield from _purgatory_metrics(services)
     yield from _cleaner_metrics(node.cleaning.cleaner, services.runtime.clock)
     yield from _group_metrics(services)
     yield from _transaction_metrics(services)
@@ -47,10 +61,10 @@ def broker_metrics(node: Node) -> Iterator[Metric]:
 
 
 def connection_metrics(server: SocketServer) -> Iterator[Metric]:
-    yield _gauge(
+    yield gauge(
         "kafka_server_socket_server_metrics_connection_count", "Connections that are open.", server.open_connections
     )
-    yield _counter(
+    yield counters(
         "kafka_server_socket_server_metrics_connection_creation",
         "Connections that were accepted.",
         (),
@@ -72,7 +86,7 @@ def _topic_metrics(services: Services) -> Iterator[Metric]:
         ("bytesin", "Bytes of record batches that were appended.", bytes_in),
         ("bytesout", "Bytes of record batches that were sent.", bytes_out),
     ):
-        yield _counter(f"{prefix}_{name}", doc, ("topic",), [((topic,), count) for topic, count in counts.items()])
+        yield counters(f"{prefix}_{name}", doc, ("topic",), [((topic,), count) for topic, count in counts.items()])
 
 
 def _partition_metrics(services: Services) -> Iterator[Metric]:
@@ -84,42 +98,16 @@ def _partition_metrics(services: Services) -> Iterator[Metric]:
         ("logstartoffset", "The log's first offset.", [(values, log.log_start_offset) for values, log in logs]),
         ("logendoffset", "The offset that comes next.", [(values, log.log_end_offset) for values, log in logs]),
     ):
-        yield _gauges(f"kafka_log_log_{name}", doc, labels, samples)
+        yield gauges(f"kafka_log_log_{name}", doc, labels, samples)
     lags = [(values, log.log_end_offset - log.last_stable_offset) for values, log in logs]
-    yield _gauges(
+    yield gauges(
         "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
     )
 
 
-def _replica_metrics(services: Services) -> Iterator[Metric]:
-    unloaded = len(services.log_manager.unloaded)
-    served, offline = len(services.replicas.partitions) + unloaded, len(services.log_manager.offline)
-    prefix = "kafka_server_replicamanager"
-    yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
-    partitions = services.replicas.partitions.values()
-    led = sum(partition.is_leading for partition in partitions)
-    led += sum(services.replicas.leads(name) for name in services.log_manager.unloaded)
-    yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", led)
-    yield _gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
-    yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
-    lacking = sum(partition.is_under_replicated for partition in partitions)
-    yield _gauge(
-        f"{prefix}_underreplicatedpartitions",
-        "Partitions led here with fewer replicas in sync than they have.",
-        lacking,
-    )
-    short = sum(partition.is_under_min_isr for partition in partitions)
-    yield _gauge(f"{prefix}_underminisrpartitioncount", "Partitions led here that refuse acks=all.", short)
-    prefix = "kafka_controller_kafkacontroller"
-    topics = services.image.topics.values()
-    is_controller = services.membership is None
-    yield _gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", int(is_controller))
-    yield _gauge(f"{prefix}_globaltopiccount", "Topics of the cluster.", len(topics))
-    yield _gauge(f"{prefix}_globalpartitioncount", "Its partitions.", sum(len(topic.partitions) for topic in topics))
-    without_leader = offline if is_controller else 0  # which the controller counts
-    yield _gauge(f"{prefix}_offlinepartitionscount", "Those without a leader.", without_leader)
+def _purgatory_metrics(services: Services) -> Iterator[Metric]:
     for_records, for_flush = services.replicas.waiting_counts()
-    yield _gauges(
+    yield gauges(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests whose answers wait: for records, or for the disk.",
         ("delayedoperation",),
@@ -130,12 +118,12 @@ def _replica_metrics(services: Services) -> Iterator[Metric]:
 def _cleaner_metrics(cleaner: LogCleaner, clock: Clock) -> Iterator[Metric]:
     prefix = "kafka_log_logcleanermanager"
     uncleanable = len(cleaner.uncleanable)
-    yield _gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
-    yield _gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
+    yield gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
+    yield gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
     dirty = round(100 * cleaner.max_dirty_ratio)
-    yield _gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
+    yield gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
     idle_ms = clock.monotonic_ms() - cleaner.last_run_ms
-    yield _gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
+    yield gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
 
 
 def _group_metrics(services: Services) -> Iterator[Metric]:
@@ -143,13 +131,13 @@ def _group_metrics(services: Services) -> Iterator[Metric]:
         ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.lower())
         for group in services.groups.groups.values()
     )
-    yield _gauges(
+    yield gauges(
         "kafka_server_group_coordinator_metrics_group_count",
         "Groups by protocol and state.",
         ("protocol", "state"),
         states.items(),
     )
-    yield _gauge(
+    yield gauge(
         "kafka_coordinator_group_groupmetadatamanager_numoffsets",
         "Offsets that groups committed.",
         services.groups.offset_count,
@@ -158,15 +146,15 @@ def _group_metrics(services: Services) -> Iterator[Metric]:
 
 def _transaction_metrics(services: Services) -> Iterator[Metric]:
     producers = sum(len(partition.log.producers.producers) for partition in services.replicas.partitions.values())
-    yield _gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
+    yield gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
     states = Counter((known.state.text,) for known in services.transactions.all())
-    yield _gauges(
+    yield gauges(
         "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
     )
 
 
 def _scrubber_metrics(scrubber: Scrubber) -> Iterator[Metric]:
-    yield _counter(
+    yield counters(
         "plog_scrubber_wrong_transaction_indexes",
         "Transaction indexes of sealed segments that the log contradicts, as often as they were found.",
         (),
@@ -177,11 +165,11 @@ def _scrubber_metrics(scrubber: Scrubber) -> Iterator[Metric]:
 def _session_metrics(services: Services) -> Iterator[Metric]:
     sessions = services.fetch_sessions
     prefix = "kafka_server_fetchsessioncache"
-    yield _gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
-    yield _gauge(
+    yield gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
+    yield gauge(
         f"{prefix}_numincrementalfetchpartitionscached", "Partitions that they hold.", sessions.cached_partitions
     )
-    yield _counter(
+    yield counters(
         f"{prefix}_incrementalfetchsessionevictions",
         "Sessions that had to make room for others.",
         (),
@@ -191,13 +179,13 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
 
 def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
     prefix = "kafka_network_requestmetrics"
-    yield _counter(
+    yield counters(
         f"{prefix}_requests",
         "Requests that were answered.",
         ("request", "version"),
         [((api, str(version)), count) for (api, version), count in metrics.requests.items()],
     )
-    yield _counter(
+    yield counters(
         f"{prefix}_errors",
         "Error codes that they were answered with, NONE too.",
         ("request", "error"),
@@ -215,24 +203,6 @@ def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
     yield times
 
 
-def _gauge(name: str, doc: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, doc, value)
-
-
-def _gauges(name: str, doc: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = GaugeMetricFamily(name, doc, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
-
-
-def _counter(name: str, doc: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = CounterMetricFamily(name, doc, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
-
-
 class _BrokerCollector(Collector):
     """Asks the broker's task, from the thread of the HTTP server."""
 
@@ -245,7 +215,13 @@ class _BrokerCollector(Collector):
         return asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(_SCRAPE_SECONDS)
 
     async def _read(self) -> list[Metric]:
-        return [*broker_metrics(self._node), *connection_metrics(self._server)]
+        steps = broker_metrics(self._node)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return [*end.value, *connection_metrics(self._server)]
+            await asyncio.sleep(0)
 
 
 class MetricsServer:

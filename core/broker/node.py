@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from core.broker.readers_doubts import ReadersDoubts
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.recovered_flush import RecoveredFlush
 from core.broker.replica_manager import ReplicaManager
+from core.broker.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.request_dispatcher import RequestDispatcher, served_apis
 from core.broker.runtime import ImmediateRuntime, Runtime
 from core.broker.scrubber import Scrubber
@@ -313,8 +315,21 @@ class Node:
                 peers=peers,
                 find_topic=None if peers is None else lambda name: controller.image.topics.get(name),
             ),
+            quotas=self._make_quotas(configs),
             deletion=FileDeletion(log_manager, self._runtime),
             stepped_answers=SteppedAnswers(self._runtime),
+        )
+
+    def _make_quotas(self, configs: Configs) -> ReplicationQuotas:
+        make = partial(
+            ReplicationQuota,
+            clock=self._runtime.clock,
+            samples=configs.broker.replication_quota_window_num,
+            sample_ms=configs.broker.replication_quota_window_size_seconds * 1000,
+        )
+        return ReplicationQuotas(
+            leader=make(lambda: configs.broker.leader_replication_throttled_rate),
+            follower=make(lambda: configs.broker.follower_replication_throttled_rate),
         )
 
     def _make_controller(self, meta: MetaProperties) -> tuple[Controller, DirectoryController | None]:

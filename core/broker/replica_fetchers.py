@@ -55,6 +55,11 @@ class ReplicaFetchers:
                 del self._fetchers[leader]
                 self._closing.begin(fetcher.close())
 
+    @property
+    def max_lag(self) -> int:
+        """See `FetchPlan.max_lag`; of all leaders."""
+        return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
+
     def on_brokers_changed(self) -> None:
         """Called when another broker listens somewhere else, or is known only now."""
         for fetcher in self._fetchers.values():

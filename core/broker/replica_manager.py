@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from core.broker.configs import Configs
 from core.broker.flusher import Flusher
 from core.broker.node_identity import NodeIdentity
+from core.broker.replication_counts import ReplicationCounts
 from core.broker.runtime import Runtime
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.leadership import Peers
@@ -71,6 +72,7 @@ class ReplicaManager:
         """Another one whenever partitions came or went."""
         self.appends = 0
         """Counts the batches that were appended here as a leader."""
+        self.counts = ReplicationCounts()
         self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
@@ -444,7 +446,11 @@ class ReplicaManager:
     def on_isr_answer(self, partition: Partition, proposal: IsrProposal, answer: IsrAnswer) -> None:
         """Takes up the controller's answer to a proposal, which is made again if that may help."""
         before = partition.log.high_watermark
+        was_waiting, is_expansion = partition.proposes(proposal), len(proposal.isr) > partition.isr_size
         must_send_again = partition.on_isr_answer(proposal, answer, self._clock.monotonic_ms())
+        if was_waiting:
+            is_done = answer.error is ErrorCode.NONE and not partition.proposes(proposal)
+            self.counts.note_isr(is_expansion=is_expansion, is_done=is_done)
         self._announce(partition, before, proposal if must_send_again else None)
 
     def _announce(self, partition: Partition, high_watermark: int, proposal: IsrProposal | None) -> None:
@@ -469,6 +475,7 @@ class ReplicaManager:
         log = partition.log
         before = log.log_start_offset, log.high_watermark
         if len(records):
+            self.counts.note_in(len(records), is_added=self._node_id in partition.state.adding_replicas)
             log.append_as_follower(records, leader_epoch, leader_log_start=log_start_offset)
             if log.config.is_flushed_while_appending:
                 self.flush_as_configured(log)

@@ -9,6 +9,7 @@ from core.broker.configs import Configs
 from core.broker.file_deletion import FileDeletion
 from core.broker.node_identity import NodeIdentity
 from core.broker.replica_manager import ReplicaManager
+from core.broker.replication_quota import ReplicationQuotas
 from core.broker.runtime import Runtime
 from core.broker.stepped_answer import SteppedAnswers
 from core.cluster.controller import Controller
@@ -28,6 +29,7 @@ class StorageServices:
     configs: Configs
     log_manager: LogManager
     replicas: ReplicaManager
+    quotas: ReplicationQuotas
     deletion: FileDeletion
     stepped_answers: SteppedAnswers
 

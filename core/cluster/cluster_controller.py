@@ -120,6 +120,7 @@ class ClusterController:
         """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
         quickly: what it held in memory is gone.
         """
+        self._context.stats.broker_changes += 1
         known = self._context.brokers
         gone = {one for one, broker in known.items() if one not in brokers or brokers[one].epoch != broker.epoch}
         come = [one for one in brokers if one not in known or one in gone]
@@ -243,7 +244,10 @@ class ClusterController:
             election = elect_offline(state.replicas, (), refused, may_be_unclean=True)
             if election is not None:
                 self._context.set_online(partition, election.leader)
-        return election or ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        if election is None:
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        self._context.stats.unclean_elections += election.is_unclean
+        return election
 
     def balance_leaders(self, most_imbalance_percent: int) -> Decision[int]:
         """Gives leadership back to preferred leaders, of those brokers that lead less than the given share of what

@@ -44,6 +44,15 @@ def unwritten_state(replicas: Iterable[int]) -> PartitionState:
     return PartitionState(NO_LEADER, NO_EPOCH, (), tuple(replicas), NOT_WRITTEN)
 
 
+@dataclass(slots=True)
+class ControllerStats:
+    """What happened in a time in office (kafka.controller.ControllerStats)."""
+
+    unclean_elections: int = 0
+    broker_changes: int = 0
+    """Times that brokers came or went, and leaders were elected for what they had led."""
+
+
 class ControllerContext:
     """Owned by one task.
 
@@ -58,6 +67,7 @@ class ControllerContext:
         self.topics: dict[str, ControlledTopic] = {}
         self.deleted: set[str] = set()
         """Topics that are to be deleted, and are still there."""
+        self.stats = ControllerStats()
         self._offline: dict[int, set[TopicPartition]] = defaultdict(set)
         self._by_broker: dict[int, dict[TopicPartition, None]] = defaultdict(dict)
 

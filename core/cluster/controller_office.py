@@ -86,6 +86,7 @@ class ControllerOffice:
             may_be_unclean = self.may_be_unclean(partition.topic)
             election = elect_offline(state.replicas, state.isr, online, may_be_unclean=may_be_unclean)
             if election is not None:
+                self.context.stats.unclean_elections += election.is_unclean
                 changes[partition] = elected(state, election)
             elif state.leader != NO_LEADER:
                 changes[partition] = next_epoch(state, leader=NO_LEADER)

@@ -13,7 +13,7 @@ Each partition is in one of three states:
 
     FETCHING   it is asked for, at the offset where its log ends and with the latest epoch that its log notes
     BUSY       its log is being appended to, cut or begun again; nobody asks for it meanwhile
-    WAITING    something was wrong; it is asked for again after `backoff_ms`
+    WAITING    something was wrong, or it is throttled; it is asked for again after `backoff_ms`
 
 The leader remembers what is asked for (a fetch session, KIP-227): the first request names all partitions, later ones
 only those that changed or are asked for no more. If the leader forgot, or has no room for a session (id 0), all are
@@ -25,7 +25,7 @@ Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; Fetch 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -126,7 +126,7 @@ class _State(Enum):
 _TRANSITIONS = {
     (_State.FETCHING, _State.FETCHING),  # its log moved by itself, or another epoch began
     (_State.FETCHING, _State.BUSY),  # an answer came
-    (_State.FETCHING, _State.WAITING),  # an error came
+    (_State.FETCHING, _State.WAITING),  # an error came, or it is throttled
     (_State.BUSY, _State.FETCHING),  # it was done
     (_State.BUSY, _State.WAITING),  # it could not be done
     (_State.WAITING, _State.FETCHING),  # time went by, or another epoch began
@@ -140,6 +140,13 @@ class _Wanted:
     fetch: FetchPartition
     state: _State = _State.FETCHING
     due_ms: int = 0
+    high_watermark: int = -1
+    """The leader's, as it said last in this leader epoch; -1 if it has not."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many committed records it lacks; None if that is not known."""
+        return None if self.high_watermark < 0 else max(self.high_watermark - self.fetch.fetch_offset, 0)
 
     def enter(self, state: _State) -> None:
         assert (self.state, state) in _TRANSITIONS, f"{self.partition}: {self.state} to {state}"
@@ -239,12 +246,20 @@ class FetchPlan:
             due_ms.append(self._due_ms)
         return max(min(due_ms), self._due_ms) if due_ms else None
 
-    def request(self, now_ms: int, *, replica_epoch: int = -1) -> FetchRequest | None:
+    def request(
+        self,
+        now_ms: int,
+        *,
+        replica_epoch: int = -1,
+        must_wait: Callable[[TopicPartition], bool] | None = None,
+    ) -> FetchRequest | None:
         """Gives what to send now, in the life of this broker that has that epoch; None if there is nothing to ask for,
-        or it is too early.
+        or it is too early. `must_wait` says of partitions that are not caught up which are not to be asked for now.
         """
         assert not self._is_asking, "the last request has no answer yet"
         self._end_waiting(now_ms)
+        if must_wait is not None:
+            self._hold_back(must_wait, now_ms)
         is_full = self._epoch == _INITIAL_EPOCH
         session: dict[_Key, FetchPartition] = {} if is_full else self._session
         asked = {
@@ -276,6 +291,11 @@ class FetchPlan:
         wanted = self._wanted.get(key)
         return wanted if wanted is not None and wanted.state is _State.FETCHING else None
 
+    def _hold_back(self, must_wait: Callable[[TopicPartition], bool], now_ms: int) -> None:
+        for key, wanted in self._wanted.items():
+            if wanted.state is _State.FETCHING and wanted.lag != 0 and must_wait(wanted.partition):
+                self._wait(key, wanted, now_ms)
+
     def _end_waiting(self, now_ms: int) -> None:
         while self._waiting and self._waiting[0][0] <= now_ms:
             due_ms, key = heapq.heappop(self._waiting)
@@ -283,6 +303,11 @@ class FetchPlan:
             if wanted is not None and wanted.state is _State.WAITING and wanted.due_ms == due_ms:
                 wanted.enter(_State.FETCHING)
                 self._changed[key] = None
+
+    @property
+    def max_lag(self) -> int:
+        """How many committed records the one lacks that lacks most, of those of which that is known."""
+        return max((wanted.lag or 0 for wanted in self._wanted.values()), default=0)
 
     # --- answers
 
@@ -344,6 +369,7 @@ class FetchPlan:
             self._wait(key, wanted, now_ms)
             return Retry(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted.enter(_State.BUSY)
+        wanted.high_watermark = data.high_watermark
         self._changed[key] = None
         if data.error_code:
             return Reset(partition, leader_epoch)

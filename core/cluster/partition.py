@@ -236,6 +236,21 @@ class Partition:
         """Whether it is led here and has fewer replicas in sync than acks=all asks for."""
         return self.is_leading and self._isr_size < self._min_isr
 
+    @property
+    def is_at_min_isr(self) -> bool:
+        """Whether it is led here and has as many replicas in sync as acks=all asks for, and no more."""
+        return self.is_leading and self._isr_size == self._min_isr
+
+    @property
+    def isr_size(self) -> int:
+        """How many replicas are in sync, as the controller has written it down, while it is led here."""
+        return self._isr_size
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether it is led here and replicas of it are being added or taken away."""
+        return self.is_leading and bool(self.state.adding_replicas or self.state.removing_replicas)
+
     def on_flushed(self) -> None:
         """Called when the log's recovery point moved."""
         self._move_high_watermark()
@@ -344,6 +359,12 @@ class Partition:
         """The offset below which no replica has records any more; see `Leadership.low_watermark`."""
         log_start = self.log.log_start_offset
         return log_start if self._leadership is None else self._leadership.low_watermark(log_start)
+
+    def has_in_sync(self, node_id: int) -> bool:
+        """Says whether that broker is in sync, as the controller has written it down; none is if this one does not lead
+        others.
+        """
+        return self._leadership is not None and node_id in self._leadership.in_sync.committed
 
     def followers_in_sync_with(self, offset: int) -> list[int]:
         """Gives what `Leadership.in_sync_with` gives; nobody if this broker does not lead others."""

@@ -29,6 +29,11 @@ class TopicDeletions:
         self._left: dict[str, set[tuple[TopicPartition, int]]] = {}
         """By topic, the replicas that are to be deleted still, with their brokers."""
 
+    @property
+    def replicas_left(self) -> int:
+        """How many replicas are to be deleted still, of all topics."""
+        return sum(map(len, self._left.values()))
+
     def begin(self, names: Iterable[str]) -> Decision[None]:
         """Begins with those that are topics and are not being deleted; what is already gone is removed."""
         context = self._office.context

@@ -136,7 +136,7 @@ def format_log(log: LogToClean) -> dict[str, Any]:
     return {
         "directory": str(log.directory.absolute()),
         "partition": log.partition,
-        "config": config | {"cleanup_policy": sorted(log.config.cleanup_policy)},
+        "config": {name: sorted(value) if isinstance(value, frozenset) else value for name, value in config.items()},
         "segments": log.segments,
         "first_dirty_offset": log.first_dirty_offset,
         "first_uncleanable_offset": log.first_uncleanable_offset,
@@ -147,11 +147,12 @@ def format_log(log: LogToClean) -> dict[str, Any]:
 
 def parse_log(fields: dict[str, Any]) -> LogToClean:
     """Reads what `format_log` made."""
-    config = fields["config"]
+    lists = {name: frozenset(value) for name, value in fields["config"].items() if isinstance(value, list)}
+    config: dict[str, Any] = fields["config"] | lists
     return LogToClean(
         directory=Path(fields["directory"]),
         partition=TopicPartition(*fields["partition"]),
-        config=LogConfig(**(config | {"cleanup_policy": frozenset(config["cleanup_policy"])})),
+        config=LogConfig(**config),
         segments=[SegmentToClean(*segment) for segment in fields["segments"]],
         first_dirty_offset=fields["first_dirty_offset"],
         first_uncleanable_offset=fields["first_uncleanable_offset"],

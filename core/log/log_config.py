@@ -38,11 +38,19 @@ _T = ConfigType
 
 T = TypeVar("T")
 
+ALL_REPLICAS = "*"
+"""Stands in place of a list of throttled replicas."""
+
 
 def _key(type_: ConfigType, default: T, doc: str, validator: Validator | None = None) -> T:
     """Makes the field of a key that the log acts on: its name is the key's, `.` for `_`."""
     parsed: Any = sorted(default) if isinstance(default, frozenset) else default
     return field(default=default, metadata={"key": ConfigKey("", type_, parsed, doc, validator)})
+
+
+def _plain_replica(text: str) -> str:
+    """Gives `partition:broker` without the zeros that numbers may begin with."""
+    return text if text == ALL_REPLICAS else ":".join(str(int(number)) for number in text.split(":"))
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,23 @@ class LogConfig:
     file_delete_delay_ms: int = _key(
         _T.LONG, 60000, "How long a deleted segment's files stay on the disk, ms.", at_least(0)
     )
+    follower_replication_throttled_replicas: frozenset[str] = _key(
+        _T.LIST,
+        frozenset(),
+        "Replicas that follow no faster than follower.replication.throttled.rate of their brokers says: "
+        "partition:broker, ... or * for all.",
+        throttled_replicas,
+    )
     flush_messages: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1))
     flush_ms: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0))
     index_interval_bytes: int = _key(_T.INT, 4096, "Bytes of log between two entries of the offset index.", at_least(0))
+    leader_replication_throttled_replicas: frozenset[str] = _key(
+        _T.LIST,
+        frozenset(),
+        "Replicas that, when they lead, give no faster to others than leader.replication.throttled.rate of their "
+        "brokers says: partition:broker, ... or * for all.",
+        throttled_replicas,
+    )
     max_compaction_lag_ms: int = _key(
         _T.LONG, LONG_MAX, "The longest a record of a compacted topic stays uncompacted, ms.", at_least(1)
     )
@@ -141,6 +163,9 @@ class LogConfig:
                 fields[name] = values[key]
         if "cleanup_policy" in fields:
             fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
+        for name in ("follower_replication_throttled_replicas", "leader_replication_throttled_replicas"):
+            if name in fields:
+                fields[name] = frozenset(map(_plain_replica, fields[name]))
         if values.get("internal.segment.bytes") is not None:
             fields["segment_bytes"] = values["internal.segment.bytes"]
         return cls(**fields)
@@ -199,22 +224,6 @@ _ACTED_ON: list[ConfigKey] = [
 ]
 
 _KEPT_ONLY = [
-    ConfigKey(
-        "follower.replication.throttled.replicas",
-        _T.LIST,
-        [],
-        "Replicas whose following is throttled: partition:broker, ... or *.",
-        throttled_replicas,
-        is_kept_only=True,
-    ),
-    ConfigKey(
-        "leader.replication.throttled.replicas",
-        _T.LIST,
-        [],
-        "Replicas whose leading is throttled: partition:broker, ... or *.",
-        throttled_replicas,
-        is_kept_only=True,
-    ),
     ConfigKey(
         "local.retention.bytes",
         _T.LONG,

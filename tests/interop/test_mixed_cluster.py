@@ -6,8 +6,10 @@ The tests share one cluster and run in this order; each leaves it well. What rep
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -325,6 +327,63 @@ def setting(broker: Broker, topic: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     found = admin.describe_configs([resource], broker=broker.node_id)[resource].result(30)
     return str(found["retention.ms"].value)
+
+
+def test_replicas_that_are_moved_are_throttled(cluster: MixedCluster, tmp_path: Path) -> None:
+    """By Kafka's tool: one topic from plog to Kafka, one from Kafka to plog, at once. Kafka's half of the throttle is
+    taken away, so that it is plog that gives the one, and takes the other, at that rate: by answers of a megabyte.
+    """
+    given, taken = TopicPartition("given", 0), TopicPartition("taken", 0)
+    followers = {given: 1, taken: 5}
+    for name, follower in followers.items():
+        cluster.make_topic(name.topic, (6 - follower,))
+        lines = (b"x" * 999 + b"\n") * 8000
+        done = call_plog("produce", name.topic, "--bootstrap-server", cluster.address, "--acks", "all", stdin=lines)
+        assert done.returncode == 0, done.stderr.decode()
+    targets = {given: (5, 1), taken: (1, 5)}
+    cluster.reassign(tmp_path / "plan", targets, "--execute", "--throttle", str(THROTTLE))
+    cluster.unset(1, *RATES)
+    with ThreadPoolExecutor() as pool:
+        rates = pool.map(lambda of: copy_rate(cluster, *of), followers.items())
+    for rate, name in zip(rates, followers, strict=True):
+        assert rate < 3 * THROTTLE, name
+        assert cluster.size_bytes(name, followers[name]) < cluster.size_bytes(name, 6 - followers[name])
+    cluster.unset(5, *RATES)
+    for name, replicas in targets.items():
+        cluster.wait_for(name, isr=replicas)
+        cluster.wait_until_equal(name, replicas)
+    said = cluster.reassign(tmp_path / "plan", targets, "--verify")
+    assert said.count("is completed") == 2
+    assert "Clearing topic-level throttles" in said
+    ensure_moves_are_counted(cluster, given, taken)
+
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLE = 400_000
+
+
+def ensure_moves_are_counted(cluster: MixedCluster, given: TopicPartition, taken: TopicPartition) -> None:
+    """By plog, which is not the controller; all is over now."""
+    metrics = cluster.plog.metrics()
+    for moved, way in ((given, "out"), (taken, "in")):
+        size, total = cluster.size_bytes(moved, 5), f"kafka_server_brokertopicmetrics_%sbytes{way}_total"
+        assert size <= metrics[total % "reassignment"] < 1.5 * size
+        assert metrics[total % "reassignment"] <= metrics[total % "replication"]
+    assert metrics["kafka_server_replicamanager_isrexpands_total"] >= 1
+    for name in ("reassigningpartitions", "underreplicatedpartitions", "offlinereplicacount"):
+        assert metrics[f"kafka_server_replicamanager_{name}"] == 0
+    assert metrics["kafka_server_replicafetchermanager_maxlag"] == 0
+    for name in ("activecontrollercount", "globaltopiccount", "globalpartitioncount"):
+        assert metrics[f"kafka_controller_kafkacontroller_{name}"] == 0
+
+
+def copy_rate(cluster: MixedCluster, name: TopicPartition, follower: int) -> float:
+    """Bytes per second of the next 1.2 MB that a follower copies, after what it got first."""
+    wait_until(lambda: cluster.size_bytes(name, follower), f"something of {name} was copied")
+    began = time.monotonic()
+    first = cluster.size_bytes(name, follower)
+    wait_until(lambda: cluster.size_bytes(name, follower) >= first + 3 * THROTTLE, f"more of {name} was copied")
+    return (cluster.size_bytes(name, follower) - first) / (time.monotonic() - began)
 
 
 QUOTAS = {

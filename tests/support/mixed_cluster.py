@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import signal
+import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from prometheus_client.parser import text_string_to_metric_families
 
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
 from tests.support.kafka39 import CHROOT, Kafka39Broker, Kafka39Cluster, find_creation
 from tests.support.kafka_server import free_ports
+from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
 from tests.support.waiting import wait_until
 
@@ -78,6 +83,7 @@ class PlogMember:
         all_settings = {"inter.broker.listener.name": "INTERNAL", **_SETTINGS, **settings}
         arguments = ["--zookeeper", self._zookeeper + CHROOT, "--node-id", str(self.node_id)]
         arguments += ["--listener", f"CLIENT://{self.address}", "--listener", f"INTERNAL://{self.internal_address}"]
+        arguments += ["--metrics-listen", "127.0.0.1:0"]
         for name, value in all_settings.items():
             arguments += ["--set", f"{name}={value}"]
         self.server = Server(self.data_dir, *arguments, command=(PLOG, "serve"))
@@ -108,6 +114,16 @@ class PlogMember:
     def _send(self, number: signal.Signals) -> None:
         assert self.server.process is not None
         self.server.process.send_signal(number)
+
+    def metrics(self) -> dict[str, float]:
+        """What it tells of itself, added up over all labels."""
+        (*_, address) = re.findall(r"metrics ([0-9.:]+)", self.log.read_text(), re.MULTILINE)
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        found: dict[str, float] = defaultdict(float)
+        for sample in (sample for family in families for sample in family.samples):
+            found[sample.name] += sample.value
+        return found
 
     def find_epoch(self) -> int | None:
         """The broker's epoch; None while it is not registered."""
@@ -308,7 +324,35 @@ class MixedCluster:
         described = admin.describe_topics(TopicCollection(list(names)))
         return {name: str(one.result(60).topic_id) for name, one in described.items()}
 
+    # --- settings and moves
+
+    def unset(self, broker_id: int, *keys: str) -> None:
+        """Takes from a broker what was set for it while it ran."""
+        entries = [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in keys]
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id), incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def reassign(self, plan: Path, targets: Mapping[Name, Sequence[int]], *arguments: str) -> str:
+        """Does something with Kafka's tool for reassignments, with a plan in that file; gives what it says."""
+        partitions = [
+            {"topic": name.topic, "partition": name.partition, "replicas": list(replicas)}
+            for name, replicas in targets.items()
+        ]
+        plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        done = run_tool(
+            "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+            *("--bootstrap-server", self.address, "--reassignment-json-file", str(plan), *arguments),
+        )
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+        return done.stdout.decode()
+
     # --- what is on the disks
+
+    def size_bytes(self, name: Name, node_id: int) -> int:
+        """Of all segments of a replica; 0 while there is none."""
+        folder = self.brokers[node_id].data_dir / partition_directory_name(name)
+        return sum(path.stat().st_size for path in folder.glob(f"*{LOG_SUFFIX}"))
 
     def wait_until_equal(self, name: Name, nodes: Sequence[int]) -> None:
         """Until the logs of these brokers are equal to the byte."""

@@ -155,10 +155,15 @@ class DelayedFetch(Pending[FetchResponse]):
         return response
 
     def _count_sent(self, name: str | None, data: PartitionData) -> None:
-        """Counts what consumers get; what goes to replicas is no use of the topic."""
+        """Counts what consumers get, and apart from that what goes to replicas, which is no use of the topic."""
         partition = self._services.replicas.partitions.get(TopicPartition(name or "", data.partition_index))
-        if partition is not None and not self._reader.is_for_replica:
-            partition.bytes_out += len(data.records or b"")
+        if partition is None:
+            return
+        size_bytes = len(data.records or b"")
+        if self._reader.is_for_replica:
+            self._reader.count_for_replica(partition, size_bytes)
+        else:
+            partition.bytes_out += size_bytes
 
     def is_enough(self, response: FetchResponse) -> bool:
         """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""

@@ -17,6 +17,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError, PlogError
 from core.common.pending import Pending
+from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -508,7 +509,7 @@ def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
 
 def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:
     def gauges(member: Member) -> dict[str, float]:
-        found = {metric.name: metric for metric in broker_metrics(member.node)}
+        found = {metric.name: metric for metric in finish(broker_metrics(member.node))}
         names = ("leadercount", "underreplicatedpartitions", "underminisrpartitioncount")
         return {name: found[f"kafka_server_replicamanager_{name}"].samples[0].value for name in names} | {
             "controller": found["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value

@@ -23,6 +23,7 @@ from core.cluster.directory_controller import DirectoryController
 from core.cluster.partition import Partition, Role
 from core.common.background import run_now
 from core.common.clock import SystemClock
+from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
@@ -31,7 +32,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from core.protocol.schema.list_offsets import ListOffsetsPartitionResponse
-from core.protocol.schema.metadata_records import PartitionChangeRecord
+from core.protocol.schema.metadata_records import ConfigRecord, PartitionChangeRecord
 from tests.support.broker import Background, SteeredNode, add_topic, open_broker
 from tests.support.fetched import as_leader
 from tests.support.logs import make_batch, read_all
@@ -81,6 +82,7 @@ class Following:
                 config=lambda: broker.services.configs.broker,
                 runtime=broker.services.runtime,
                 buffers=ReceiveBuffers(),
+                quota=broker.services.quotas.follower,
             )
         )
 
@@ -246,6 +248,54 @@ def test_a_large_answer_comes_in_pieces_and_others_have_turns(following: Run, mo
             await asyncio.sleep(0)
         await at.catch_up()
         assert len(seen) > 5
+
+    following(talk)
+
+
+# --- throttles
+
+
+def throttle(at: Following, rate: int, replicas: str = "*") -> None:
+    node = str(at.broker.services.node.node_id)
+    for kind, name, key, value in (
+        (ConfigResourceType.BROKER, node, "follower.replication.throttled.rate", str(rate)),
+        (ConfigResourceType.TOPIC, "t", "follower.replication.throttled.replicas", replicas),
+    ):
+        cast(DirectoryController, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
+
+
+def test_a_throttled_partition_is_fetched_no_more_once_too_much_has_come(following: Run) -> None:
+    """Until the throttle is lifted; the other one goes on."""
+
+    async def talk(at: Following) -> None:
+        size = cast(int, at.broker.services.config.replica_fetch_max_bytes)
+        at.leader.write(*[b"x" * (size // 2 + 1)] * 4)
+        throttle(at, 1, f"0:{at.broker.services.node.node_id}")
+        at.elect(OTHER)
+        await until(lambda: at.log().log_end_offset == 1)
+        at.leader.write(b"a", b"b", partition=1)
+        await at.catch_up(1)
+        asked = len(at.leader.fetches)
+        at.leader.write(b"c", partition=1)
+        await until(lambda: len(at.leader.fetches) > asked + 3)
+        assert {p.partition for fetch in at.leader.fetches[asked + 1 :] for p in fetch.topics[0].partitions} == {1}
+        assert at.log().log_end_offset == 1
+        throttle(at, LONG_MAX)
+        await at.catch_up()
+
+    following(talk)
+
+
+def test_a_throttled_partition_that_is_caught_up_goes_on(following: Run) -> None:
+    async def talk(at: Following) -> None:
+        at.leader.write(b"a")
+        at.elect(OTHER)
+        await at.catch_up()
+        throttle(at, 1)
+        for value in (b"b", b"c", b"d"):
+            at.leader.write(value, is_committed=False)
+            await until(lambda: at.log().log_end_offset == at.leader.logs[0].log_end_offset)
+        assert at.broker.services.quotas.follower.is_exceeded
 
     following(talk)
 

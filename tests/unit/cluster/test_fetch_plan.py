@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,57 @@ def test_without_a_session_those_that_had_records_are_asked_for_last() -> None:
     assert list(named(asked(plan))) == [2, 1]
 
 
+# --- throttles
+
+
+def test_what_is_throttled_and_not_caught_up_is_left_out_for_a_while() -> None:
+    plan = plan_of(ONE, TWO)
+    in_session(plan)
+    plan.move(ONE, Position(5, 0, 0))
+    asked(plan)
+    plan.on_answer(answer(data(1, high_watermark=9)), 0)
+    plan.move(ONE, Position(6, 0, 0))
+    request = plan.request(0, must_wait=lambda _partition: True)
+    assert request is not None
+    assert (named(request), forgotten(request)) == ({}, [1])  # TWO is asked for still
+    plan.on_answer(answer(), 0)
+    assert named(asked(plan, 999)) == {}
+    plan.on_answer(answer(), 999)
+    assert named(asked(plan, 1000)) == {1: 6}
+
+
+def test_what_is_throttled_and_alone_is_not_asked_for_before_its_time() -> None:
+    plan = plan_of(ONE)
+    assert plan.request(0, must_wait=lambda partition: partition == ONE) is None
+    assert plan.next_due_ms == 1000
+    assert plan.request(1000, must_wait=lambda partition: partition == ONE) is None
+    assert plan.next_due_ms == 2000
+    assert named(asked(plan, 2000)) == {1: 0}
+
+
+def test_what_has_all_that_is_committed_is_not_held_back() -> None:
+    plan = plan_of(ONE)
+    asked(plan)
+    plan.on_answer(answer(data(1, high_watermark=3, records=b"x")), 0)
+    plan.move(ONE, Position(3, 0, 0))
+    request = plan.request(0, must_wait=lambda _partition: True)
+    assert request is not None
+    assert named(request) == {1: 3}
+
+
+def test_the_lag_is_what_is_committed_and_not_here() -> None:
+    plan = plan_of(ONE, TWO)
+    assert plan.max_lag == 0, "nobody has said yet what is committed"
+    asked(plan)
+    plan.on_answer(answer(data(1, high_watermark=9, records=b"x"), data(2, high_watermark=3)), 0)
+    assert plan.max_lag == 9
+    plan.move(ONE, Position(8, 0, 0))
+    plan.move(TWO, EMPTY)
+    assert plan.max_lag == 3
+    plan.add(TWO, ID, 1, EMPTY)
+    assert plan.max_lag == 1
+
+
 # --- sessions
 
 
@@ -403,7 +455,7 @@ class _Leader:
             return data(number, self.rng.choice([1, 3, 6, 74, 75, 100]))
         if kind < 0.2:
             return data(number, diverging_epoch=EpochEndOffset(0, 1))
-        return data(number, records=b"x" if kind < 0.6 else b"")
+        return data(number, records=b"x" if kind < 0.6 else b"", high_watermark=self.rng.choice([0, 100]))
 
 
 class _Life:
@@ -415,6 +467,7 @@ class _Life:
         self.wanted: dict[TopicPartition, tuple[tuple[bytes, int], int, Position]] = {}
         self.resting: dict[TopicPartition, int] = {}  # until when; those that are worked on have no end
         self.busy: list[Action] = []
+        self.committed: dict[TopicPartition, int] = {}  # the leader's word, in the present leader epoch
         self.now_ms = 0
 
     def change(self) -> None:
@@ -423,6 +476,7 @@ class _Life:
         partition = TopicPartition(rng.choice("ab"), rng.randint(0, 3))
         topic_id = partition.topic.encode() * 15 + (b"2" if rng.random() < 0.1 else b"1")
         self.resting.pop(partition, None)
+        self.committed.pop(partition, None)
         self.busy = [action for action in self.busy if action.partition != partition]
         if rng.random() < 0.7:
             position = Position(rng.randint(0, 9), rng.randint(-1, 3), 0)
@@ -452,6 +506,15 @@ class _Life:
             if self.resting.get(partition, -1) <= self.now_ms
         }
 
+    def throttle(self) -> Callable[[TopicPartition], bool]:
+        """Some are throttled now: those that are not caught up rest."""
+        throttled = {partition for partition in self.wanted if self.rng.random() < 0.5}
+        for partition in throttled:
+            committed, end = self.committed.get(partition), self.wanted[partition][2].fetch_offset
+            if self.resting.get(partition, -1) <= self.now_ms and (committed is None or committed > end):
+                self.resting[partition] = self.now_ms + 1000
+        return throttled.__contains__
+
     def take(self, response: FetchResponse) -> None:
         for action in self.plan.on_answer(response, self.now_ms):
             if action.partition is None:
@@ -460,14 +523,21 @@ class _Life:
             assert action.partition in self.wanted
             if isinstance(action, Retry):
                 self.resting[action.partition] = self.now_ms + 1000
-            else:
-                self.resting[action.partition] = 1 << 60
-                self.busy.append(action)
+                continue
+            key = self.wanted[action.partition][0]
+            self.committed[action.partition] = next(
+                one.high_watermark
+                for topic in response.responses
+                for one in topic.partitions
+                if (topic.topic_id, one.partition_index) == key
+            )
+            self.resting[action.partition] = 1 << 60
+            self.busy.append(action)
 
     def go_round(self) -> None:
         while self.busy and self.rng.random() < 0.8:
             self.finish(self.busy.pop(self.rng.randrange(len(self.busy))))
-        request = self.plan.request(self.now_ms)
+        request = self.plan.request(self.now_ms, must_wait=self.throttle() if self.rng.random() < 0.3 else None)
         self.plan.check_invariants()
         if request is None:
             assert not self.ready() or (self.plan.next_due_ms or 0) > self.now_ms

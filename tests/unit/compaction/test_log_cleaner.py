@@ -57,7 +57,9 @@ class InlineProcess(CleanerProcess):
         self.is_closed = False
         drop_swaps(log.directory, FileSystem())
         self._cleaner = Cleaner(settings.dedupe_buffer_bytes, settings.load_factor, FileSystem())
-        self._segments = self._cleaner.clean(parse_log(format_log(log)), now_ms)
+        there = parse_log(json.loads(json.dumps(format_log(log))))
+        assert there.config == log.config
+        self._segments = self._cleaner.clean(there, now_ms)
         return self.go_on()
 
     def go_on(self) -> SegmentReady | LogCleaned:
