@@ -95,7 +95,7 @@ class Reassignments:
         if target is None:
             if not is_moving(state):
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            return on_the_way(state, origin_of(state))
+            return self._ensured(partition, state, on_the_way(state, origin_of(state)))
         problem = None
         if not target:
             problem = "Empty replica list specified in partition reassignment."
@@ -111,7 +111,19 @@ class Reassignments:
                 problem += str(sorted(context.brokers))
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        return on_the_way(state, target)
+        return self._ensured(partition, state, on_the_way(state, target))
+
+    def _ensured(self, partition: TopicPartition, before: PartitionState, state: PartitionState) -> PartitionState:
+        """Gives the state back. Raises KafkaError if all replicas in sync would be given up, and so what only they have
+        (org.apache.kafka.controller.ReplicationControlManager.cancelPartitionReassignment).
+        """
+        if before.isr and not set(before.isr) & set(state.replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {partition} because it would require an unclean leader "
+                f"election: only {list(before.isr)} has what is committed.",
+            )
+        return state
 
     def _write_assignments(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
         """Writes down which replicas the partitions have; notes them when that is done."""
@@ -148,7 +160,7 @@ class Reassignments:
             led[partition] = next_epoch(state, isr=isr)
             if state.leader in given_up:  # who it was moved to leads already
                 election = elect_for_reassignment(state.replicas, isr, self._office.context.online(partition))
-                led[partition] = next_epoch(state, leader=NO_LEADER, isr=isr or state.isr)
+                led[partition] = next_epoch(state, leader=NO_LEADER, isr=isr)
                 if election is not None:
                     led[partition] = elected(replace(state, isr=isr), election)
             for broker_id in given_up:
