@@ -33,6 +33,7 @@ from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOP
 _log = logging.getLogger("plog.controller")
 
 _PRODUCER_ID_BLOCK = 1000
+_MAX_INT64 = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -98,8 +99,9 @@ class ControllerTerm:
             on_change = partial(self._on_change, path, refresh)
             self._watches.append(await self._session.watch_children(path, on_change))
         brokers = await self._store.read_brokers()
-        found = await self._store.read_topics(await self._store.topic_names())
         deleted = await self._store.deleted_topics()
+        found = await self._store.read_topics(await self._store.topic_names())
+        self.context.unreadable = found.unreadable
         self._sync_queues(brokers)
         await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.written))
         _log.info(
@@ -153,8 +155,17 @@ class ControllerTerm:
         await self._store.commit(writes)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range | ErrorCode:
-        """Gives a block to a broker, within work that `do` does."""
-        first, version = await self._store.read_producer_ids()
+        """Gives a block to a broker, within work that `do` does. Raises KafkaError if nobody knows which ids are left,
+        or none is.
+        """
+        try:
+            first, version = await self._store.read_producer_ids()
+        except MalformedMessageError as error:
+            _log.error("no producer ids can be given out: %s", error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if not 0 <= first <= _MAX_INT64 - _PRODUCER_ID_BLOCK:
+            _log.error("no producer ids can be given out: %d would be the next", first)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
         return await self.drive(
             self.controller.allocate_producer_ids(broker_id, broker_epoch, first, version, _PRODUCER_ID_BLOCK)
         )
@@ -199,12 +210,15 @@ class ControllerTerm:
         names = await self._store.topic_names()
         self.controller.on_topics_gone(self.context.topics.keys() - set(names))
         new = [name for name in names if name not in self.context.topics]
-        if new:
-            found = await self._store.read_topics(new)
+        found = await self._store.read_topics(new)
+        self.context.unreadable = found.unreadable
+        if found.topics:
             await self.drive(self.controller.on_topics(found.topics))
 
     async def _refresh_deletions(self) -> None:
+        """Reads topics after it: one that is not known then does not exist."""
         names = await self._store.deleted_topics()
+        await self._refresh_topics()
         await self.drive(self.controller.on_deletions(names))
 
     async def _refresh_disks(self) -> None:

@@ -109,9 +109,8 @@ def test_one_of_many_is_elected_and_the_next_when_it_goes(server: ZooKeeperServe
             await asyncio.gather(*(candidate.election.start() for candidate in candidates))
             sessions = [first, second, third]
             for epoch in (1, 2, 3):
-                in_office = lambda: [one for one in candidates if one.election.is_in_office]  # noqa: E731
-                await until(in_office)
-                (winner,) = in_office()
+                await until(lambda: any(one.election.is_in_office for one in candidates))
+                (winner,) = (one for one in candidates if one.election.is_in_office)
                 assert winner.epochs == [epoch]
                 session = sessions.pop(candidates.index(winner))
                 candidates.remove(winner)
