@@ -105,7 +105,7 @@ class ClusterTopics:
         taken = self._context.topics.keys() | self._context.unreadable
         for topic in topics:
             try:
-                ensure_may_be_made(topic, taken, names)
+                ensure_may_be_made(topic, taken, names, is_kafka_3=True)
                 made[topic.name] = self._placed(topic)
             except KafkaError as error:
                 outcomes[topic.name] = error
