@@ -114,6 +114,11 @@ class ControllerTerm:
         self._task.cancel()
         self._end()
 
+    def _give_up(self) -> None:
+        """Ends it, as a broker can't be told what was decided: somebody else may do better."""
+        self.close()
+        self._on_over()
+
     def _end(self) -> None:
         for watch in self._watches:
             watch.cancel()
@@ -235,7 +240,9 @@ class ControllerTerm:
                 del self._queues[broker_id]
         for broker_id, broker in brokers.items():
             if broker_id not in self._queues:
-                self._queues[broker_id] = broker.epoch, self._make_queue(broker_id, broker, self._on_answer)
+                queue = self._make_queue(broker_id, broker, self._on_answer)
+                queue.on_mistake = self._give_up
+                self._queues[broker_id] = broker.epoch, queue
 
     def _send(self, request: ControlRequest) -> None:
         found = self._queues.get(request.broker_id)

@@ -655,7 +655,7 @@ def test_a_target_that_can_not_be(target: Sequence[int] | None, error: ErrorCode
 
 
 def test_what_is_in_sync_alone_is_not_given_up() -> None:
-    """Who was to be replaced has died, and who was to come has it all: to cancel would be to lose what was committed."""
+    """Who was to be replaced has died, and who was to come has it all: to cancel would lose what was committed."""
     state = PartitionState(3, 4, (3,), (3, 4, 1, 2), 9, adding_replicas=(3, 4), removing_replicas=(1, 2))
     cluster = Cluster()
     cluster.take_office({0: state}, brokers=(1, 2, 3, 4))
