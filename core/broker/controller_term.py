@@ -69,6 +69,7 @@ class ControllerTerm:
         self._waiting: set[Pending[Any]] = set()
         self._watches: list[Watch] = []
         self._stale: set[str] = set()
+        self._is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     # --- its life
@@ -120,6 +121,7 @@ class ControllerTerm:
         self._on_over()
 
     def _end(self) -> None:
+        self._is_over = True
         for watch in self._watches:
             watch.cancel()
         for _, queue in self._queues.values():
@@ -140,7 +142,7 @@ class ControllerTerm:
     def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
         """As `ask`, for work that reads first."""
         pending = Pending[T | KafkaError]()
-        if self._task.done():
+        if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self._waiting.add(pending)
 
