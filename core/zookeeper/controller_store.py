@@ -104,6 +104,7 @@ class ControllerStore:
         self._session = session
         self._epoch = epoch
         self._fence = Check(CONTROLLER_EPOCH, epoch_version)
+        self._complaints: set[str] = set()
 
     # --- reading
 
@@ -122,8 +123,15 @@ class ControllerStore:
                 first = epoch if broker.first_epoch is None else min(broker.first_epoch, epoch)
                 found[broker_id] = LiveBroker(epoch, _registration(broker_id, broker), broker.features, first)
             except MalformedMessageError as error:
-                _log.error("a broker that can't be understood is passed over: %s", error)
+                self._complain("a broker that can't be understood is passed over: %s", error)
         return found
+
+    def _complain(self, text: str, *of: object) -> None:
+        """Says it once in a time in office, however often it is read."""
+        complaint = text % of
+        if complaint not in self._complaints:
+            self._complaints.add(complaint)
+            _log.error("%s", complaint)
 
     async def topic_names(self) -> list[str]:
         return await self._session.children(TOPICS) or []
@@ -144,12 +152,12 @@ class ControllerStore:
                 topic = decode_topic(node.data, topic_path(name))
                 _ensure_assigned(topic, topic_path(name))
             except MalformedMessageError as error:
-                _log.error("topic %s is passed over: %s", name, error)
+                self._complain("topic %s is passed over: %s", name, error)
                 unreadable.add(name)
                 continue
             if topic.topic_id is None:
                 unreadable.add(name)
-                _log.error(
+                self._complain(
                     "topic %s is passed over: it has no id, as it was made by a broker older than Kafka 2.8; "
                     "a controller of Kafka 3.9 gives it one",
                     name,
@@ -164,7 +172,7 @@ class ControllerStore:
             try:
                 state = decode_partition_state(node.data, partition_state_path(*partition))
             except MalformedMessageError as error:
-                _log.error("topic %s is passed over: %s", partition.topic, error)
+                self._complain("topic %s is passed over: %s", partition.topic, error)
                 unreadable.add(partition.topic)
                 found.pop(partition.topic, None)
             if partition.topic in unreadable:
