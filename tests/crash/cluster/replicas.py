@@ -111,6 +111,10 @@ class Metadata:
     def _children(self, path: str) -> list[str]:
         return list(self._client.retry(self._client.get_children, path))
 
+    def read(self, path: str) -> Any:
+        """Reads the JSON of a node that is there."""
+        return self._read(path)
+
     def _read(self, path: str) -> Any:
         return json.loads(self._client.retry(self._client.get, path)[0])
 
