@@ -654,6 +654,28 @@ def test_a_target_that_can_not_be(target: Sequence[int] | None, error: ErrorCode
     assert cluster.written == []
 
 
+@pytest.mark.parametrize("target", [(3, 4), None])
+def test_the_leader_hears_of_other_replicas_whoever_is_the_controller_then(target: Sequence[int] | None) -> None:
+    """The controller is gone after any of its writes. A leader takes other replicas up in a higher epoch alone: so the
+    epoch has to be written before they are.
+    """
+    cluster = moving()
+    if target is None:
+        reassign(cluster, (3, 4))
+    known_epoch, known = cluster.state()[1], cluster.context.state(T0).replicas
+    decision = cluster.controller.reassignments.alter({T0: target})
+    writes = next(decision)
+    epoch = known_epoch
+    while True:
+        for write in writes:
+            if isinstance(write, StateWrite):
+                epoch = write.state.leader_epoch
+            elif isinstance(write, AssignmentWrite) and write.partitions[0].replicas != known:
+                assert epoch > known_epoch
+                return
+        writes = decision.send([_version_after(write) for write in writes])
+
+
 def test_what_is_in_sync_alone_is_not_given_up() -> None:
     """Who was to be replaced has died, and who was to come has it all: to cancel would lose what was committed."""
     state = PartitionState(3, 4, (3,), (3, 4, 1, 2), 9, adding_replicas=(3, 4), removing_replicas=(1, 2))
