@@ -101,11 +101,11 @@ class ClusterControl:
 
     def _on_over(self) -> None:
         """The term can't go on: somebody else may try, or this broker again."""
-        self._tasks.begin(self._resign())
+        self._tasks.begin(self._resign(self._term))
 
-    async def _resign(self) -> None:
+    async def _resign(self, term: ControllerTerm | None) -> None:
         await asyncio.sleep(_AGAIN_SECONDS)  # whatever it was may be there at the next try
-        if self._election is not None:
+        if self._election is not None and self._term is term:  # another one may have begun
             await self._election.resign()
 
     async def close(self) -> None:
