@@ -1,11 +1,12 @@
 """Twelve rounds in which the controller of three plogs is killed, paused, stopped or deposed in the midst of its work.
 
 Sessions are short, so that it goes quickly; on a busy machine one may expire all the same, which is one trouble more.
-`scripts/torture --cluster` does so at length, with Kafka's brokers among them and more clients.
+`scripts/torture --controllers` plays more rounds, `--cluster` has Kafka's brokers among them and more clients.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,6 +24,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka39
 
+ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "12"))
+FIRST = int(os.environ.get("PLOG_CONTROLLER_SEED", "0"))
 NODES = (5, 6, 7)
 SETTINGS = {
     "zookeeper.session.timeout.ms": "2000",
@@ -92,7 +95,7 @@ def depose(_member: PlogMember, metadata: Metadata) -> None:
     metadata.depose()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS // 4))
 @pytest.mark.parametrize("harm", [kill, pause, depose, stop])
 def test_whatever_was_begun_is_ended(
     cluster: MixedCluster,
