@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -27,6 +28,8 @@ from core.zookeeper.controller_election import ControllerElection, WonElection
 _log = logging.getLogger("plog.controller")
 
 _AGAIN_SECONDS = 1.0
+_RESIGN_SECONDS = 2.0
+"""How long a broker that stops waits for ZooKeeper to take its office back."""
 
 
 class _MetadataWait(Pending[bool]):
@@ -118,7 +121,8 @@ class ClusterControl:
             self._election.stop()
         self._on_lost()
         if self._election is not None:
-            await self._election.resign()
+            with contextlib.suppress(TimeoutError):  # without ZooKeeper it goes with the session
+                await asyncio.wait_for(self._election.resign(), _RESIGN_SECONDS)
         await self._tasks.close()
         self.pool.close()
 

@@ -102,9 +102,10 @@ class ClusterTopics:
         outcomes: Outcomes = {}
         made: dict[str, ControlledTopic] = {}
         names = self._names_in_metrics(topics)
+        taken = self._context.topics.keys() | self._context.unreadable
         for topic in topics:
             try:
-                ensure_may_be_made(topic, self._context.topics, names)
+                ensure_may_be_made(topic, taken, names, is_kafka_3=True)
                 made[topic.name] = self._placed(topic)
             except KafkaError as error:
                 outcomes[topic.name] = error
@@ -122,7 +123,7 @@ class ClusterTopics:
         """
         if not any("." in topic.name or "_" in topic.name for topic in topics):
             return {}
-        return {name_in_metrics(name): name for name in self._context.topics}
+        return {name_in_metrics(name): name for name in (*self._context.topics, *self._context.unreadable)}
 
     def _placed(self, topic: NewTopic) -> ControlledTopic:
         """Gives where its replicas are to be. Raises KafkaError if that can't be."""

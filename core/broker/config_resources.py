@@ -149,7 +149,7 @@ class TopicConfigs(_StoredConfigs):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        parse_topic_configs(after)
+        parse_topic_configs(after, is_kafka_3=self._services.membership is not None)
 
 
 class BrokerConfigs(_StoredConfigs):

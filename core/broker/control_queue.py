@@ -39,6 +39,8 @@ class ControlQueue:
         self._waiting: deque[ControlRequest] = deque()
         self._has_some = asyncio.Event()
         self._failure = ""
+        self.on_mistake: Callable[[], None] | None = None
+        """Called if nothing is sent any more, by a mistake of ours: then the broker lacks what others have."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
@@ -50,6 +52,14 @@ class ControlQueue:
         self._has_some.set()
 
     async def _run(self) -> None:
+        try:
+            await self._send_all()
+        except Exception:  # noqa: BLE001 - nobody else would hear of it
+            _log.exception("the controller's requests to %s have come to an end", self._endpoint)
+            if self.on_mistake is not None:
+                self.on_mistake()
+
+    async def _send_all(self) -> None:
         while True:
             while not self._waiting:
                 self._has_some.clear()

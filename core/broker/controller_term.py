@@ -34,6 +34,7 @@ from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOP
 _log = logging.getLogger("plog.controller")
 
 _PRODUCER_ID_BLOCK = 1000
+_MAX_INT64 = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -69,6 +70,7 @@ class ControllerTerm:
         self._waiting: set[Pending[Any]] = set()
         self._watches: list[Watch] = []
         self._stale: set[str] = set()
+        self._is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     # --- its life
@@ -76,7 +78,7 @@ class ControllerTerm:
     @property
     def is_over(self) -> bool:
         """Says whether it can't go on, though nobody else may have been elected yet."""
-        return self._task.done()
+        return self._is_over
 
     async def _run(self) -> None:
         try:
@@ -105,8 +107,9 @@ class ControllerTerm:
             self._watches.append(await self._session.watch_children(path, on_change))
         await self.drive(self.controller.features.begin(*await self._store.read_features()))
         brokers = await self._read_brokers()
-        found = await self._store.read_topics(await self._store.topic_names())
         deleted = await self._store.deleted_topics()
+        found = await self._store.read_topics(await self._store.topic_names())
+        self.context.unreadable = found.unreadable
         self._sync_queues(brokers)
         await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.written))
         _log.info(
@@ -123,7 +126,13 @@ class ControllerTerm:
         self._task.cancel()
         self._end()
 
+    def _give_up(self) -> None:
+        """Ends it, as a broker can't be told what was decided: somebody else may do better."""
+        self.close()
+        self._on_over()
+
     def _end(self) -> None:
+        self._is_over = True
         for watch in self._watches:
             watch.cancel()
         for _, queue in self._queues.values():
@@ -142,9 +151,10 @@ class ControllerTerm:
         return self.do(lambda: self.drive(work()))
 
     def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
-        """As `ask`, for work that reads first."""
-        assert not self.is_over, "nobody would ever answer"
+        """As `ask`, for work that reads first. Raises KafkaError(NOT_CONTROLLER) if the term is over."""
         pending = Pending[T | KafkaError]()
+        if self._is_over:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self._waiting.add(pending)
 
         async def event() -> None:
@@ -163,8 +173,17 @@ class ControllerTerm:
         await self._store.commit(writes)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range | ErrorCode:
-        """Gives a block to a broker, within work that `do` does."""
-        first, version = await self._store.read_producer_ids()
+        """Gives a block to a broker, within work that `do` does. Raises KafkaError if nobody knows which ids are left,
+        or none is.
+        """
+        try:
+            first, version = await self._store.read_producer_ids()
+        except MalformedMessageError as error:
+            _log.error("no producer ids can be given out: %s", error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if not 0 <= first <= _MAX_INT64 - _PRODUCER_ID_BLOCK:
+            _log.error("no producer ids can be given out: %d would be the next", first)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
         return await self.drive(
             self.controller.allocate_producer_ids(broker_id, broker_epoch, first, version, _PRODUCER_ID_BLOCK)
         )
@@ -217,12 +236,15 @@ class ControllerTerm:
         names = await self._store.topic_names()
         self.controller.on_topics_gone(self.context.topics.keys() - set(names))
         new = [name for name in names if name not in self.context.topics]
-        if new:
-            found = await self._store.read_topics(new)
+        found = await self._store.read_topics(new)
+        self.context.unreadable = found.unreadable
+        if found.topics:
             await self.drive(self.controller.on_topics(found.topics))
 
     async def _refresh_deletions(self) -> None:
+        """Reads topics after it: one that is not known then does not exist."""
         names = await self._store.deleted_topics()
+        await self._refresh_topics()
         await self.drive(self.controller.on_deletions(names))
 
     async def _refresh_disks(self) -> None:
@@ -239,7 +261,9 @@ class ControllerTerm:
                 del self._queues[broker_id]
         for broker_id, broker in brokers.items():
             if broker_id not in self._queues:
-                self._queues[broker_id] = broker.epoch, self._make_queue(broker_id, broker, self._on_answer)
+                queue = self._make_queue(broker_id, broker, self._on_answer)
+                queue.on_mistake = self._give_up
+                self._queues[broker_id] = broker.epoch, queue
 
     def _send(self, request: ControlRequest) -> None:
         found = self._queues.get(request.broker_id)

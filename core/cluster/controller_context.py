@@ -68,6 +68,8 @@ class ControllerContext:
         self.deleted: set[str] = set()
         """Topics that are to be deleted, and are still there."""
         self.stats = ControllerStats()
+        self.unreadable: set[str] = set()
+        """Names of topics that are written down, and not so that anybody understands it: they are left alone."""
         self._offline: dict[int, set[TopicPartition]] = defaultdict(set)
         self._by_broker: dict[int, dict[TopicPartition, None]] = defaultdict(dict)
 
@@ -104,7 +106,7 @@ class ControllerContext:
         partitions = self.topics[partition.topic].partitions
         before = partitions.get(partition.partition)
         if before is None or before.replicas != state.replicas:
-            self._unindex(partition, () if before is None else before.replicas)
+            self._unindex(partition, set(() if before is None else before.replicas) - set(state.replicas))
             self._index(partition, state.replicas)
         partitions[partition.partition] = state
 

@@ -47,7 +47,6 @@ class TopicRemoval(NamedTuple):
     """Nothing is left of a topic: its states, its assignment, its settings, and the wish to delete it."""
 
     topic: str
-    partitions: Sequence[int]
 
 
 class ProducerIdWrite(NamedTuple):

@@ -26,8 +26,9 @@ def place_replicas(
     is_aware = len(known) == len(racks)
     ring = _alternating(known) if is_aware else sorted(racks)
     of_rack = known if is_aware else {broker: str(broker) for broker in racks}
+    further = len(set(known.values())) if is_aware else 1  # a shift of as many racks begins with another broker of each
     return {
-        number: _replicas(ring, of_rack, replication_factor, start + number, shift + number // len(ring))
+        number: _replicas(ring, of_rack, replication_factor, start + number, (shift + number // len(ring)) * further)
         for number in partitions
     }
 
@@ -37,13 +38,15 @@ def _replicas(
 ) -> tuple[int, ...]:
     """Goes round the ring, first for brokers of other racks than those that are taken, then for any."""
     size = len(ring)
+    count = len(set(racks.values()))
     chosen = [ring[place % size]]
-    others = [ring[(place + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)] if size > 1 else []
+    step = 0
     while len(chosen) < replication_factor:
-        taken = {racks[broker] for broker in chosen}
-        left = [broker for broker in others if broker not in chosen]
-        fresh = [broker for broker in left if racks[broker] not in taken]
-        chosen.append((fresh or left)[0])
+        broker = ring[(place + 1 + (shift + step) % (size - 1)) % size]
+        taken = {racks[one] for one in chosen}
+        if broker not in chosen and (racks[broker] not in taken or len(taken) == count):
+            chosen.append(broker)
+        step += 1
     return tuple(chosen)
 
 

@@ -78,9 +78,7 @@ class Reassignments:
                 outcomes[partition] = None
             except KafkaError as error:
                 outcomes[partition] = error
-        before = {partition: self._office.context.state(partition) for partition in begun}
-        yield from self._write_assignments(begun)
-        yield from self._begin(begun, before)
+        yield from self._begin(begun)
         yield from self._office.send_all()
         yield from self.resume(begun)
         yield from self._office.send_all()
@@ -95,7 +93,7 @@ class Reassignments:
         if target is None:
             if not is_moving(state):
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            return on_the_way(state, origin_of(state))
+            return self._ensured(partition, state, on_the_way(state, origin_of(state)))
         problem = None
         if not target:
             problem = "Empty replica list specified in partition reassignment."
@@ -111,7 +109,19 @@ class Reassignments:
                 problem += str(sorted(context.brokers))
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        return on_the_way(state, target)
+        return self._ensured(partition, state, on_the_way(state, target))
+
+    def _ensured(self, partition: TopicPartition, before: PartitionState, state: PartitionState) -> PartitionState:
+        """Gives the state back. Raises KafkaError if all replicas in sync would be given up, and so what only they have
+        (org.apache.kafka.controller.ReplicationControlManager.cancelPartitionReassignment).
+        """
+        if before.isr and not set(before.isr) & set(state.replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {partition} because it would require an unclean leader "
+                f"election: only {list(before.isr)} has what is committed.",
+            )
+        return state
 
     def _write_assignments(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
         """Writes down which replicas the partitions have; notes them when that is done."""
@@ -135,25 +145,39 @@ class Reassignments:
         for partition, state in states.items():
             context.put(partition, state)
 
-    def _begin(
-        self, states: Mapping[TopicPartition, PartitionState], before: Mapping[TopicPartition, PartitionState]
-    ) -> Decision[None]:
-        """Has the new replicas follow; those that an earlier target wanted, and this one does not, are deleted."""
-        led: dict[TopicPartition, PartitionState] = {}
-        for partition, state in states.items():
-            given_up = set(before[partition].replicas) - set(state.replicas)
-            isr = tuple(one for one in state.isr if one not in given_up)
-            if not self._office.context.is_written(partition):
-                continue
-            led[partition] = next_epoch(state, isr=isr)
-            if state.leader in given_up:  # who it was moved to leads already
-                election = elect_for_reassignment(state.replicas, isr, self._office.context.online(partition))
-                led[partition] = next_epoch(state, leader=NO_LEADER, isr=isr or state.isr)
-                if election is not None:
-                    led[partition] = elected(replace(state, isr=isr), election)
-            for broker_id in given_up:
+    def _begin(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
+        """Has the new replicas follow; those that an earlier target wanted, and this one does not, are deleted.
+
+        The leader epoch rises first, and nobody is told of that yet: a leader takes other replicas up with a higher
+        epoch alone. Whoever becomes the controller in between, or after the assignment is written, tells the leader.
+        """
+        context = self._office.context
+        given_up = {
+            partition: set(context.state(partition).replicas) - set(state.replicas)
+            for partition, state in states.items()
+        }
+        led = {
+            partition: self._led_on_the_way(partition, state, given_up[partition])
+            for partition, state in states.items()
+            if context.is_written(partition)
+        }
+        yield from self._office.change(led)
+        yield from self._write_assignments({**states, **{partition: context.state(partition) for partition in led}})
+        for partition in led:
+            self._office.requests.tell_roles(partition)
+            for broker_id in given_up[partition]:
                 self._office.requests.stop(partition, broker_id, deletes=True)
-        yield from self._office.lead(led)
+
+    def _led_on_the_way(self, partition: TopicPartition, state: PartitionState, given_up: set[int]) -> PartitionState:
+        """Gives the state in another epoch, without those that are given up; one of them may have been the leader."""
+        isr = tuple(one for one in state.isr if one not in given_up)
+        if state.leader not in given_up:
+            return next_epoch(state, isr=isr)
+        online = self._office.context.online(partition)
+        election = elect_for_reassignment(state.replicas, isr, online)
+        if election is None:
+            return next_epoch(state, leader=NO_LEADER, isr=isr)
+        return elected(replace(state, isr=isr), election)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
         """Ends those whose replicas are all in sync."""

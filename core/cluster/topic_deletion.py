@@ -35,16 +35,18 @@ class TopicDeletions:
         return sum(map(len, self._left.values()))
 
     def begin(self, names: Iterable[str]) -> Decision[None]:
-        """Begins with those that are topics and are not being deleted; what is already gone is removed."""
+        """Begins with those that are topics and are not being deleted; what is already gone is removed. One that can't
+        be understood is left as it is: nobody would delete its replicas.
+        """
         context = self._office.context
-        new = [name for name in names if name not in context.deleted]
+        new = [name for name in names if name not in context.deleted and name not in context.unreadable]
         context.deleted |= {name for name in new if name in context.topics}
         yield from self._remove([name for name in new if name not in context.topics])
         self.resume(name for name in new if name in context.topics)
 
     def resume(self, names: Iterable[str]) -> None:
         """Tells brokers that these topics go, and to delete their replicas: those that live, and have not done so."""
-        for name in list(names):
+        for name in [name for name in names if name in self._office.context.topics]:
             partitions = self._partitions(name)
             self._office.requests.tell_metadata(partitions)
             if name not in self._left:
@@ -76,10 +78,7 @@ class TopicDeletions:
         if not names:
             return
         context = self._office.context
-        yield [
-            TopicRemoval(name, list(context.topics[name].partitions) if name in context.topics else [])
-            for name in names
-        ]
+        yield [TopicRemoval(name) for name in names]
         for name in names:
             self._left.pop(name, None)
             context.deleted.discard(name)

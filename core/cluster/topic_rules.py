@@ -24,8 +24,12 @@ def too_many(partitions: int) -> str:
     return f"{partitions} partitions are more than the {MOST_PARTITIONS} that are allowed at once."
 
 
-def ensure_may_be_made(topic: NewTopic, topics: Collection[str], names: Mapping[str, str]) -> None:
-    """Raises KafkaError if the topic may not be made beside `topics`; `names` are theirs, by name in metrics."""
+def ensure_may_be_made(
+    topic: NewTopic, topics: Collection[str], names: Mapping[str, str], *, is_kafka_3: bool = False
+) -> None:
+    """Raises KafkaError if the topic may not be made beside `topics`; `names` are theirs, by name in metrics. With
+    `is_kafka_3` its settings may be what they might before Kafka 4.
+    """
     ensure_valid_topic_name(topic.name)
     if topic.name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
@@ -36,7 +40,7 @@ def ensure_may_be_made(topic: NewTopic, topics: Collection[str], names: Mapping[
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {other}"
         )
-    parse_topic_configs(topic.configs)
+    parse_topic_configs(topic.configs, is_kafka_3=is_kafka_3)
 
 
 def wanted_replicas(

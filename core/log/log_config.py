@@ -318,9 +318,16 @@ _OLD_LEAST_SEGMENT_BYTES = 14
 """What Kafka allowed before 4.0 (KIP-1030)."""
 
 
-def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-    """Parses them; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict."""
-    values = {name: TOPIC_CONFIG[name].parse(text) for name, text in overrides.items()}
+def parse_topic_configs(overrides: Mapping[str, str | None], *, is_kafka_3: bool = False) -> dict[str, Value]:
+    """Parses them; raises KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict. With
+    `is_kafka_3` segments may be as small as they might before Kafka 4: the brokers beside this one allow it.
+    """
+    values = {
+        name: int(text)  # it is digits alone
+        if is_kafka_3 and text is not None and _is_old_segment_size(name, text)
+        else TOPIC_CONFIG[name].parse(text)
+        for name, text in overrides.items()
+    }
     if values.get("remote.storage.enable"):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -336,6 +343,10 @@ def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]
     return values
 
 
+def _is_old_segment_size(name: str, text: str) -> bool:
+    return name == "segment.bytes" and text.isdecimal() and _OLD_LEAST_SEGMENT_BYTES <= int(text) < 1 << 31
+
+
 def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
     """Parses overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
     would not accept, is left out. Segments may be smaller than is allowed today: the other replicas of the topic have
@@ -346,7 +357,7 @@ def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
         try:
             values[name] = TOPIC_CONFIG[name].parse(text)
         except KafkaError as error:
-            if name == "segment.bytes" and text.isdecimal() and _OLD_LEAST_SEGMENT_BYTES <= int(text) < 1 << 31:
+            if _is_old_segment_size(name, text):
                 values[name] = int(text)
             else:
                 _log.warning("a topic's setting is left out: %s", error)

@@ -62,12 +62,18 @@ class ControllerElection:
         self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_free = False
+        self._complaint = ""
         self._session_in_office: int | None = None
         """The session whose node /controller is ours; None while another broker's, or nobody's, is there."""
 
     @property
     def is_in_office(self) -> bool:
         return self._session_in_office is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it does nothing until there is news of /controller."""
+        return self._task is None
 
     async def start(self) -> None:
         """Stands for election from now on, whenever there is no controller."""
@@ -82,21 +88,33 @@ class ControllerElection:
             self._task.cancel()
 
     async def resign(self) -> None:
-        """Leaves office, so that somebody else is elected, or this broker again. A node that can't be deleted goes
-        with the session.
+        """Leaves office, so that somebody else is elected, or this broker again. Returns when the node is not ours any
+        more; it waits for a connection to ZooKeeper. A node that may not be deleted goes with the session.
         """
-        if self._session_in_office is None:
+        session_id = self._session_in_office
+        if session_id is None:
             return
-        is_ours = self._session_in_office == self._session.session_id
         self._leave()
-        if not is_ours:
-            return
         try:
-            node = await self._session.read(CONTROLLER)
-            if node is not None and node.stat.ephemeral_owner == self._session.session_id:
-                await self._session.commit([Delete(CONTROLLER, node.stat.version)])
+            while await self._free(session_id):
+                pass
         except ZooKeeperError as error:
             _log.warning("/controller stays until the session ends: %s", error)
+
+    async def _free(self, session_id: int) -> bool:
+        """Deletes /controller if it is that session's; says whether it may still be there, as the connection was lost
+        meanwhile. Raises ZooKeeperError if it can't be deleted.
+        """
+        node = await self._session.read(CONTROLLER)
+        if node is None or node.stat.ephemeral_owner != session_id:
+            return False
+        try:
+            await self._session.commit([Delete(CONTROLLER, node.stat.version)])
+        except ZooKeeperError as error:
+            if error.refusal not in (Refusal.CONNECTION_LOST, Refusal.NO_NODE):
+                raise
+            return True
+        return False
 
     # --- news
 
@@ -126,18 +144,33 @@ class ControllerElection:
                 try:
                     won = await self._try()
                     if won is None:
-                        self._is_free = await self._session.read(CONTROLLER) is None
+                        await self._look()
                         continue
                 except (ZooKeeperError, MalformedMessageError) as error:
                     if self._session.state in (SessionState.CLOSED, SessionState.FAILED):
                         return
-                    _log.error("the election of a controller is tried again: %s", error)
+                    self._complain(str(error))
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
+                self._complaint = ""
                 self._session_in_office = self._session.session_id
                 self._on_elected(won)
         finally:
             self._task = None
+
+    async def _look(self) -> None:
+        """Finds out whether there is a controller. A node that is ours comes of a try of which nobody knew that it was
+        done: nobody is in office by it, and so it is deleted.
+        """
+        while await self._free(self._session.session_id):
+            pass
+        self._is_free = await self._session.read(CONTROLLER) is None
+
+    def _complain(self, problem: str) -> None:
+        """Says what is wrong once, however often it is tried."""
+        if problem != self._complaint:
+            self._complaint = problem
+            _log.error("the election of a controller is tried again: %s", problem)
 
     async def _try(self) -> WonElection | None:
         """Gives the epoch that was won; None if somebody else is the controller."""
@@ -156,13 +189,21 @@ class ControllerElection:
                 return None
             if error.refusal is not Refusal.CONNECTION_LOST:
                 raise
-            node = await self._session.read(CONTROLLER)
-            if node is None or node.stat.ephemeral_owner != session_id:
-                return None
-            return WonElection(*await self._read_epoch())
-        if session_id != self._session.session_id:
+            won = await self._find_won(session_id, epoch + 1)
+        else:
+            won = WonElection(epoch + 1, stat.version)
+        is_over = session_id != self._session.session_id or self._session.state is SessionState.EXPIRED
+        return None if is_over else won
+
+    async def _find_won(self, session_id: int, epoch: int) -> WonElection | None:
+        """Gives the epoch that was won by a transaction whose answer was lost; None if it was not done. Who is elected
+        in between raises the epoch further: that one is not ours, and its version would let us write in its name.
+        """
+        node = await self._session.read(CONTROLLER)
+        if node is None or node.stat.ephemeral_owner != session_id:
             return None
-        return WonElection(epoch + 1, stat.version)
+        found, version = await self._read_epoch()
+        return WonElection(epoch, version) if found == epoch else None
 
     async def _read_epoch(self) -> tuple[int, int]:
         """Reads the epoch of the last controller, and the version of its node, which is made if there is none."""

@@ -7,6 +7,7 @@ of them can't be done, things are not as this controller knows them, and it leav
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -23,7 +24,8 @@ from core.cluster.controller_writes import (
     Write,
 )
 from core.cluster.partition_state import PartitionState
-from core.common.errors import MalformedMessageError, PlogError
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
 from core.zookeeper.session import ZooKeeperSession
@@ -39,6 +41,7 @@ from core.zookeeper.transaction import (
     SetData,
     ZooKeeperError,
 )
+from core.zookeeper.znode_fields import malformed
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,
@@ -73,7 +76,11 @@ K = TypeVar("K")
 _READ_AT_ONCE = 250
 _WRITTEN_AT_ONCE = 100
 _MOST_BYTES = 400_000
-"""Of one transaction; ZooKeeper takes none above 1 MB (jute.maxbuffer)."""
+"""Of one transaction, if it has several writes."""
+_MOST_BYTES_OF_ONE = 1_000_000
+"""Of one write: ZooKeeper closes the connection on which 1 MiB come at once (jute.maxbuffer), and says nothing."""
+_BYTES_BESIDE = 60
+"""What an operation takes beside its path and its data, at the most."""
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """By name, the numbers of org.apache.kafka.common.security.auth.SecurityProtocol."""
@@ -84,10 +91,13 @@ class OutOfOfficeError(PlogError):
 
 
 class FoundTopics(NamedTuple):
-    """Topics as they are written down, and of each partition's state when that was (its zxid)."""
+    """Topics as they are written down, and of each partition's state when that was (its zxid). `unreadable` are those
+    that can't be understood: nobody may decide about them, or make others of their names.
+    """
 
     topics: dict[str, ControlledTopic]
     written: dict[TopicPartition, int]
+    unreadable: set[str]
 
 
 class ControllerStore:
@@ -98,6 +108,7 @@ class ControllerStore:
         self._session = session
         self._epoch = epoch
         self._fence = Check(CONTROLLER_EPOCH, epoch_version)
+        self._complaints: set[str] = set()
 
     # --- reading
 
@@ -116,8 +127,15 @@ class ControllerStore:
                 first = epoch if broker.first_epoch is None else min(broker.first_epoch, epoch)
                 found[broker_id] = LiveBroker(epoch, _registration(broker_id, broker), broker.features, first)
             except MalformedMessageError as error:
-                _log.error("a broker that can't be understood is passed over: %s", error)
+                self._complain("a broker that can't be understood is passed over: %s", error)
         return found
+
+    def _complain(self, text: str, *of: object) -> None:
+        """Says it once in a time in office, however often it is read."""
+        complaint = text % of
+        if complaint not in self._complaints:
+            self._complaints.add(complaint)
+            _log.error("%s", complaint)
 
     async def topic_names(self) -> list[str]:
         return await self._session.children(TOPICS) or []
@@ -127,17 +145,23 @@ class ControllerStore:
         return await self._session.children(DELETE_TOPICS) or []
 
     async def read_topics(self, names: Sequence[str]) -> FoundTopics:
-        """Reads topics, and how their partitions stand. What can't be understood is passed over, with a word."""
+        """Reads topics, and how their partitions stand. A topic of which something can't be understood is passed over,
+        with a word, and as a whole: its assignment is written as one, and a partition that it lacks would be lost.
+        """
+        unreadable: set[str] = set()
         found: dict[str, ControlledTopic] = {}
         assigned: dict[TopicPartition, tuple[TopicNode, int]] = {}
         async for name, node in self._read_each({name: topic_path(name) for name in names}):
             try:
                 topic = decode_topic(node.data, topic_path(name))
+                _ensure_assigned(topic, topic_path(name))
             except MalformedMessageError as error:
-                _log.error("topic %s is passed over: %s", name, error)
+                self._complain("topic %s is passed over: %s", name, error)
+                unreadable.add(name)
                 continue
             if topic.topic_id is None:
-                _log.error(
+                unreadable.add(name)
+                self._complain(
                     "topic %s is passed over: it has no id, as it was made by a broker older than Kafka 2.8; "
                     "a controller of Kafka 3.9 gives it one",
                     name,
@@ -152,12 +176,14 @@ class ControllerStore:
             try:
                 state = decode_partition_state(node.data, partition_state_path(*partition))
             except MalformedMessageError as error:
-                _log.error("%s is passed over: %s", partition, error)
-                del found[partition.topic].partitions[partition.partition]
+                self._complain("topic %s is passed over: %s", partition.topic, error)
+                unreadable.add(partition.topic)
+                found.pop(partition.topic, None)
+            if partition.topic in unreadable:
                 continue
             written[partition] = node.stat.mzxid
             found[partition.topic].partitions[partition.partition] = _state_of(state, node, *assigned[partition])
-        return FoundTopics(found, written)
+        return FoundTopics(found, {one: zxid for one, zxid in written.items() if one.topic in found}, unreadable)
 
     async def _read_each(self, paths: Mapping[K, str]) -> AsyncIterator[tuple[K, Node]]:
         """Reads nodes by what they are of; gives those that there are, some in each turn of the loop."""
@@ -207,13 +233,45 @@ class ControllerStore:
 
     async def commit(self, writes: Sequence[Write]) -> list[int]:
         """Does the writes, in this order; gives for each the version that is kept now. Raises OutOfOfficeError if one
-        can't be done; those after it are not done then, and of those before it some are.
+        can't be done; those after it are not done then, and of those before it some are. Raises KafkaError, and does
+        nothing, if one is more than ZooKeeper takes.
         """
         missing = await self._find_missing(writes)
+        parts = [
+            [[Delete(path)] for path in await self._find_remains(write.topic)]
+            if isinstance(write, TopicRemoval)
+            else [self._operations(write, missing)]
+            for write in writes
+        ]
+        _ensure_small(writes, parts)
         versions: list[int] = []
-        for some in _pieces([self._operations(write, missing) for write in writes]):
+        for some in _pieces([part for of_one in parts for part in of_one]):
             versions += await self._commit(some)
-        return versions
+        given = iter(versions)
+        return [[next(given) for _ in of_one][-1] if of_one else 0 for of_one in parts]
+
+    async def _find_remains(self, topic: str) -> list[str]:
+        """Finds all that is left of a topic, in the order in which it is removed: the wish to delete it comes last, so
+        that whoever becomes the controller meanwhile goes on.
+        """
+        beside = [ConfigEntity("topics", topic).path, delete_topic_path(topic)]
+        there = dict(await self._read_all({path: path for path in beside}))
+        return [*await self._find_tree(topic_path(topic)), *(path for path in beside if path in there)]
+
+    async def _find_tree(self, path: str) -> list[str]:
+        """Finds a node and all that are below it, the lowest first."""
+        found: list[str] = []
+        level = [path]
+        while level:
+            below: list[str] = []
+            for start in range(0, len(level), _READ_AT_ONCE):
+                some = level[start : start + _READ_AT_ONCE]
+                for one, names in zip(some, await asyncio.gather(*map(self._session.children, some)), strict=True):
+                    if names is not None:
+                        found.append(one)
+                        below += [f"{one}/{name}" for name in names]
+            level = below
+        return found[::-1]
 
     async def _find_missing(self, writes: Sequence[Write]) -> set[str]:
         """Finds which of the nodes that may be there already are not."""
@@ -244,13 +302,13 @@ class ControllerStore:
                 ]
             case DeletionWrite(topic):
                 return _created([delete_topic_path(topic)], missing)
-            case TopicRemoval():
-                return [Delete(path) for path in _perhaps_there(write) if path not in missing]
             case ProducerIdWrite(broker_id, ids, version):
                 return [SetData(PRODUCER_ID_BLOCK, ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version)]
             case FeatureWrite(finalized, version):
                 data = FeatureNode(finalized).encode()
                 return [Create(FEATURE, data) if version == NOT_WRITTEN else SetData(FEATURE, data, version)]
+            case TopicRemoval():
+                raise AssertionError("what is left of a topic is removed node by node")
 
     def _encode(self, state: PartitionState) -> bytes:
         node = PartitionStateNode(state.leader, state.leader_epoch, state.isr, self._epoch, state.leader_recovery_state)
@@ -274,22 +332,30 @@ class ControllerStore:
             except ZooKeeperError as error:
                 if error.refusal is not Refusal.CONNECTION_LOST:
                     raise OutOfOfficeError(f"what was decided can't be written down: {error}") from error
-                if await self._is_done(operations[0]):  # all of it, as it is one transaction
+                if await self._is_done(operations):
                     return [_answer_of(operation) for operation in operations]
 
-    async def _is_done(self, operation: Operation) -> bool:
-        """Says whether an operation was done whose answer was lost."""
+    async def _is_done(self, operations: Sequence[Operation]) -> bool:
+        """Says whether a transaction was done whose answer was lost. All of it has to look like that: one operation may
+        do so because things were as it would make them.
+        """
         try:
-            node = await self._session.read(operation.path)
+            nodes = await self._session.read_many([operation.path for operation in operations])
         except ZooKeeperError as error:
             raise OutOfOfficeError(f"it is not known what is written down: {error}") from error
-        match operation:
-            case SetData(_, data, version):
-                return node is not None and node.stat.version > version and node.data == data
-            case Delete():
-                return node is None
-            case _:
-                return node is not None
+        return all(_looks_done(operation, node) for operation, node in zip(operations, nodes, strict=True))
+
+
+def _looks_done(operation: Operation, node: Node | None) -> bool:
+    match operation:
+        case SetData(_, data, version):
+            return node is not None and node.stat.version > version and node.data == data
+        case Create(_, data):
+            return node is not None and node.data == data
+        case Delete():
+            return node is None
+        case Check():
+            return True
 
 
 def _answer_of(operation: Operation) -> Answer:
@@ -359,11 +425,6 @@ def _perhaps_there(write: Write) -> Iterable[str]:
             return [ConfigEntity("topics", topic).path]
         case DeletionWrite(topic):
             return [delete_topic_path(topic)]
-        case TopicRemoval(topic, partitions):
-            above = f"{topic_path(topic)}/partitions"
-            states = [path for number in partitions for path in (f"{above}/{number}/state", f"{above}/{number}")]
-            config = ConfigEntity("topics", topic).path
-            return [*states, above, topic_path(topic), config, delete_topic_path(topic)]
         case _:
             return ()
 
@@ -375,12 +436,38 @@ def _created(paths: Iterable[str], missing: set[str]) -> list[Operation]:
     return [Create(path) for path in made]
 
 
+def _size_of(operations: Sequence[Operation]) -> int:
+    """Gives how many bytes of a transaction the operations take, at the most."""
+    return sum(len(one.path) + len(getattr(one, "data", b"")) + _BYTES_BESIDE for one in operations)
+
+
+def _ensure_small(writes: Sequence[Write], parts: Sequence[Sequence[Sequence[Operation]]]) -> None:
+    for write, of_one in zip(writes, parts, strict=True):
+        size = max(map(_size_of, of_one), default=0)
+        if size > _MOST_BYTES_OF_ONE:
+            name = getattr(write, "topic", "") or getattr(write, "partition", "")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"What is to be written down of topic '{name}' has {size} bytes, and ZooKeeper takes no more than "
+                f"{_MOST_BYTES_OF_ONE} at once. Are there many partitions, or long settings?",
+            )
+
+
+def _ensure_assigned(topic: TopicNode, path: str) -> None:
+    """Raises MalformedMessageError unless the topic has partitions, and each of them replicas, on a broker each."""
+    if not topic.partitions:
+        raise malformed(path, "no partition is assigned")
+    for number, replicas in topic.partitions.items():
+        if not replicas or len(set(replicas)) < len(replicas):
+            raise malformed(path, f"partition {number} has the replicas {list(replicas)}")
+
+
 def _pieces(writes: Sequence[Sequence[Operation]]) -> Iterator[list[Sequence[Operation]]]:
     """Gives the writes in as few pieces as ZooKeeper takes at once."""
     some: list[Sequence[Operation]] = []
     size = count = 0
     for of_one in writes:
-        added = sum(len(operation.path) + len(getattr(operation, "data", b"")) for operation in of_one)
+        added = _size_of(of_one)
         if some and (count + len(of_one) > _WRITTEN_AT_ONCE or size + added > _MOST_BYTES):
             yield some
             some, size, count = [], 0, 0

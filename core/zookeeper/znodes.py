@@ -365,8 +365,8 @@ def decode_controller(data: bytes, path: str = CONTROLLER) -> ControllerNode:
 
 
 def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
-    if not re.fullmatch(rb"[0-9]{1,10}", data):
-        raise malformed(path, f"{shown(data)} is no epoch, expected a number")
+    if not re.fullmatch(rb"[0-9]{1,10}", data) or int(data) not in INT32:
+        raise malformed(path, f"{shown(data)} is no epoch, expected a number of 32 bits")
     return int(data)
 
 

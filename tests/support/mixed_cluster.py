@@ -62,13 +62,20 @@ class PlogMember:
     """A plog broker in a cluster, with two listeners as Kafka's have; it keeps directory and ports over its lives."""
 
     def __init__(
-        self, data_dir: Path, node_id: int, zookeeper: str, settings: Mapping[str, str] = _NO_SETTINGS
+        self,
+        data_dir: Path,
+        node_id: int,
+        zookeeper: str,
+        settings: Mapping[str, str] = _NO_SETTINGS,
+        host: str = "127.0.0.1",
     ) -> None:
+        """`host` is an address of loopback; one of its own can be cut off from all others (`CutOff`)."""
         self.node_id = node_id
+        self.host = host
         self.data_dir = data_dir
         self._zookeeper = zookeeper
         client, internal = free_ports(2)
-        self._listen(f"127.0.0.1:{client}", f"127.0.0.1:{internal}", settings)
+        self._listen(f"{host}:{client}", f"{host}:{internal}", settings)
 
     @classmethod
     def instead_of(cls, kafka: Kafka39Broker, zookeeper: str) -> Self:
@@ -169,10 +176,11 @@ class MixedCluster:
         java_options: Sequence[str] | None = None,
         *,
         plog_controls: bool = False,
+        hosts: Callable[[int], str] = lambda _node_id: "127.0.0.1",
     ) -> None:
         """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
         with which it starts soon. With `plog_controls` the first of plog's is the first controller, and any broker may
-        follow it; else none of plog's ever is.
+        follow it; else none of plog's ever is. `hosts` gives the address on which each of plog's listens.
         """
         self._plog_controls = plog_controls
         of_plogs = settings if plog_controls else {"plog.controller.enable": "false", **settings}
@@ -180,7 +188,8 @@ class MixedCluster:
         self.kafka = Kafka39Cluster(folder, kafkas, {**_SETTINGS, **settings}, **how)
         zookeeper = self.kafka.zookeeper.address
         self.plogs = {
-            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, of_plogs) for node_id in plogs
+            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, of_plogs, hosts(node_id))
+            for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
 

@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
 from tests.crash.chaos.reading import read_all
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
+from tests.crash.cluster.cut_off import CutOff
+from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import Broker, MixedCluster
@@ -78,23 +80,37 @@ class Report:
 class ClusterChaos:
     """`run` it once. What it leaves in `directory` after a problem is the evidence."""
 
-    def __init__(self, directory: Path, *, seed: int = 1, kafkas: int = 2, plogs: int = 2) -> None:
+    def __init__(
+        self, directory: Path, *, seed: int = 1, kafkas: int = 2, plogs: int = 2, plog_controls: bool = False
+    ) -> None:
+        """With `plog_controls` the first of plog's begins as the controller, and any broker may follow it."""
         self.report = Report(seed)
         self._directory = directory
         self._random = Random(seed)
         directory.mkdir(parents=True, exist_ok=True)
-        self._cluster = MixedCluster(directory, kafkas, range(5, 5 + plogs), SETTINGS)
+        self._journal = (directory / "journal").open("w", buffering=1)
+        self._cut_off = CutOff(self._note)
+        self._cluster = MixedCluster(
+            directory,
+            kafkas,
+            range(5, 5 + plogs),
+            SETTINGS,
+            plog_controls=plog_controls or not kafkas,
+            hosts=self._cut_off.host_of,
+        )
         for member in self._cluster.plogs.values():
             member.server.ready_seconds = _START_SECONDS
         self._failed_loads: dict[int, int] = {}
-        self._journal = (directory / "journal").open("w", buffering=1)
 
     def run(self, deeds: int) -> Report:
         """Ends after the first life with a problem."""
         started_s = time.monotonic()
         self._note(f"seed {self.report.seed}, {deeds} deeds, in {self._directory}")
         with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
-            self._nemesis = ClusterNemesis(self._cluster, self._metadata, self._random, self._verify_killed)
+            self._operators = Operators(self._cluster, self._metadata, self._random)
+            self._nemesis = ClusterNemesis(
+                self._cluster, self._metadata, self._random, self._operators, self._cut_off, self._verify_killed
+            )
             try:
                 for done in range(0, deeds, DEEDS_A_LIFE):
                     self._life(self._directory / f"life-{done}", min(DEEDS_A_LIFE, deeds - done))
@@ -135,9 +151,11 @@ class ClusterChaos:
         finally:
             crew.kill()
         if not self.report.problems:
-            for topic in TOPICS:
+            topics = [*TOPICS, *(topic for topic in self._metadata.topics() if topic.startswith(BYSTANDERS))]
+            for topic in topics:
                 self._cluster.delete_topic(topic)
-            wait_until(lambda: all(map(self._cluster.is_deleted, TOPICS)), "the topics are deleted")
+            wait_until(lambda: all(map(self._cluster.is_deleted, topics)), "the topics are deleted")
+            self._ensure_gone(topics)
             shutil.rmtree(directory)
 
     def _make_topics(self) -> None:
@@ -172,8 +190,11 @@ class ClusterChaos:
     def _wait_for_sync(self) -> None:
         def are_whole() -> bool:
             self._ensure_running()
-            return self._metadata.alive() == self._cluster.brokers.keys() and all(
-                state.is_whole for state in self._metadata.states().values()
+            return (
+                self._metadata.alive() == self._cluster.brokers.keys()
+                and all(state.is_whole for state in self._metadata.states().values())
+                and self._metadata.controller() is not None
+                and not self._metadata.unfinished()
             )
 
         self._metadata.wait_until(are_whole, "all replicas are in sync", seconds=_SYNC_SECONDS)
@@ -232,6 +253,24 @@ class ClusterChaos:
         self.report.transactions += len(ledger.transactions)
         self.report.copies += sum(found.offsets[COPIERS].values())
         self._note(f"checked: {self.report}")
+
+    def _ensure_gone(self, topics: Sequence[str]) -> None:
+        """Of a deleted topic no broker has a folder left; it may take a moment until the last file is deleted."""
+
+        def find_left() -> list[str]:
+            return [
+                f"broker {node} has {folder.name}"
+                for node, broker in self._cluster.brokers.items()
+                for topic in topics
+                for folder in broker.data_dir.glob(f"{topic}-*")
+                if folder.name.removeprefix(f"{topic}-").isdecimal()
+            ]
+
+        deadline = time.monotonic() + _EQUAL_SECONDS
+        while (left := find_left()) and time.monotonic() < deadline:
+            time.sleep(1)
+        for one in left:
+            self._problem(f"{one}, of a topic that is deleted")
 
     def _compare(self) -> None:
         """All replicas byte by byte; of what each broker compacts by itself, the latest records."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
+from tests.crash.cluster.cut_off import CutOff
+from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster
@@ -23,8 +26,16 @@ class ClusterNemesis:
     """Owned by one thread. `before_start` is called with a broker that is down, before it starts again."""
 
     def __init__(
-        self, cluster: MixedCluster, metadata: Metadata, random: Random, before_start: Callable[[Broker], None]
+        self,
+        cluster: MixedCluster,
+        metadata: Metadata,
+        random: Random,
+        operators: Operators,
+        cut_off: CutOff,
+        before_start: Callable[[Broker], None],
     ) -> None:
+        self._operators = operators
+        self._cut_off = cut_off
         self._cluster = cluster
         self._metadata = metadata
         self._random = random
@@ -45,7 +56,20 @@ class ClusterNemesis:
             "elect": (3, self._elect),
             "pause ZooKeeper": (1, lambda: self._pause_zookeeper(_SHORT_S)),
             "pause ZooKeeper for long": (1, lambda: self._pause_zookeeper(_LONG_S)),
+            "topics": (4, self._topics),
+            "move": (4, operators.move),
+            "depose": (2, operators.depose),
+            "kill the controller": (3, lambda: self._kill(self._controller)),
+            "kill the controller at work": (4, lambda: self._at_work(self._kill)),
+            "pause the controller at work": (3, lambda: self._at_work(lambda some: self._pause(some, _LONG_S))),
+            "stop the controller": (2, lambda: self._stop(self._controller)),
+            "cut off": (3, lambda: self._cut(_SHORT_S)),
+            "cut off for long": (2, lambda: self._cut(_LONG_S)),
         }
+        missing = [name for name in self._deeds if "Kafka" in name and not cluster.kafka.brokers]
+        missing += [name for name in self._deeds if "cut" in name and not cut_off.is_possible]
+        for name in missing:
+            del self._deeds[name]
 
     def draw(self) -> str:
         names = list(self._deeds)
@@ -80,7 +104,8 @@ class ClusterNemesis:
 
         def may_go() -> bool:
             alive = self._metadata.alive() - names
-            return all(state.isr & alive for state in self._metadata.states().values())
+            states = self._metadata.states().items()
+            return all(state.isr & alive for name, state in states if not name.topic.startswith(BYSTANDERS))
 
         self._metadata.wait_until(may_go, f"a replica in sync is left everywhere without {names}", seconds=_PATIENCE_S)
         return chosen
@@ -156,6 +181,33 @@ class ClusterNemesis:
         chosen = self._random.sample(names, self._random.randint(1, len(names)))
         refused = self._cluster.elect_preferred(chosen)
         return f"{len(chosen)} partitions, {refused} refused"
+
+    @property
+    def _controller(self) -> list[Broker]:
+        """The broker that is the controller; all, while nobody is."""
+        found = self._operators.find_controller()
+        return self._all if found is None else [found]
+
+    def _topics(self) -> str:
+        return "; ".join(self._operators.come_and_go() for _ in range(self._random.randint(1, 4)))
+
+    def _at_work(self, harm: Callable[[Collection[Broker]], str]) -> str:
+        """Harms the controller a moment after it was asked for something."""
+        controller = self._controller
+        work = self._random.choice((self._operators.come_and_go, self._operators.move))
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(work)
+            time.sleep(self._random.uniform(0, 0.2))
+            done = harm(controller)
+            return f"{done}; {asked.result()}"
+
+    def _cut(self, span_s: tuple[float, float]) -> str:
+        """Nobody reaches one of plog's brokers, which reaches all others, and ZooKeeper."""
+        (broker,) = self._choose(self._plogs)
+        seconds = self._random.uniform(*span_s)
+        with self._cut_off.of(broker.node_id):
+            time.sleep(seconds)
+        return f"{_names([broker])} for {seconds:.1f} s"
 
     def _pause_zookeeper(self, span_s: tuple[float, float]) -> str:
         seconds = self._random.uniform(*span_s)

@@ -50,6 +50,44 @@ class Metadata:
         """The brokers that are registered."""
         return set(map(int, self._children("/brokers/ids")))
 
+    def controller(self) -> int | None:
+        """The broker that is the controller; None while nobody is."""
+        with suppress(NoNodeError):
+            return int(self._read("/controller")["brokerid"])
+        return None
+
+    def depose(self) -> int | None:
+        """Deletes /controller; gives the broker whose it was."""
+        found = self.controller()
+        with suppress(NoNodeError):
+            self._client.retry(self._client.delete, "/controller")
+        return found
+
+    def topics(self) -> list[str]:
+        """All topics, but for those that are to be deleted."""
+        return sorted({*self._children("/brokers/topics")} - {*self._children("/admin/delete_topics")})
+
+    def assignment(self, topic: str) -> Mapping[str, list[int]]:
+        """The replicas of each partition; none of a topic that is not there."""
+        with suppress(NoNodeError):
+            return dict(self._read(f"/brokers/topics/{topic}")["partitions"])
+        return {}
+
+    def unfinished(self) -> list[str]:
+        """What a controller has begun, and has not brought to its end, a sentence each."""
+        found = [f"{name} is to be deleted" for name in self._children("/admin/delete_topics")]
+        for topic in self._children("/brokers/topics"):
+            with suppress(NoNodeError):
+                node = self._read(f"/brokers/topics/{topic}")
+                found += [
+                    f"replicas of {topic}-{number} move: {node[how]}"
+                    for how in ("adding_replicas", "removing_replicas")
+                    for number in node[how]
+                ]
+                led = {*self._children(f"/brokers/topics/{topic}/partitions")}
+                found += [f"{topic}-{number} was never led" for number in node["partitions"].keys() - led]
+        return found
+
     def states(self) -> dict[TopicPartition, State]:
         """Of all partitions; of those that are just made or deleted only what is there."""
         found = {}
@@ -72,6 +110,10 @@ class Metadata:
 
     def _children(self, path: str) -> list[str]:
         return list(self._client.retry(self._client.get_children, path))
+
+    def read(self, path: str) -> Any:
+        """Reads the JSON of a node that is there."""
+        return self._read(path)
 
     def _read(self, path: str) -> Any:
         return json.loads(self._client.retry(self._client.get, path)[0])

@@ -527,7 +527,7 @@ def test_a_topic_is_gone_when_all_replicas_are() -> None:
     stop_answer(cluster, 2)
     assert cluster.written == []
     stop_answer(cluster, 3)
-    assert cluster.written == [TopicRemoval("t", [0])]
+    assert cluster.written == [TopicRemoval("t")]
     assert cluster.context.topics == {}
     assert cluster.context.deleted == set()
 
@@ -544,7 +544,7 @@ def test_a_deletion_waits_for_a_broker_that_is_dead() -> None:
     stop_answer(cluster, 3, ErrorCode.KAFKA_STORAGE_ERROR)
     assert cluster.written == []
     stop_answer(cluster, 3)
-    assert cluster.written == [TopicRemoval("t", [0])]
+    assert cluster.written == [TopicRemoval("t")]
 
 
 def test_nobody_is_elected_for_a_topic_that_is_deleted() -> None:
@@ -559,7 +559,7 @@ def test_nobody_is_elected_for_a_topic_that_is_deleted() -> None:
 def test_a_wish_to_delete_what_is_not_there_is_fulfilled() -> None:
     cluster = Cluster()
     cluster.take_office({}, deleted=["gone"])
-    assert cluster.written == [TopicRemoval("gone", [])]
+    assert cluster.written == [TopicRemoval("gone")]
 
 
 # --- reassignment
@@ -652,6 +652,69 @@ def test_a_target_that_can_not_be(target: Sequence[int] | None, error: ErrorCode
     cluster = moving()
     assert reassign(cluster, target) is error
     assert cluster.written == []
+
+
+@pytest.mark.parametrize("target", [(3, 4), None])
+def test_the_leader_hears_of_other_replicas_whoever_is_the_controller_then(target: Sequence[int] | None) -> None:
+    """The controller is gone after any of its writes. A leader takes other replicas up in a higher epoch alone: so the
+    epoch has to be written before they are.
+    """
+    cluster = moving()
+    if target is None:
+        reassign(cluster, (3, 4))
+    known_epoch, known = cluster.state()[1], cluster.context.state(T0).replicas
+    decision = cluster.controller.reassignments.alter({T0: target})
+    writes = next(decision)
+    epoch = known_epoch
+    while True:
+        for write in writes:
+            if isinstance(write, StateWrite):
+                epoch = write.state.leader_epoch
+            elif isinstance(write, AssignmentWrite) and write.partitions[0].replicas != known:
+                assert epoch > known_epoch
+                return
+        writes = decision.send([_version_after(write) for write in writes])
+
+
+def test_what_is_in_sync_alone_is_not_given_up() -> None:
+    """Who was to be replaced has died, and who was to come has it all: to cancel would lose what was committed."""
+    state = PartitionState(3, 4, (3,), (3, 4, 1, 2), 9, adding_replicas=(3, 4), removing_replicas=(1, 2))
+    cluster = Cluster()
+    cluster.take_office({0: state}, brokers=(1, 2, 3, 4))
+    cluster.forget()
+    assert reassign(cluster, None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(cluster, (1, 2)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.written == []
+    assert reassign(cluster, (1, 3)) is None
+    assert cluster.state() == (3, 5, (3,))
+
+
+def test_a_disk_that_has_failed_is_remembered_over_a_reassignment() -> None:
+    cluster = moving()
+    cluster.context.set_offline(T0, 2)
+    reassign(cluster, (1, 2, 3))
+    assert not cluster.context.is_online(T0, 2)
+
+
+# --- what can't be understood
+
+
+def test_a_topic_that_nobody_understands_is_not_deleted() -> None:
+    cluster = Cluster()
+    cluster.context.unreadable = {"odd"}
+    cluster.take_office({0: led(1)}, deleted=("odd",))
+    cluster.drive(cluster.controller.on_deletions(["odd"]))
+    assert cluster.written == []
+
+
+def test_a_topic_that_vanishes_while_it_is_deleted_is_gone() -> None:
+    """Somebody has removed it in ZooKeeper by hand; a broker that comes is told of what there is."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, brokers=(1, 2), deleted=("t",))
+    cluster.controller.on_topics_gone(["t"])
+    cluster.forget()
+    cluster.brokers(1, 2, 3)
+    assert cluster.stopped() == {}
 
 
 # --- producer ids

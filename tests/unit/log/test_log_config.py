@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
 
+import pytest
+
+from core.common.errors import KafkaError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG, LogConfig, parse_topic_configs
 
 FIELDS = {field.name.replace("_", "."): field.default for field in fields(LogConfig)}
@@ -26,3 +30,12 @@ def test_every_key_that_the_log_works_by_has_a_key_of_the_broker() -> None:
 
 def test_what_is_set_arrives_in_its_field() -> None:
     assert LogConfig.from_values(parse_topic_configs({"segment.ms": "7"})).segment_ms == 7
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [("13", False), ("14", True), ("60000", True), ("2147483648", False)])
+def test_beside_kafka_3_segments_may_be_small(size: str, is_taken: bool) -> None:
+    """Kafka 4 allows none below 1 MiB (KIP-1030); a cluster of Kafka 3.9 and plog has the rules of Kafka 3.9."""
+    with pytest.raises(KafkaError):
+        parse_topic_configs({"segment.bytes": size})
+    with nullcontext() if is_taken else pytest.raises(KafkaError):
+        assert parse_topic_configs({"segment.bytes": size}, is_kafka_3=True) == {"segment.bytes": int(size)}

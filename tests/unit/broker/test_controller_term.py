@@ -1,0 +1,480 @@
+"""A time in office: one event after the other, and a clear end, whatever goes wrong; with models of ZooKeeper and of
+brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from core.broker.control_queue import ControlQueue
+from core.broker.controller_term import ControllerTerm
+from core.cluster.control_requests import ControlRequest
+from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller_writes import Decision, StateWrite, Write
+from core.cluster.partition_state import PartitionState
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
+from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataResponse
+from core.zookeeper.controller_store import ControllerStore, FoundTopics, OutOfOfficeError
+from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.transaction import Refusal, ZooKeeperError
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS
+from tests.support.scripted_controller import run
+
+T0 = TopicPartition("t", 0)
+
+
+class FakeWatch(Watch):
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class FakeSession(ZooKeeperSession):
+    """Calls those who watch when a test says so."""
+
+    def __init__(self) -> None:
+        self.watched: dict[str, Callable[[Any], None]] = {}
+        self.watches: list[FakeWatch] = []
+
+    async def watch_children(self, path: str, on_change: Callable[[Any], None]) -> Watch:
+        await asyncio.sleep(0)
+        self.watched[path] = on_change
+        on_change([])
+        self.watches.append(FakeWatch())
+        return self.watches[-1]
+
+
+class FakeStore(ControllerStore):
+    """What is in ZooKeeper. `gate` holds up what is written; `failure` is raised instead of the next write."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, LiveBroker] = {}
+        self.topics: dict[str, ControlledTopic] = {}
+        self.deleted: list[str] = []
+        self.disks: list[int] = []
+        self.written: list[Write] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+        self.read_failure: Exception | None = None
+        self.while_reading: Callable[[], None] = lambda: None
+        self.reads = 0
+
+    async def read_brokers(self) -> dict[int, LiveBroker]:
+        self.reads += 1
+        if self.read_failure is not None:
+            raise self.read_failure
+        found = dict(self.brokers)
+        while_reading, self.while_reading = self.while_reading, lambda: None
+        while_reading()
+        await asyncio.sleep(0)
+        return found
+
+    async def topic_names(self) -> list[str]:
+        return list(self.topics)
+
+    async def deleted_topics(self) -> list[str]:
+        return list(self.deleted)
+
+    async def read_topics(self, names: Sequence[str]) -> FoundTopics:
+        found = {name: self.topics[name] for name in names}
+        copies = {name: ControlledTopic(one.topic_id, one.version, dict(one.partitions)) for name, one in found.items()}
+        written = {TopicPartition(name, number): 500 for name, one in copies.items() for number in one.partitions}
+        return FoundTopics(copies, written, set())
+
+    async def take_disk_events(self) -> list[int]:
+        taken, self.disks = self.disks, []
+        return taken
+
+    async def read_producer_ids(self) -> tuple[int, int]:
+        if self.read_failure is not None:
+            raise self.read_failure
+        return 0, 0
+
+    async def commit(self, writes: Sequence[Write]) -> list[int]:
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.written += writes
+        return [
+            write.state.partition_epoch + 1 if isinstance(write, StateWrite) else getattr(write, "version", -1) + 1
+            for write in writes
+        ]
+
+
+class FakeQueue(ControlQueue):
+    """Keeps what is to be sent to a life of a broker."""
+
+    def __init__(self, on_answer: Callable[[ControlRequest, Any], None]) -> None:
+        self.sent: list[ControlRequest] = []
+        self.on_answer = on_answer
+        self.on_mistake = None
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        return len(self.sent)
+
+    def put(self, request: ControlRequest) -> None:
+        assert not self.is_closed
+        self.sent.append(request)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def live(broker_id: int, epoch: int) -> LiveBroker:
+    return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id), {}, epoch)
+
+
+class Office:
+    """A term of broker 1, with brokers 1 and 2 and the topic t of one partition, which 1 leads."""
+
+    def __init__(self) -> None:
+        self.session = FakeSession()
+        self.store = FakeStore()
+        self.store.brokers = {1: live(1, 11), 2: live(2, 12)}
+        self.store.topics = {"t": ControlledTopic(bytes(16), 0, {0: PartitionState(1, 3, (1, 2), (1, 2), 7)})}
+        self.queues: list[tuple[int, int, FakeQueue]] = []
+        self.overs = 0
+        self.term: ControllerTerm
+
+    def begin(self) -> None:
+        self.term = ControllerTerm(
+            self.session,
+            self.store,
+            node_id=1,
+            epoch=5,
+            make_queue=self._make_queue,
+            may_be_unclean=lambda _: False,
+            on_over=self._on_over,
+        )
+
+    def _make_queue(
+        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControlRequest, Any], None]
+    ) -> ControlQueue:
+        queue = FakeQueue(on_answer)
+        self.queues.append((broker_id, broker.epoch, queue))
+        return queue
+
+    def _on_over(self) -> None:
+        self.overs += 1
+
+    async def settle(self) -> None:
+        """Returns when nothing is left to do."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    def sent(self, broker_id: int) -> list[ControlRequest]:
+        return [one for number, _, queue in self.queues if number == broker_id for one in queue.sent]
+
+    def change(self, path: str) -> None:
+        self.session.watched[path]([])
+
+
+@asynccontextmanager
+async def office() -> AsyncIterator[Office]:
+    """In office, with nothing left to do."""
+    made = Office()
+    made.begin()
+    await made.settle()
+    try:
+        yield made
+    finally:
+        made.term.close()
+
+
+def outcome(pending: Pending[Any]) -> Any:
+    assert pending.is_over
+    return pending.value
+
+
+def nothing() -> Decision[str]:
+    yield ()
+    return "done"
+
+
+def test_a_broker_hears_of_the_others_before_it_is_told_what_it_leads() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            for broker_id in (1, 2):
+                apis = [request.api for request in it.sent(broker_id)]
+                assert apis[0] is UPDATE_METADATA
+                assert LEADER_AND_ISR in apis
+            assert set(it.session.watched) == {BROKER_IDS, TOPICS, DELETE_TOPICS, LOG_DIR_EVENTS}
+            assert it.term.unsent == sum(len(queue) for _, _, queue in it.queues)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OutOfOfficeError("somebody else"),
+        ZooKeeperError(Refusal.SESSION_EXPIRED, "/x"),
+        MalformedMessageError("?"),
+        RuntimeError("a mistake"),
+    ],
+)
+def test_a_write_that_is_refused_ends_it(failure: Exception) -> None:
+    """Whoever waits is told so, he whose write it was and those behind him; nothing is sent or written afterwards."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            before = [len(queue.sent) for _, _, queue in it.queues]
+            it.store.failure = failure
+            first = it.term.ask(lambda: it.term.controller.elect_leaders([T0], is_unclean=False))
+            second = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+            third = it.term.ask(nothing)
+            await it.settle()
+            assert it.overs == 1
+            assert outcome(first) == {T0: ErrorCode.ELECTION_NOT_NEEDED}
+            for pending in (second, third):
+                assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
+            it.store.failure = None
+            it.change(BROKER_IDS)
+            with pytest.raises(KafkaError) as refused:
+                it.term.ask(nothing)
+            assert refused.value.code is ErrorCode.NOT_CONTROLLER
+            await it.settle()
+            assert it.store.written == []
+            assert [len(queue.sent) for _, _, queue in it.queues] == before
+            assert all(queue.is_closed for _, _, queue in it.queues)
+            assert all(watch.is_cancelled for watch in it.session.watches)
+
+    run(scenario())
+
+
+def test_who_is_deposed_while_it_writes_tells_nobody() -> None:
+    """The write may be done, or not: whoever follows knows."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            before = [len(queue.sent) for _, _, queue in it.queues]
+            it.store.gate.clear()
+            pending = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+            await it.settle()
+            assert not pending.is_over
+            it.term.close()
+            assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
+            it.store.gate.set()
+            await it.settle()
+            assert it.store.written == []
+            assert [len(queue.sent) for _, _, queue in it.queues] == before
+            assert it.overs == 0
+
+    run(scenario())
+
+
+def test_who_asks_after_the_end_is_told_at_once() -> None:
+    """Also in the turn in which it ended."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            it.term.close()
+            with pytest.raises(KafkaError) as refused:
+                it.term.ask(nothing)
+            assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+    run(scenario())
+
+
+def test_what_is_asked_while_it_begins_is_answered_then() -> None:
+    async def scenario() -> None:
+        it = Office()
+        it.begin()
+        pending = it.term.ask(lambda: it.term.controller.elect_leaders([T0], is_unclean=False))
+        await it.settle()
+        assert outcome(pending) == {T0: ErrorCode.ELECTION_NOT_NEEDED}
+        it.term.close()
+
+    run(scenario())
+
+
+def test_a_broker_that_comes_while_it_begins_is_not_missed() -> None:
+    """It registers after the brokers were read, and before anything was decided."""
+
+    async def scenario() -> None:
+        it = Office()
+
+        def come() -> None:
+            it.store.brokers[3] = live(3, 13)
+            it.change(BROKER_IDS)
+
+        it.store.while_reading = come
+        it.begin()
+        await it.settle()
+        assert set(it.term.context.brokers) == {1, 2, 3}
+        assert [request.api for request in it.sent(3)][:1] == [UPDATE_METADATA]
+        it.term.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("failure", [ZooKeeperError(Refusal.NO_AUTH, "/x"), MalformedMessageError("?"), KeyError("x")])
+def test_a_term_that_can_not_begin_is_over(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        it = Office()
+        it.store.read_failure = failure
+        it.begin()
+        with caplog.at_level(logging.WARNING):
+            pending = it.term.ask(nothing)
+            await it.settle()
+        assert it.overs == 1
+        assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
+        assert caplog.records
+
+    run(scenario())
+
+
+def test_what_a_decision_refuses_costs_nobody_the_office() -> None:
+    def refuse() -> Decision[None]:
+        yield ()
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
+
+    async def scenario() -> None:
+        async with office() as it:
+            first, second = it.term.ask(refuse), it.term.ask(nothing)
+            await it.settle()
+            assert outcome(first).code is ErrorCode.INVALID_REQUEST
+            assert outcome(second) == "done"
+            assert it.overs == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("first", [-1, 2**63 - 500])
+def test_producer_ids_that_nobody_knows_cost_nobody_the_office(first: int) -> None:
+    """The node is garbled, or the last ids are given out."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            if first < 0:
+                it.store.read_failure = MalformedMessageError("ZooKeeper node /latest_producer_id_block: ?")
+            else:
+                it.store.read_producer_ids = lambda: asyncio.sleep(0, (first, 0))  # type: ignore[method-assign]
+            pending = it.term.do(lambda: it.term.allocate_producer_ids(2, 12))
+            await it.settle()
+            assert outcome(pending).code is ErrorCode.UNKNOWN_SERVER_ERROR
+            assert it.overs == 0
+            assert it.store.written == []
+
+    run(scenario())
+
+
+def test_one_thing_after_the_other() -> None:
+    """What comes while something is written waits; folders that change often meanwhile are read once."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            reads = it.store.reads
+            it.store.gate.clear()
+            moved = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+            await it.settle()
+            for _ in range(5):
+                it.change(BROKER_IDS)
+            asked = it.term.ask(nothing)
+            await it.settle()
+            assert not moved.is_over
+            assert not asked.is_over
+            assert it.store.reads == reads
+            it.store.gate.set()
+            await it.settle()
+            assert moved.is_over
+            assert outcome(asked) == "done"
+            assert it.store.reads == reads + 1
+
+    run(scenario())
+
+
+def test_another_life_of_a_broker_gets_nothing_of_the_one_before() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            (old,) = (queue for number, _, queue in it.queues if number == 2)
+            it.store.brokers[2] = live(2, 22)
+            it.change(BROKER_IDS)
+            await it.settle()
+            assert old.is_closed
+            ((epoch, new),) = ((epoch, queue) for number, epoch, queue in it.queues if number == 2 and queue is not old)
+            assert epoch == 22
+            assert {request.broker_epoch for request in new.sent} == {22}
+            before = it.term.context.state(T0)
+            old.on_answer(
+                ControlRequest(2, 12, LEADER_AND_ISR, 7, None),
+                LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
+            )
+            await it.settle()
+            assert it.term.context.state(T0) == before
+
+    run(scenario())
+
+
+def test_a_topic_that_is_made_and_to_be_deleted_at_once_is_deleted_as_a_topic() -> None:
+    """News of the wish may come before those of the topic: its replicas are deleted all the same."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            it.store.topics["u"] = ControlledTopic(bytes(15) + b"u", 0, {0: unwritten_state((1, 2))})
+            it.store.deleted = ["u"]
+            it.change(DELETE_TOPICS)
+            it.change(TOPICS)
+            await it.settle()
+            assert "u" in it.term.context.deleted
+            stops = [request for request in it.sent(2) if request.api is STOP_REPLICA]
+            (stop,) = stops
+            assert [(topic.topic_name, len(topic.partition_states)) for topic in stop.request.topic_states] == [
+                ("u", 1)
+            ]
+            for broker_id in (1, 2):
+                answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("u", 0, ErrorCode.NONE)])
+                epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == broker_id)
+                queue.on_answer(ControlRequest(broker_id, epoch, STOP_REPLICA, 4, None), answer)
+            await it.settle()
+            assert "u" not in it.term.context.topics
+            assert it.overs == 0
+
+    run(scenario())
+
+
+def test_a_queue_that_comes_to_an_end_by_a_mistake_ends_it() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            _, _, queue = it.queues[0]
+            assert queue.on_mistake is not None
+            queue.on_mistake()
+            assert it.overs == 1
+            assert all(one.is_closed for _, _, one in it.queues)
+
+    run(scenario())
+
+
+def test_answers_that_say_nothing_change_nothing() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == 2)
+            for error in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
+                queue.on_answer(
+                    ControlRequest(2, epoch, UPDATE_METADATA, 8, None), UpdateMetadataResponse(error_code=error)
+                )
+                queue.on_answer(ControlRequest(2, epoch, STOP_REPLICA, 4, None), StopReplicaResponse(error_code=error))
+                queue.on_answer(
+                    ControlRequest(2, epoch, LEADER_AND_ISR, 7, None), LeaderAndIsrResponse(error_code=error)
+                )
+            await it.settle()
+            assert it.store.written == []
+            assert it.overs == 0
+
+    run(scenario())
