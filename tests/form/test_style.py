@@ -19,6 +19,7 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
     "core/compaction/",
     "core/index/",
     "core/log/",
+    "core/processes/",
     "core/spark/",
 )
 WRITES_ITSELF = {
