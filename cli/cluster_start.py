@@ -1,0 +1,305 @@
+"""`plog cluster start`: runs a whole cluster until it is stopped, and says what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.logging import LogFormat
+from cli.options import parse_settings, say
+from cli.place import level_of
+from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from core.common.errors import PlogError, UsageError
+from core.common.filesystem import FileSystem
+from core.common.printable import printable
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from core.processes.broker_process import BrokerProcess
+    from core.processes.local_cluster import LocalCluster
+
+_POLL_SECONDS = 0.1
+_MOST_BROKERS = 16
+_OF_EACH_BROKER = {
+    "node.id": "the brokers are 1 to N",
+    "broker.id": "the brokers are 1 to N",
+    "broker.rack": "use --rack",
+    "listeners": "use --listen",
+    "advertised.listeners": "use --listen",
+    "log.dirs": "use --data-dir",
+    "log.dir": "use --data-dir",
+    "zookeeper.connect": "use --zookeeper",
+}
+"""Settings that can't be the same for all brokers, or have an option; and what to do instead."""
+
+
+def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
+    """A callback: what config.toml says for every command is the directory of a single broker."""
+    section = str(getattr(parameter, "config_section", ""))
+    return None if level_of(context, parameter.name) > 1 and section.endswith("default") else value
+
+
+def start(
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            "--brokers",
+            metavar="N",
+            min=1,
+            max=_MOST_BROKERS,
+            help="How many brokers; as many as the directory has, or 3.",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="The folder for all that the cluster keeps. Without it a temporary one is deleted at the end.",
+            callback=_forget_default,
+            show_default=False,
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT[,..]",
+            help="Where the brokers listen: an address for each, or one from whose port on they do. Port 0 takes free "
+            "ones. Without it they listen on 127.0.0.1, from 9092 on, or where they did before.",
+        ),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT,..[/CHROOT]",
+            help="Use this ZooKeeper, instead of starting one for the cluster.",
+        ),
+    ] = None,
+    rack: Annotated[
+        str | None,
+        typer.Option("--rack", metavar="NAME[,..]", help="The racks that the brokers are in, one after the other."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of every broker; may be repeated."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show what the brokers log, each line with its broker.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="The format of log lines.")] = LogFormat.text,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ready-file",
+            metavar="FILE",
+            help="Write the bootstrap servers to this file once clients may connect.",
+        ),
+    ] = None,
+) -> None:
+    """Run a whole cluster on this machine until it is stopped: ZooKeeper, and brokers of plog's.
+
+    It is for tests and for learning. Each broker prints a line when it is ready; the last line, `ready HOST:PORT,..`,
+    has the bootstrap servers. SIGTERM, SIGHUP or Ctrl-C stops all of it cleanly. If one of the brokers dies, the others
+    go on, and the exit code is 3 at the end. It needs the extras plog-kafka[cluster,spark].
+
+    \b
+    Example:
+      plog cluster start --brokers 3 --data-dir ./cluster
+    """
+    from core.processes.local_cluster import ClusterOptions, LocalCluster, parse_listen
+
+    options = ClusterOptions(
+        brokers=brokers,
+        listen=parse_listen(listen) if listen else (),
+        zookeeper=zookeeper,
+        racks=_racks(rack),
+        settings=_checked(settings or []),
+        arguments=("--log-format", log_format.value),
+    )
+    with (
+        _directory(data_dir) as directory,
+        LocalCluster(directory, options, note=lambda text: say(f"note: {text}")) as cluster,
+        _shown_logs(cluster) if verbose else contextlib.nullcontext(),
+    ):
+        raise typer.Exit(_run(cluster, ready_file, is_temporary=data_dir is None))
+
+
+@contextlib.contextmanager
+def _directory(named: Path | None) -> Iterator[Path]:
+    """Gives where the cluster is; a temporary directory is deleted after the block, unless its logs are needed."""
+    if named is not None:
+        yield named
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="plog-cluster-"))
+    is_needed = False
+    try:
+        yield temporary
+    except (PlogError, typer.Exit) as end:
+        is_needed = end.exit_code != 0 and any(temporary.glob("*.log"))
+        raise
+    finally:
+        if is_needed:
+            say(f"note: the logs, and all else, are kept in {temporary}")
+        else:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _racks(text: str | None) -> list[str]:
+    racks = [one.strip() for one in text.split(",")] if text is not None else []
+    if not all(racks):
+        raise UsageError(f"--rack {text}: a rack without a name", hint="for example --rack a,b,c")
+    return racks
+
+
+def _checked(given: list[str]) -> dict[str, str]:
+    """Gives the settings of every broker. Raises UsageError for those that each has of its own, KafkaError for values
+    that a broker would refuse, and says which it does not know.
+    """
+    from cli.known_settings import say_unknown
+    from core.broker.broker_config import BrokerConfig
+
+    settings = parse_settings(given)
+    for name in settings:
+        if name in _OF_EACH_BROKER:
+            raise UsageError(f"--set {name}: each broker has its own", hint=_OF_EACH_BROKER[name])
+    for name in BrokerConfig.parse(settings).unknown:
+        say_unknown(name)
+    return settings
+
+
+# --- its life
+
+
+def _run(cluster: LocalCluster, ready_file: Path | None, *, is_temporary: bool) -> int:
+    """Runs it to its end, and gives the exit code: 3 if a process of it has ended by itself. Raises what
+    `LocalCluster.start` raises.
+    """
+    where = cluster.directory.path
+    logs = " ".join(broker.log.name for broker in cluster.brokers.values())
+    say(f"the logs are in {where}: {logs}" + (" zookeeper/zookeeper.log" if cluster.zookeeper else ""))
+    if is_temporary:
+        say("that directory is deleted at the end, with all records; --data-dir keeps them")
+    try:
+        cluster.start(_say_ready)
+        stopped = _stop_at_signals(cluster)
+        _say_all_ready(cluster, ready_file)
+        code = _watch(cluster, stopped)
+    finally:
+        for node_id in cluster.stop():
+            say(f"warning: broker {node_id} did not stop in time, and was killed: its next start checks its logs")
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    return code
+
+
+def _say_ready(broker: BrokerProcess) -> None:
+    print(f"broker {broker.node_id} {broker.endpoint} pid {broker.pid} log {broker.log}", flush=True)
+    if not broker.endpoint.is_loopback:
+        say(
+            f"warning: on {broker.endpoint} without authentication: everybody who reaches this address may read, write "
+            "and delete everything"
+        )
+
+
+def _say_all_ready(cluster: LocalCluster, ready_file: Path | None) -> None:
+    servers = cluster.bootstrap_servers
+    if ready_file is not None:
+        FileSystem().write_atomic(ready_file.absolute(), f"{servers}\n".encode(), sync=False)
+    print(f"ready {servers} data {cluster.directory.path} zookeeper {cluster.connect} pid {os.getpid()}", flush=True)
+    replicas = min(3, len(cluster.brokers))
+    say(
+        f"hint: plog topic create letters --partitions 3 --replication-factor {replicas} "
+        f"--bootstrap-server {servers.partition(',')[0]}"
+    )
+    say("hint: Ctrl-C stops the cluster")
+
+
+def _watch(cluster: LocalCluster, stopped: list[int]) -> int:
+    """Returns when it is to be stopped, or no broker is left; says meanwhile which processes have ended. Gives the exit
+    code.
+    """
+    code = 0
+    while not stopped:
+        running = cluster.running()
+        for loss in cluster.find_losses():
+            say(f"error: {loss.message}; {'the others go on' if running else 'no broker is left'}")
+            say(f"hint: {loss.hint}")
+            code = loss.exit_code
+        if not running:
+            break
+        time.sleep(_POLL_SECONDS)
+    return code
+
+
+def _stop_at_signals(cluster: LocalCluster) -> list[int]:
+    """Lets the first signal stop the cluster, and the second end it at once. Gives a list of those that came."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+        if received:
+            cluster.kill()
+        received.append(number)
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts it
+            signal.signal(number, stop)
+    return received
+
+
+# --- what the brokers log
+
+
+@contextlib.contextmanager
+def _shown_logs(cluster: LocalCluster) -> Iterator[None]:
+    """Prints what the brokers log to stderr, as it comes."""
+    tails = [_LogTail(f"broker {node_id} | ", broker.log) for node_id, broker in cluster.brokers.items()]
+    is_over = threading.Event()
+
+    def follow() -> None:
+        while not is_over.wait(_POLL_SECONDS):
+            for tail in tails:
+                tail.show()
+
+    thread = threading.Thread(target=follow, name="plog-logs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        for tail in tails:
+            tail.show()
+
+
+class _LogTail:
+    """What comes to a file after it was made; owned by one thread at a time."""
+
+    def __init__(self, prefix: str, path: Path) -> None:
+        self._prefix = prefix
+        self._path = path
+        self._position = path.stat().st_size if path.exists() else 0
+
+    def show(self) -> None:
+        """Prints the lines that have come, as far as they are whole."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._position)
+            whole = file.read().rpartition(b"\n")[0]
+            self._position += len(whole) + bool(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                print(self._prefix + printable(line), file=sys.stderr)
