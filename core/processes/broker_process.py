@@ -44,6 +44,7 @@ class BrokerProcess:
         self.log = data_dir.with_name(f"{data_dir.name}.log")
         self.is_wanted = False
         """Whether it was started, and not stopped or killed by us."""
+        self.is_paused = False
         self._ready_file = data_dir.with_name(f"{data_dir.name}.ready")
         self._arguments = arguments
         self._group = group
@@ -69,7 +70,7 @@ class BrokerProcess:
                 keeps=self._keeps,
                 environment={**environment, "PLOG_CONFIG": ""},
             )
-        self.is_wanted = True
+        self.is_wanted, self.is_paused = True, False
 
     @property
     def pid(self) -> int:
@@ -89,7 +90,16 @@ class BrokerProcess:
             return True
         return False
 
-    def signal(self, number: int) -> None:
+    def pause(self) -> None:
+        """Stops the process where it stands: its connections stay open, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def _signal(self, number: int) -> None:
         """Sends it a signal, if it lives."""
         if self._process is not None:
             self._process.send_signal(number)
@@ -97,14 +107,14 @@ class BrokerProcess:
     def kill(self) -> None:
         """Ends it as a crash does, paused or not."""
         self.is_wanted = False
-        self.signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._wait(None)
 
     def stop(self, deadline: float) -> bool:
         """Stops it cleanly; says whether that was done until the monotonic time `deadline`, when it is killed."""
         self.is_wanted = False
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # which is what a paused one waits for
+        self._signal(signal.SIGTERM)
+        self.resume()
         if self._wait(max(deadline - monotonic(), 0)):
             return True
         self.kill()

@@ -79,7 +79,9 @@ class LocalCluster:
     `kill`.
     """
 
-    def __init__(self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
+    ) -> None:
         """`note` is called with what may surprise whoever asked for it, such as another port."""
         self.directory = ClusterDirectory(directory)
         self.brokers: dict[int, BrokerProcess] = {}
@@ -268,7 +270,8 @@ class LocalCluster:
             sleep(_POLL_SECONDS)
 
     def running(self) -> dict[int, Endpoint]:
-        return {node_id: broker.endpoint for node_id, broker in self.brokers.items() if broker.is_running}
+        """Gives where the brokers are that run, and are not paused."""
+        return {n: one.endpoint for n, one in self.brokers.items() if one.is_running and not one.is_paused}
 
     def find_losses(self) -> list[AccessError]:
         """Gives an error about each process that has ended by itself since the last call."""
