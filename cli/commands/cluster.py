@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
+    help="Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
     "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
@@ -42,7 +42,7 @@ _UNSERVED = "nobody serves it: this is what the files say"
 
 @app.callback()
 def cluster() -> None:
-    """Show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
+    """Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
 
 
 @app.command()

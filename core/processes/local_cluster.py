@@ -7,6 +7,7 @@ directory (`cluster_directory.py`): a start on a directory that has a cluster go
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -146,7 +147,7 @@ class LocalCluster:
 
     def _count(self, known: ClusterAddresses) -> int:
         listen, wanted, before = self._options.listen, self._options.brokers, len(known.brokers)
-        count = wanted or before or max(len(listen), DEFAULT_BROKERS if len(listen) < 2 else 0)
+        count = wanted or before or (len(listen) if len(listen) > 1 else DEFAULT_BROKERS)
         if count < before:
             raise UsageError(
                 f"the cluster in {self.directory.path} has {before} brokers, and {count} of them would not have all "
@@ -276,13 +277,20 @@ class LocalCluster:
     def find_losses(self) -> list[AccessError]:
         """Gives an error about each process that has ended by itself since the last call."""
         lost = [broker for broker in self.brokers.values() if broker.is_wanted and not broker.is_running]
+        found = []
         for broker in lost:
             broker.is_wanted = False
-        found = [broker.failure() for broker in lost]
+            found.append(broker.failure())
+            found[-1].hint = f"{broker.log} says more; {self._command_of(broker)} starts it again"
         if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
             self._has_lost_zookeeper = True
             found.append(self.zookeeper.failure())
         return found
+
+    def _command_of(self, broker: BrokerProcess) -> str:
+        """Gives what somebody types to have the broker back."""
+        words = ["plog", "serve", "--zookeeper", self.connect, "--node-id", str(broker.node_id)]
+        return shlex.join([*words, "--listen", str(broker.endpoint), "--data-dir", str(broker.data_dir)])
 
     def stop(self) -> list[int]:
         """Stops one broker after the other, which hand over what they lead, then ZooKeeper. Gives those that took too
