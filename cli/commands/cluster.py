@@ -13,7 +13,7 @@ from cli.cluster.controller import controller
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
 from cli.cluster.reassign import reassign
-from cli.cluster_start import start
+from cli.cluster.start import start
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows

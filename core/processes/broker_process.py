@@ -59,14 +59,14 @@ class BrokerProcess:
         command += [str(self.data_dir), "--listen", str(self.endpoint), "--ready-file", str(self._ready_file)]
         environment = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
         try:
-            log = self.log.open("ab")
+            log = FileSystem().open_append(self.log)
         except OSError as error:
             raise access_error(error, self.log, "write") from error
-        with log:
-            self._log_start = log.tell()
+        with contextlib.closing(log):
+            self._log_start = os.lseek(log.fd, 0, os.SEEK_END)
             self._process = self._group.start(
                 [*command, *self._arguments],
-                output=log,
+                output=log.fd,
                 keeps=self._keeps,
                 environment={**environment, "PLOG_CONFIG": ""},
             )
