@@ -90,9 +90,9 @@ class ClusterDirectory:
                 tuple(parse_endpoint(one) for one in brokers if one), parse_endpoint(zookeeper) if zookeeper else None
             )
         except UsageError as error:
-            error.message = f"{path}: {error.message}"
-            error.hint = "delete the file: the cluster gets other ports then, and is the same"
-            raise
+            raise UsageError(
+                f"{path}: {error.message}", hint="delete the file: the cluster gets other ports then, and is the same"
+            ) from error
 
     def write(self, addresses: ClusterAddresses) -> None:
         """Writes where they listen. Raises AccessError if it can't be written."""

@@ -36,8 +36,11 @@ def remove_registrations(config: ZooKeeperConfig, broker_ids: Collection[int]) -
             if decode_controller(data).broker_id in broker_ids:
                 client.delete(controller, stat.version)
     except client.handler.timeout_exception:
+        why = f": {complaint.text.rstrip('.')}" if complaint.text else ""
         raise AccessError(
-            f"ZooKeeper does not answer at {config}{f': {complaint.text}' if complaint.text else ''}", where=str(config)
+            f"ZooKeeper does not answer at {config}{why}",
+            where=str(config),
+            hint="start it first, or name where it is; for example, plog zookeeper start runs one",
         ) from None
     finally:
         client.stop()
