@@ -1,4 +1,4 @@
-"""What `plog cluster start` does while the cluster lives: it says what becomes of it, and stops it when it is told to."""
+"""What `plog cluster start` does while the cluster lives: it says what becomes of it, and stops it at a signal."""
 
 from __future__ import annotations
 
