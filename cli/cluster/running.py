@@ -144,4 +144,4 @@ class _LogTail:
             whole = file.read().rpartition(b"\n")[0]
             self._position += len(whole) + bool(whole)
             for line in whole.decode(errors="replace").splitlines():
-                print(self._prefix + printable(line), file=sys.stderr)
+                sys.stderr.write(f"{self._prefix}{printable(line)}\n")

@@ -114,13 +114,14 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert ready_file.read_text() == f"{first.servers}\n"
         assert list(first.brokers) == [1, 2]
         assert f"the logs are in {directory}: broker-1.log broker-2.log zookeeper/zookeeper.log" in first.said()
-        assert re.search(r"\nhint: plog topic create \S+ --partitions 3 --replication-factor 2 --boot", first.said())
+        create = r"hint: plog topic create \S+ --partitions 3 --replication-factor 2 --bootstrap-server"
+        wait_until(lambda: re.search(create, first.said()), "it says what to type next")
         produce(first.servers, b"one")
         assert consume(first.servers, 1) == [b"one"]
         topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=10).topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 1, "__consumer_offsets": 4}
         assert all(len(one.replicas) == 2 for topic in topics.values() for one in topic.partitions.values())
-        assert "broker 2 | " in first.said()
+        wait_until(lambda: "broker 2 | " in first.said(), "what it logs is shown")
 
         again = call_plog("cluster", "start", "--data-dir", str(directory))
         assert again.returncode == 3
@@ -129,7 +130,8 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
 
         os.kill(first.pids[2], signal.SIGKILL)
         wait_until(lambda: "error: broker 2 has ended with exit code -9; the others go on\n" in first.said())
-        assert f"hint: {directory}/broker-2.log says more; plog serve --zookeeper {first.zookeeper} " in first.said()
+        again_by_hand = f"hint: {directory}/broker-2.log says more; plog serve --zookeeper {first.zookeeper} "
+        wait_until(lambda: again_by_hand in first.said(), "and how it is started again")
         os.kill(first.pids[1], signal.SIGSTOP)
         children = children_of(first.process.pid)
         assert len(children) == 3  # the guard, ZooKeeper, broker 1
