@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,9 @@ from core.common.pending import Pending
 from core.zookeeper.controller_election import ControllerElection, WonElection
 
 _log = logging.getLogger("plog.controller")
+
+_RESIGN_SECONDS = 2.0
+"""How long a broker that stops waits for ZooKeeper, which may be gone, to take its resignation."""
 
 _AGAIN_SECONDS = 1.0
 
@@ -113,7 +117,8 @@ class ClusterControl:
             self._election.stop()
         self._on_lost()
         if self._election is not None:
-            await self._election.resign()
+            with contextlib.suppress(TimeoutError):  # its node goes with the session
+                await asyncio.wait_for(self._election.resign(), _RESIGN_SECONDS)
         await self._tasks.close()
 
     # --- what a term needs
