@@ -78,3 +78,12 @@ def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:
 def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
     """Gives the names of the resource's settings; none if the server does not list them."""
     return {config.name for config in admin.find_configs(type_, name)}
+
+
+def say_unknown(name: str) -> None:
+    """Warns of a broker's setting that plog does not know, and names the one that is perhaps meant."""
+    from core.broker.broker_settings import BROKER_CONFIG
+
+    say(f"warning: {name} is not known to plog and changes nothing")
+    if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):
+        say(f"hint: {meant}")

@@ -51,7 +51,7 @@ COMMANDS = {
     "gaps": "Account for every offset without a record.",
     "trace": "One record's life: batch, transaction, readers, fate.",
     "help": "Explain a word, such as offset, or a command in full.",
-    "cluster": "A cluster: see it, elect leaders, move and compare replicas.",
+    "cluster": "A cluster: run it, elect leaders, move and compare replicas.",
     "cert": "Certificates: make some for tests, show whose they are.",
     "zookeeper": "Run Apache ZooKeeper, for clusters that need one.",
     "perf": "Measure how fast a topic is written and read.",

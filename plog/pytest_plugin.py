@@ -7,6 +7,16 @@
 200 ms); `plog_server` is one in a process of its own. Each test gets a fresh one.
 `@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a dot). The broker's directory is kept
 if the test failed, and its report says where.
+
+`plog_cluster` is a cluster of several brokers, there in a few seconds, which all tests of a module share:
+
+    pytestmark = pytest.mark.plog_cluster(brokers=3, min_insync_replicas="2")
+
+    def test_failover(plog_cluster):
+        plog_cluster.kill(plog_cluster.controller())
+
+`plog_cluster_scope = session` in pytest's configuration has all tests of a run share one. `plog_cluster_brokers` and
+`plog_cluster_settings` there say what no mark says.
 """
 
 from __future__ import annotations
@@ -16,25 +26,41 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from plog.testing import RunningBroker
+    from plog.testing import RunningBroker, RunningCluster
 
 _FAILED = pytest.StashKey[bool]()
+_MARK = "plog_cluster"
+_SCOPE, _BROKERS, _SETTINGS = "plog_cluster_scope", "plog_cluster_brokers", "plog_cluster_settings"
+_SCOPES = ("session", "package", "module", "class", "function")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_SCOPE, f"who shares a plog_cluster: the tests of a {', '.join(_SCOPES)}", default="module")
+    parser.addini(_BROKERS, "how many brokers a plog_cluster has, unless a mark says it", default="3")
+    parser.addini(_SETTINGS, "settings of a plog_cluster's brokers, KEY=VALUE; a mark wins", type="linelist")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "plog(**settings): settings of the broker that plog_broker or plog_server gives")
+    config.addinivalue_line(
+        "markers", "plog_cluster(brokers=3, **settings): the brokers of plog_cluster, and their settings"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        item.stash[_FAILED] = True
+        for node in item.listchain():
+            node.stash[_FAILED] = True
+        cluster = getattr(item, "funcargs", {}).get(_MARK)
+        if cluster is not None:
+            report.sections.append(("plog", f"the cluster's data and logs are kept in {cluster.data_dir}"))
     return report
 
 
@@ -67,3 +93,44 @@ def _run(
         request.node.add_report_section("teardown", "plog", f"the broker's data is kept in {directory / 'data'}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _cluster_scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: ARG001 - pytest names it
+    scope = config.getini(_SCOPE)
+    if scope not in _SCOPES:
+        raise pytest.UsageError(f"{_SCOPE} = {scope}: expected one of {', '.join(_SCOPES)}")
+    return scope
+
+
+@pytest.fixture(scope=_cluster_scope)
+def plog_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+    """Gives a cluster of several brokers, which the tests of a module share."""
+    from plog.testing import running_cluster
+
+    brokers, settings = _cluster_options(request)
+    directory = Path(tempfile.mkdtemp(prefix="plog-cluster-"))
+    with running_cluster(directory, brokers=brokers, **settings) as cluster:
+        yield cluster
+    if not request.node.stash.get(_FAILED, False):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _cluster_options(request: pytest.FixtureRequest) -> tuple[int, dict[str, str]]:
+    """Gives the number of brokers, and their settings. A mark that stands nearer to a test than the cluster does would
+    have no effect: it is an error.
+    """
+    node, config = request.node, request.config
+    for item in request.session.items:
+        if node in item.listchain() and _MARK in getattr(item, "fixturenames", ()):
+            for where, _mark in item.iter_markers_with_node(_MARK):
+                if where not in node.listchain():
+                    pytest.fail(
+                        f"the mark {_MARK} of {where.nodeid} has no effect, as the tests of a {request.scope} share a "
+                        f"cluster: mark that, or set {_SCOPE}",
+                        pytrace=False,
+                    )
+    options: dict[str, Any] = {"brokers": config.getini(_BROKERS)}
+    options |= dict(line.partition("=")[::2] for line in config.getini(_SETTINGS))
+    for mark in reversed(list(node.iter_markers(_MARK))):
+        options |= mark.kwargs  # the one nearest to the test counts
+    return int(options.pop("brokers")), {key.replace(".", "_"): str(value) for key, value in options.items()}

@@ -1,9 +1,13 @@
-"""A Kafka for tests, started in a fraction of a second: in this process, or as a process of its own.
+"""A Kafka for tests, started in a fraction of a second: in this process, or as a process of its own. A whole cluster
+takes a few seconds.
 
     from plog.testing import running_broker
 
     with running_broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    with running_cluster(brokers=3) as cluster:
+        cluster.kill(cluster.controller())
 
 In pytest the fixtures of `plog.pytest_plugin` do it. For tests in other languages: `plog serve --ephemeral --listen
 127.0.0.1:0` prints `ready HOST:PORT` when clients may connect.
@@ -24,17 +28,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.errors import AccessError, KafkaError
+from core.common.errors import AccessError, KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.broker.broker_config import BrokerConfig
     from core.broker.loop_runtime import LoopRuntime
     from core.broker.node import Node
     from core.broker.socket_server import SocketServer
+    from core.processes.broker_process import BrokerProcess
+    from core.processes.local_cluster import LocalCluster
 
-__all__ = ["AccessError", "KafkaError", "RunningBroker", "running_broker", "running_server"]
+__all__ = [
+    "AccessError",
+    "KafkaError",
+    "RunningBroker",
+    "RunningCluster",
+    "UsageError",
+    "running_broker",
+    "running_cluster",
+    "running_server",
+]
 
 _START_SECONDS = 30.0
+_HEALTHY_SECONDS = 60.0
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +68,88 @@ class RunningBroker:
         """Makes a topic; `configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are
         made as well, with one partition. Raises KafkaError if the broker refuses.
         """
-        from core.client.admin import Admin
-        from core.client.client_config import replace_references
-        from core.client.kafka_client import KafkaClient
-        from core.common.endpoint import parse_bootstrap
-        from core.security.client_settings import parse_client_settings
+        _create_topic(self.bootstrap_servers, name, partitions, configs, client_settings=self.client_settings)
 
-        settings = replace_references(self.client_settings, "client_settings")
-        security = parse_client_settings(settings).security
-        client = KafkaClient(parse_bootstrap(self.bootstrap_servers, security.protocol), security=security)
-        try:
-            named = {key.replace("_", "."): value for key, value in configs.items()}
-            Admin(client).create_topic(name, partitions=partitions, configs=named)
-        finally:
-            client.close()
+
+class RunningCluster:
+    """A cluster that clients may connect to: brokers 1 to N, each a `plog serve` of its own, and a ZooKeeper. Owned by
+    one thread.
+
+    What names a broker raises UsageError if there is none of that id.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers; those of brokers that were killed stay theirs."""
+        return self._cluster.bootstrap_servers
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of all brokers, running or not."""
+        return list(self._cluster.brokers)
+
+    @property
+    def data_dir(self) -> Path:
+        """Has the directory of each broker, `broker-N`, and what it logs, `broker-N.log`."""
+        return self._cluster.directory.path
+
+    def create_topic(self, name: str, partitions: int = 1, replication_factor: int = -1, **configs: str) -> None:
+        """Makes a topic, with up to three replicas if nothing else is said; `configs` by Kafka's names, with _ for a
+        dot. Raises KafkaError if the controller refuses.
+        """
+        _create_topic(self.bootstrap_servers, name, partitions, configs, replication_factor=replication_factor)
+
+    def kill(self, broker: int) -> None:
+        """Ends a broker as a crash does. The others notice when its session with ZooKeeper ends, after 6 s if
+        `zookeeper.session.timeout.ms` is not set.
+        """
+        self._broker(broker).kill()
+
+    def stop(self, broker: int) -> None:
+        """Stops a broker cleanly: it hands over what it leads. One that takes longer than 30 s is killed."""
+        self._broker(broker).stop(time.monotonic() + _START_SECONDS)
+
+    def start(self, broker: int) -> None:
+        """Starts a broker again that was killed or stopped; returns when clients may connect to it. Raises AccessError,
+        with what it said, if it does not start.
+        """
+        self._broker(broker)
+        self._cluster.start_broker(broker)
+
+    def pause(self, broker: int) -> None:
+        """Has a broker do nothing any more, and answer nothing, although its connections stay open."""
+        self._broker(broker).pause()
+
+    def resume(self, broker: int) -> None:
+        self._broker(broker).resume()
+
+    def controller(self, timeout_s: float = _HEALTHY_SECONDS) -> int:
+        """Gives the id of the controller, and waits for one if there is none. Raises AccessError if there is none in
+        that time.
+        """
+        from core.processes.cluster_check import find_controller
+
+        deadline = time.monotonic() + timeout_s
+        while (found := find_controller(self._cluster.running())) is None:
+            if time.monotonic() > deadline:
+                raise AccessError(f"the cluster has no controller after {timeout_s:.0f} s", where=str(self.data_dir))
+            time.sleep(_POLL_SECONDS)
+        return found
+
+    def wait_until_healthy(self, timeout_s: float = _HEALTHY_SECONDS) -> None:
+        """Returns when the brokers that run are all that the cluster counts, agree on the controller, and each of their
+        replicas is in sync with a leader. Raises AccessError, with what is not well, if that takes longer.
+        """
+        self._cluster.wait_until_healthy(timeout_s)
+
+    def _broker(self, broker: int) -> BrokerProcess:
+        found = self._cluster.brokers.get(broker)
+        if found is None:
+            raise UsageError(f"there is no broker {broker}: the brokers are {', '.join(map(str, self.brokers))}")
+        return found
 
 
 @contextmanager
@@ -110,6 +195,56 @@ def running_server(data_dir: Path | str | None = None, **settings: str) -> Itera
         finally:
             process.terminate()
             process.wait()
+
+
+@contextmanager
+def running_cluster(
+    data_dir: Path | str | None = None, *, brokers: int = 3, **settings: str
+) -> Iterator[RunningCluster]:
+    """Runs a ZooKeeper and so many brokers, as `plog cluster start` does; `settings` are those of each broker, with _
+    for a dot. It needs the extras `cluster` and `spark`. Without a `data_dir` it gets one that is deleted at the end;
+    a cluster with one of its own is stopped cleanly, and can be started there again.
+
+    Raises AccessError if an extra or Java is missing, the directory can't be used, or a broker does not start;
+    KafkaError for settings that are none.
+    """
+    from core.common.endpoint import Endpoint
+    from core.processes.local_cluster import ClusterOptions, LocalCluster
+
+    options = ClusterOptions(brokers=brokers, listen=(Endpoint("127.0.0.1", 0),), settings=_named(settings))
+    with _directory(data_dir) as directory, LocalCluster(directory, options) as cluster:
+        cluster.start()
+        try:
+            yield RunningCluster(cluster)
+        finally:
+            if data_dir is not None:
+                cluster.stop()
+
+
+def _create_topic(
+    bootstrap_servers: str,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int = -1,
+    client_settings: Mapping[str, str] | None = None,
+) -> None:
+    from core.client.admin import Admin
+    from core.client.client_config import replace_references
+    from core.client.kafka_client import KafkaClient
+    from core.common.endpoint import parse_bootstrap
+    from core.security.client_settings import parse_client_settings
+
+    settings = replace_references(client_settings or {}, "client_settings")
+    security = parse_client_settings(settings).security
+    client = KafkaClient(parse_bootstrap(bootstrap_servers, security.protocol), security=security)
+    try:
+        Admin(client).create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, configs=_named(configs)
+        )
+    finally:
+        client.close()
 
 
 def _named(settings: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from cli.cluster.controller import controller
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
 from cli.cluster.reassign import reassign
+from cli.cluster.start import start
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
+    help="Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
     "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
@@ -41,7 +42,7 @@ _UNSERVED = "nobody serves it: this is what the files say"
 
 @app.callback()
 def cluster() -> None:
-    """Show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
+    """Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
 
 
 @app.command()
@@ -226,6 +227,7 @@ app.command()(elect)
 app.command()(reassign)
 app.command()(drain)
 app.command()(check)
+app.command()(start)
 
 
 # --- what is asked

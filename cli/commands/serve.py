@@ -298,18 +298,15 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
 
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
+    from cli.known_settings import say_unknown
     from core.broker.asked_security import find_asked_security
-    from core.broker.broker_settings import BROKER_CONFIG
-    from core.common.did_you_mean import did_you_mean
 
     asked = find_asked_security(config)
     for name, text in config.unknown.items():
         if name == _ZOOKEEPER_CONNECT:
             _say_whether_it_joins(text.strip(), zookeeper)
         elif name not in asked:
-            say(f"warning: {name} is not known to plog and changes nothing")
-            if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):
-                say(f"hint: {meant}")
+            say_unknown(name)
 
 
 def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:

@@ -16,7 +16,7 @@ from cli.stop_signals import STOP_SIGNALS, leave_terminal
 if TYPE_CHECKING:
     from types import FrameType
 
-    from core.spark.zookeeper_process import ZooKeeperProcess
+    from core.processes.zookeeper_process import ZooKeeperProcess
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -69,18 +69,22 @@ def start(
       plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper
     """
     from core.common.endpoint import parse_endpoint
-    from core.spark.zookeeper_process import ZooKeeperProcess
+    from core.processes.process_group import ProcessGroup
+    from core.processes.zookeeper_process import ZooKeeperProcess
 
     where = parse_endpoint(listen, 2181)
-    server = ZooKeeperProcess(data_dir, where)
-    try:
-        server.start()
-        was_stopped = _stop_at_signals(server)
-        if not where.is_loopback:
-            say(f"warning: on {where} without authentication: who reaches this address may change the whole cluster")
-        _run(server, was_stopped)
-    finally:
-        server.stop()
+    with ProcessGroup() as group:
+        server = ZooKeeperProcess(data_dir, where, group=group)
+        try:
+            server.start()
+            was_stopped = _stop_at_signals(server)
+            if not where.is_loopback:
+                say(
+                    f"warning: on {where} without authentication: who reaches this address may change the whole cluster"
+                )
+            _run(server, was_stopped)
+        finally:
+            server.stop()
 
 
 def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:

@@ -27,9 +27,10 @@ from core.zookeeper.controller_election import ControllerElection, WonElection
 
 _log = logging.getLogger("plog.controller")
 
-_AGAIN_SECONDS = 1.0
 _RESIGN_SECONDS = 2.0
-"""How long a broker that stops waits for ZooKeeper to take its office back."""
+"""How long a broker that stops waits for ZooKeeper, which may be gone, to take its resignation."""
+
+_AGAIN_SECONDS = 1.0
 
 
 class _MetadataWait(Pending[bool]):

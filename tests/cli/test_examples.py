@@ -46,7 +46,9 @@ FINDS_SOMETHING = {
 }
 """These end with exit code 1: there is damage, a difference, no such transaction, or one broker in place of three."""
 
-ENDLESS = re.compile(r"plog serve|plog zookeeper|consume .*--bootstrap-server|(consume|produce) .*--zookeeper")
+ENDLESS = re.compile(
+    r"plog serve|plog zookeeper|plog cluster start|consume .*--bootstrap-server|(consume|produce) .*--zookeeper"
+)
 PREPARED = """
 plog topic create flights --partitions 4 --set retention.ms=-1
 zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time

@@ -52,8 +52,11 @@ def client_of(address: str) -> Iterator[Any]:
         client.close()
 
 
-def children_of(process: subprocess.Popen[str]) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+def java_of(process: subprocess.Popen[str]) -> int:
+    """ZooKeeper itself, among the processes that the command has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (java,) = [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+    return java
 
 
 def is_alive(pid: int) -> bool:
@@ -68,7 +71,7 @@ def is_alive(pid: int) -> bool:
 def test_it_runs_survives_a_kill_and_is_stopped(tmp_path: Path) -> None:
     directory = tmp_path / "zoo keeper ü=1"
     with started(directory) as (process, address):
-        (java,) = children_of(process)
+        java = java_of(process)
         with client_of(address) as client:
             client.create("/a", b"kept")
         taken = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "other"), "--listen", address)
@@ -93,7 +96,7 @@ def test_it_runs_survives_a_kill_and_is_stopped(tmp_path: Path) -> None:
 @pytest.mark.java
 def test_a_server_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
     with started(tmp_path / "z") as (process, _):
-        (java,) = children_of(process)
+        java = java_of(process)
         os.kill(java, signal.SIGKILL)
         assert process.wait(SECONDS) == 3
         assert process.stderr is not None
@@ -116,7 +119,7 @@ def test_data_that_zookeeper_refuses_is_named(tmp_path: Path) -> None:
 @requires_zookeeper
 def test_a_directory_has_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from core.log.directory_lock import DirectoryLock
-    from core.spark import zookeeper_process
+    from core.processes import zookeeper_process
 
     monkeypatch.setattr(zookeeper_process, "_LOCK_SECONDS", 0.0)
     lock = DirectoryLock(tmp_path)
@@ -155,7 +158,7 @@ def test_the_directory_of_every_command_is_not_meant(tmp_path: Path, monkeypatch
 
 
 def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from core.spark import zookeeper_process
+    from core.processes import zookeeper_process
 
     monkeypatch.setattr(zookeeper_process, "find_spec", lambda _name: None)
     refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "z"))

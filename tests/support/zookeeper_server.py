@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.common.endpoint import Endpoint
-from core.spark.zookeeper_process import ZooKeeperProcess
+from core.processes.process_group import ProcessGroup
+from core.processes.zookeeper_process import ZooKeeperProcess
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.class_archives import quick_options
@@ -38,13 +39,14 @@ class ZooKeeperServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._group = ProcessGroup()
         self._process = self._make(Endpoint("127.0.0.1", 0))
 
     def _make(self, endpoint: Endpoint) -> ZooKeeperProcess:
         login = self._directory.with_name(f"{self._directory.name}.jaas")
         login.write_text(_LOGIN)
         options = (*quick_options(), f"-Djava.security.auth.login.config={login}")
-        return ZooKeeperProcess(self._directory, endpoint, settings=_SETTINGS, java_options=options)
+        return ZooKeeperProcess(self._directory, endpoint, group=self._group, settings=_SETTINGS, java_options=options)
 
     def start(self) -> None:
         """Returns when it answers."""
@@ -58,6 +60,7 @@ class ZooKeeperServer:
 
     def stop(self) -> None:
         self._process.stop()
+        self._group.__exit__()
 
     def kill(self) -> None:
         """As a crash does it."""

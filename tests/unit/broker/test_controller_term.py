@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -99,6 +99,9 @@ class FakeStore(ControllerStore):
     async def take_disk_events(self) -> list[int]:
         taken, self.disks = self.disks, []
         return taken
+
+    async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
+        return {}, 0
 
     async def read_producer_ids(self) -> tuple[int, int]:
         if self.read_failure is not None:

@@ -13,13 +13,11 @@ Once a transaction is acknowledged it is on the disk: a server that was killed s
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -33,6 +31,8 @@ from core.common.errors import AccessError, DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES
+from core.processes.free_port import ensure_free
+from core.processes.process_group import ProcessGroup
 from core.spark.java_home import find_java
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -77,17 +77,18 @@ _LOGGER = re.compile(r" \(\w+\)$")
 _POLL_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _LOCK_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
+_STOP_SECONDS = 10.0
 
 
 class ZooKeeperProcess:
-    """Started by `start`, ended by `stop` or by itself. Owned by one thread: on Linux the server ends with it."""
+    """Started by `start`, ended by `stop`, by itself, or with its group. Owned by one thread."""
 
     def __init__(
         self,
         directory: Path,
         listen: Endpoint,
         *,
+        group: ProcessGroup,
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
     ) -> None:
@@ -95,6 +96,7 @@ class ZooKeeperProcess:
         self.directory = directory.absolute()
         self.endpoint = listen
         self.log = self.directory / "zookeeper.log"
+        self._group = group
         self._settings = {**_SETTINGS, **(settings or {})}
         self._java_options = java_options
         self._lock: DirectoryLock | None = None
@@ -114,7 +116,7 @@ class ZooKeeperProcess:
         except DirectoryLockedError as error:
             error.hint = "another ZooKeeper works in this directory: stop it, or use another --data-dir"
             raise
-        self.endpoint = _ensure_free(self.endpoint)
+        self.endpoint = ensure_free(self.endpoint)
         self._write_files()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_release`
         command = [
@@ -128,15 +130,7 @@ class ZooKeeperProcess:
             _MAIN_CLASS,
             str(self.directory / "zookeeper.properties"),
         ]
-        self._process = subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._stderr,
-            stderr=self._stderr,
-            pass_fds=[self._lock.descriptor],
-            process_group=0,  # Ctrl-C is for us, and we stop it
-            preexec_fn=_die_with_the_parent,
-        )
+        self._process = self._group.start(command, output=self._stderr, keeps=[self._lock.descriptor])
 
     def wait_until_ready(self) -> None:
         """Returns when it answers; raises AccessError if it ends instead."""
@@ -154,10 +148,10 @@ class ZooKeeperProcess:
         assert self._process is not None
         return self._process.pid
 
-    def wait(self) -> None:
-        """Returns when it has ended."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Returns when it has ended; raises subprocess.TimeoutExpired if that takes longer than so many seconds."""
         if self._process is not None:
-            self._process.wait()
+            self._process.wait(seconds)
 
     def signal(self, number: int) -> None:
         """Sends it a signal, if it lives."""
@@ -165,9 +159,15 @@ class ZooKeeperProcess:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """Ends it, and returns when it has ended. Nothing that was acknowledged is lost."""
+        """Ends it, and returns when it has ended; it is killed if that takes long. Nothing that was acknowledged is
+        lost.
+        """
         self.signal(signal.SIGTERM)
-        self.wait()
+        try:
+            self.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.wait()
         if self._stderr is not None:
             self._stderr.close()
         if self._lock is not None:
@@ -242,30 +242,6 @@ def find_jars() -> list[Path]:
             hint="pip install --upgrade 'plog-kafka[spark]', or use a ZooKeeper of your own",
         )
     return jars
-
-
-def _ensure_free(listen: Endpoint) -> Endpoint:
-    """Gives the address with its port, a free one for port 0; raises AccessError if nobody could listen there."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            return Endpoint(listen.host, probe.getsockname()[1])
-    except OSError as error:
-        raise AccessError(
-            f"could not listen on {listen}: {(error.strerror or str(error)).lower()}",
-            where=str(listen),
-            hint=f"if another server listens there, take another port: --listen {listen.host}:{listen.port + 1}",
-        ) from error
-
-
-def _die_with_the_parent() -> None:
-    """Runs in the child, before Java: a parent that is killed leaves no server that nobody knows of (Linux alone)."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _as_property(value: str) -> str:

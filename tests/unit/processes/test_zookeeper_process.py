@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.properties_file import parse_properties
-from core.spark.zookeeper_process import _as_property, _last_error
+from core.processes.zookeeper_process import _as_property, _last_error
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool))

@@ -1,0 +1,64 @@
+"""Whether brokers have become, or become again, one cluster that works: each of them is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from core.client.connector import Connector
+from core.common.endpoint import Endpoint
+from core.common.errors import PlogError
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse
+
+_ANSWER_SECONDS = 5.0
+
+
+def find_controller(brokers: Mapping[int, Endpoint]) -> int | None:
+    """Finds the controller that the first broker names which answers; None if nobody names one of these."""
+    for endpoint in brokers.values():
+        answer = _ask(endpoint)
+        if isinstance(answer, MetadataResponse):
+            return answer.controller_id if answer.controller_id in brokers else None
+    return None
+
+
+def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
+    """Says what is not well in a cluster of which these brokers run, and no others: the first thing that is found; None
+    if all of them know all, have the same controller, and lead or follow each of their partitions in sync.
+    """
+    controllers = set()
+    for broker_id, endpoint in brokers.items():
+        answer = _ask(endpoint)
+        if isinstance(answer, PlogError):
+            return f"broker {broker_id} does not answer: {answer.message}"
+        trouble = _trouble(answer, set(brokers))
+        if trouble is not None:
+            return f"broker {broker_id} says: {trouble}"
+        controllers.add(answer.controller_id)
+    return None if len(controllers) == 1 else f"the brokers name several controllers, {sorted(controllers)}"
+
+
+def _trouble(answer: MetadataResponse, running: set[int]) -> str | None:
+    known = {broker.node_id for broker in answer.brokers}
+    if known != running:
+        return f"the brokers of the cluster are {sorted(known)}, of which {sorted(running)} run"
+    if answer.controller_id not in running:
+        return "there is no controller"
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            name = f"{topic.name}-{partition.partition_index}"
+            replicas, isr = running.intersection(partition.replica_nodes), set(partition.isr_nodes)
+            if replicas and partition.leader_id not in running:
+                return f"{name} has no leader"
+            if replicas and isr != replicas:
+                return f"{name} has replicas {sorted(replicas)}, and {sorted(isr)} are in sync"
+    return None
+
+
+def _ask(endpoint: Endpoint) -> MetadataResponse | PlogError:
+    host = "127.0.0.1" if endpoint.is_wildcard else endpoint.host
+    try:
+        with closing(Connector(timeout_s=_ANSWER_SECONDS)(host, endpoint.port)) as connection:
+            return connection.call(METADATA, MetadataRequest(None, allow_auto_topic_creation=False))
+    except PlogError as error:
+        return error

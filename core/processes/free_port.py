@@ -1,0 +1,48 @@
+"""Where a server that is about to be started could listen."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError
+
+_MOST_TRIED = 100
+
+
+def ensure_free(listen: Endpoint) -> Endpoint:
+    """Gives the address with its port, a free one for port 0; raises AccessError if nobody could listen there."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return Endpoint(listen.host, probe.getsockname()[1])
+    except OSError as error:
+        raise AccessError(
+            f"could not listen on {listen}: {(error.strerror or str(error)).lower()}",
+            where=str(listen),
+            hint=f"if another server listens there, take another port: --listen {listen.host}:{listen.port + 1}",
+        ) from error
+
+
+def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:
+    """Finds the first free port from that of `first` on, which is none of `but_not`. Raises AccessError if there is
+    none near it.
+    """
+    for port in range(first.port, min(first.port + _MOST_TRIED, 65536)):
+        found = Endpoint(first.host, port)
+        if found not in but_not and is_free(found):
+            return found
+    return ensure_free(first)
+
+
+def is_free(listen: Endpoint) -> bool:
+    try:
+        ensure_free(listen)
+    except AccessError:
+        return False
+    return True

@@ -1,0 +1,324 @@
+"""A whole cluster on one machine, for tests and for learning: a ZooKeeper, and brokers that are `plog serve`.
+
+Each is a process of its own, and none of them outlives this one (`process_group.py`). What they keep is below one
+directory (`cluster_directory.py`): a start on a directory that has a cluster goes on with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Self
+
+from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+from core.common.endpoint import Endpoint, parse_endpoint
+from core.common.errors import AccessError, UsageError
+from core.processes.broker_process import BrokerProcess
+from core.processes.cluster_check import find_trouble
+from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
+from core.processes.free_port import ensure_free, find_free, is_free
+from core.processes.process_group import ProcessGroup
+from core.processes.zookeeper_process import ZooKeeperProcess, find_jars
+from core.spark.java_home import find_java
+from core.zookeeper.dead_brokers import remove_registrations
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+
+DEFAULT_BROKERS = 3
+_FIRST_BROKER = Endpoint("127.0.0.1", 9092)
+_ZOOKEEPER = Endpoint("127.0.0.1", 2181)
+
+_ZOOKEEPER_SETTINGS = {"tickTime": "500", "maxSessionTimeout": "60000"}
+"""A session may be as short as two ticks."""
+_JAVA_OPTIONS = ("-Xmx64m", "-XX:TieredStopAtLevel=1")
+"""A JVM that starts soon, and stays small."""
+
+_START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+
+
+def settings_for_tests(brokers: int) -> dict[str, str]:
+    """Gives what brokers of a test have in place of Kafka's defaults: as many replicas as there can be, up to three,
+    and short waits. The rest is as Kafka has it.
+    """
+    replicas = str(min(3, brokers))
+    return {
+        **EPHEMERAL_SETTINGS,
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+        "zookeeper.session.timeout.ms": "6000",
+        "replica.lag.time.max.ms": "10000",
+        "controlled.shutdown.retry.backoff.ms": "200",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What somebody wants of a cluster. `brokers`: as many as the directory has, or three, if that is None. `listen` is
+    an address for each, or one from whose port on they get theirs (port 0: free ones); if it is empty they get those
+    that they had, or from 9092 on, or others that are free. `zookeeper` is somebody's own.
+    """
+
+    brokers: int | None = None
+    listen: Sequence[Endpoint] = ()
+    zookeeper: str | None = None
+    racks: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    """More of `plog serve`'s, for each broker."""
+
+
+class LocalCluster:
+    """Made by `with`, which locks the directory, and kills at its end whatever runs still. Owned by one thread, but for
+    `kill`.
+    """
+
+    def __init__(
+        self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        """`note` is called with what may surprise whoever asked for it, such as another port."""
+        self.directory = ClusterDirectory(directory)
+        self.brokers: dict[int, BrokerProcess] = {}
+        self.zookeeper: ZooKeeperProcess | None = None
+        """None if it is somebody else's."""
+        self._options = options
+        self._note = note
+        self._group = ProcessGroup()
+        self._has_lost_zookeeper = False
+
+    def __enter__(self) -> Self:
+        """Raises AccessError if there is no Java or no extra, or the directory is taken; UsageError for options that
+        contradict each other, or what is there. Nothing has been started then.
+        """
+        ensure_possible(needs_zookeeper=self._options.zookeeper is None)
+        self.directory.acquire()
+        try:
+            self._place()
+        except BaseException:
+            self.directory.release()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._group.__exit__()
+        for broker in self.brokers.values():
+            broker.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+        self.directory.release()
+
+    # --- where everything is
+
+    def _place(self) -> None:
+        """Decides how many brokers there are, and where all listen."""
+        known = self.directory.read()
+        count = self._count(known)
+        taken: list[Endpoint] = []
+        for number in range(count):
+            taken.append(self._address(number, known, taken))
+        connect = self._options.zookeeper
+        if connect is None:
+            self.zookeeper = self._make_zookeeper(known)
+            connect = str(self.zookeeper.endpoint)
+        self.connect = connect
+        settings = {**settings_for_tests(count), **self._options.settings}
+        arguments = ["--zookeeper", connect, *self._options.arguments]
+        arguments += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        racks = self._options.racks
+        for number, endpoint in enumerate(taken):
+            rack = ["--rack", racks[number % len(racks)]] if racks else []
+            self.brokers[number + 1] = BrokerProcess(
+                number + 1,
+                self.directory.broker(number + 1),
+                endpoint,
+                arguments=[*arguments, *rack],
+                group=self._group,
+                keeps=[self.directory.descriptor],
+            )
+        timeout_ms = BrokerConfig.parse(settings).zookeeper_session_timeout_ms
+        self._zookeeper_config = ZooKeeperConfig(*parse_zookeeper_connect(connect), timeout_ms)
+
+    def _count(self, known: ClusterAddresses) -> int:
+        listen, wanted, before = self._options.listen, self._options.brokers, len(known.brokers)
+        count = wanted or before or (len(listen) if len(listen) > 1 else DEFAULT_BROKERS)
+        if count < before:
+            raise UsageError(
+                f"the cluster in {self.directory.path} has {before} brokers, and {count} of them would not have all "
+                "its records",
+                hint=f"--brokers {before}, or another --data-dir",
+            )
+        if len(listen) > 1 and len(listen) != count:
+            raise UsageError(
+                f"there are {count} brokers, and --listen has {len(listen)} addresses",
+                hint="one for each broker, or one alone, from whose port on they listen",
+            )
+        if len(self._options.racks) > count:
+            raise UsageError(f"there are {len(self._options.racks)} racks for {count} brokers")
+        return count
+
+    def _address(self, number: int, known: ClusterAddresses, taken: Sequence[Endpoint]) -> Endpoint:
+        """Gives where a broker will listen; port 0 lets it choose."""
+        listen = self._options.listen
+        first = listen[0] if listen else _FIRST_BROKER
+        given = listen[number] if len(listen) > 1 else Endpoint(first.host, first.port and first.port + number)
+        if listen and given.port:
+            if given in taken:
+                raise UsageError(f"--listen names {given} twice")
+            return ensure_free(given)
+        had = known.brokers[number] if number < len(known.brokers) else None
+        wanted = had if had is not None and had.host == given.host else given
+        if wanted.port == 0 or (wanted not in taken and is_free(wanted)):
+            return wanted
+        others = [*taken, *known.brokers]
+        found = find_free(wanted, others) if given.port else given
+        if wanted not in taken:
+            where = f"port {found.port}" if found.port else "a free port"
+            self._note(f"port {wanted.port} is taken: broker {number + 1} listens on {where}")
+        return found
+
+    def _make_zookeeper(self, known: ClusterAddresses) -> ZooKeeperProcess:
+        listen = self._options.listen
+        usual = Endpoint(_ZOOKEEPER.host, 0) if listen and not listen[0].port else _ZOOKEEPER
+        wanted = known.zookeeper or usual
+        if not is_free(wanted):
+            found = find_free(wanted)
+            self._note(f"port {wanted.port} is taken: ZooKeeper listens on port {found.port}")
+            wanted = found
+        return ZooKeeperProcess(
+            self.directory.zookeeper,
+            ensure_free(wanted),
+            group=self._group,
+            settings=_ZOOKEEPER_SETTINGS,
+            java_options=_JAVA_OPTIONS,
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(str(broker.endpoint) for broker in self.brokers.values())
+
+    # --- its life
+
+    def start(self, on_ready: Callable[[BrokerProcess], None] = lambda _broker: None) -> None:
+        """Starts all of it; `on_ready` is called with each broker that clients may connect to. Returns when these are
+        one cluster. Raises AccessError if one of them ends, or it takes too long.
+        """
+        if self.zookeeper is not None:
+            self.zookeeper.start()
+            self.zookeeper.wait_until_ready()
+        self._forget_dead(self.brokers)
+        for broker in self.brokers.values():
+            broker.start()
+        deadline = monotonic() + _START_SECONDS
+        for broker in self.brokers.values():
+            self._wait_for(broker, deadline)
+            on_ready(broker)
+        self.directory.write(
+            ClusterAddresses(
+                tuple(broker.endpoint for broker in self.brokers.values()),
+                self.zookeeper.endpoint if self.zookeeper is not None else None,
+            )
+        )
+        self.directory.announce(self.bootstrap_servers)
+        self.wait_until_healthy(deadline - monotonic())
+
+    def start_broker(self, node_id: int) -> None:
+        """Starts one again that has ended; returns when clients may connect to it. Raises AccessError as `start`."""
+        broker = self.brokers[node_id]
+        if broker.is_running:
+            return
+        self._forget_dead([node_id])
+        broker.start()
+        self._wait_for(broker, monotonic() + _START_SECONDS)
+
+    def _forget_dead(self, node_ids: Collection[int]) -> None:
+        """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who
+        has the directory's lock has seen all of them end. Somebody else's ZooKeeper may know others by these ids, so
+        that it is only asked whether it answers.
+        """
+        remove_registrations(self._zookeeper_config, node_ids if self.zookeeper is not None else ())
+
+    def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
+        while not broker.look_whether_ready():
+            if self.zookeeper is not None and self.zookeeper.has_ended:
+                raise self.zookeeper.failure()
+            if monotonic() > deadline:
+                raise AccessError(
+                    f"broker {broker.node_id} is not ready after {_START_SECONDS:.0f} s",
+                    where=str(broker.data_dir),
+                    hint=f"{broker.log} says what it waits for",
+                )
+            sleep(_POLL_SECONDS)
+
+    def wait_until_healthy(self, seconds: float) -> None:
+        """Returns when the brokers that run are one cluster, as `find_trouble` says. Raises AccessError, with what is
+        not well, if it is not in so many seconds.
+        """
+        deadline = monotonic() + seconds
+        while (trouble := find_trouble(self.running())) is not None:
+            if monotonic() > deadline:
+                raise AccessError(
+                    f"the cluster is not well after {seconds:.0f} s: {trouble}",
+                    where=str(self.directory.path),
+                    hint=f"the logs are in {self.directory.path}",
+                )
+            sleep(_POLL_SECONDS)
+
+    def running(self) -> dict[int, Endpoint]:
+        """Gives where the brokers are that run, and are not paused."""
+        return {n: one.endpoint for n, one in self.brokers.items() if one.is_running and not one.is_paused}
+
+    def find_losses(self) -> list[AccessError]:
+        """Gives an error about each process that has ended by itself since the last call."""
+        lost = [broker for broker in self.brokers.values() if broker.is_wanted and not broker.is_running]
+        found = []
+        for broker in lost:
+            broker.is_wanted = False
+            found.append(broker.failure())
+            found[-1].hint = f"{broker.log} says more; {self._command_of(broker)} starts it again"
+        if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
+            self._has_lost_zookeeper = True
+            found.append(self.zookeeper.failure())
+        return found
+
+    def _command_of(self, broker: BrokerProcess) -> str:
+        """Gives what somebody types to have the broker back."""
+        words = ["plog", "serve", "--zookeeper", self.connect, "--node-id", str(broker.node_id)]
+        return shlex.join([*words, "--listen", str(broker.endpoint), "--data-dir", str(broker.data_dir)])
+
+    def stop(self) -> list[int]:
+        """Stops one broker after the other, which hand over what they lead, then ZooKeeper. Gives those that took too
+        long, and were killed.
+        """
+        deadline = monotonic() + _STOP_SECONDS
+        killed = [n for n, broker in reversed(self.brokers.items()) if not broker.stop(deadline)]
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+        return killed
+
+    def kill(self) -> None:
+        """Ends all of it at once; a signal's handler may call it."""
+        self._group.kill()
+
+
+def ensure_possible(*, needs_zookeeper: bool) -> None:
+    """Raises AccessError if the extra for clusters, or what ZooKeeper needs, is not installed."""
+    if find_spec("kazoo") is None:
+        raise AccessError(
+            "a cluster needs the package kazoo, which is not installed",
+            hint="pip install 'plog-kafka[cluster,spark]'",
+        )
+    if needs_zookeeper:
+        find_jars()
+        find_java(os.environ, "ZooKeeper")
+
+
+def parse_listen(text: str) -> tuple[Endpoint, ...]:
+    """Reads HOST:PORT[,HOST:PORT..]; raises UsageError for anything else."""
+    return tuple(parse_endpoint(one.strip()) for one in text.split(","))

