@@ -154,15 +154,23 @@ class ClusterController:
         yield from self._office.send_all()
 
     def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
-        """Takes up topics that were made, or have more partitions than were known."""
+        """Takes up topics that were made, have more partitions than were known, or can be understood again: brokers may
+        not have been told what they lead and follow of these.
+        """
         partitions: list[TopicPartition] = []
+        unknown: set[TopicPartition] = set()
         for name, topic in topics.items():
             known = self._context.topics.get(name)
-            if known is not None and known.topic_id == topic.topic_id:
+            is_known = known is not None and known.topic_id == topic.topic_id
+            if known is not None and is_known:
                 topic.partitions |= known.partitions
             self._put_topic(name, topic)
             partitions += [TopicPartition(name, number) for number in topic.partitions]
-        yield from self._office.elect(one for one in partitions if not self._context.is_written(one))
+            unknown |= {TopicPartition(name, number) for number in topic.partitions if not is_known}
+        told = [one for one in partitions if one in unknown and self._context.is_written(one)]
+        yield from self._office.elect(one for one in partitions if one in unknown or not self._context.is_written(one))
+        for partition in told:
+            self._office.requests.tell_roles(partition)
         yield from self._office.send_all()
 
     def on_topics_gone(self, names: Iterable[str]) -> None:

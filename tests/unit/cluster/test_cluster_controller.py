@@ -707,6 +707,17 @@ def test_a_topic_that_nobody_understands_is_not_deleted() -> None:
     assert cluster.written == []
 
 
+def test_a_topic_that_is_understood_again_is_led_again() -> None:
+    """Its leader has died meanwhile, and one of its brokers has started again and knows nothing of it."""
+    cluster = Cluster()
+    cluster.take_office({}, brokers=(2, 3))
+    cluster.forget()
+    topic = ControlledTopic(ID, 0, {0: led(1), 1: led(2)})
+    cluster.drive(cluster.controller.on_topics({"t": topic}))
+    assert cluster.state() == (2, 5, (2, 3))
+    assert cluster.roles() == {2: {"t-0": (2, 5), "t-1": (2, 4)}, 3: {"t-0": (2, 5), "t-1": (2, 4)}}
+
+
 def test_a_topic_that_vanishes_while_it_is_deleted_is_gone() -> None:
     """Somebody has removed it in ZooKeeper by hand; a broker that comes is told of what there is."""
     cluster = Cluster()
