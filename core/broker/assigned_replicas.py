@@ -51,6 +51,7 @@ class AssignedReplicas:
 
     def __init__(self, services: LogServices) -> None:
         self._services = services
+        services.log_manager.remembers_lost_ends = True
         self._image = MetadataImage(has_known_topics=True)
         self._unfit: dict[TopicPartition, PlogError] = {}
         """What this broker was to lead and does not, as its log lacks committed records."""

@@ -97,6 +97,8 @@ class LogManager:
         """Offsets [start, end) before the first segment of logs that are owned, which nobody deleted."""
         self.lost_ends: dict[TopicPartition, tuple[int, int]] = {}
         """Offsets [start, end) at the end of logs that are owned, which were committed, and which a crash has taken."""
+        self.remembers_lost_ends = False
+        """Whether the next start is to know of them, too: what the checkpoints say stays until somebody takes them out."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
@@ -106,7 +108,7 @@ class LogManager:
             directory,
             self._filesystem,
             self.logs,
-            is_kept=lambda tp: tp in self.offline or tp in self.unloaded or tp in self.lost_ends,
+            is_kept=self._is_checkpoint_kept,
         )
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
@@ -330,6 +332,10 @@ class LogManager:
         clean_offset = swapped_below(path, self._filesystem)
         if clean_offset > self.checkpoints.clean_offsets.get(partition, 0):
             self.checkpoints.write_cleaned(partition, clean_offset)
+
+    def _is_checkpoint_kept(self, partition: TopicPartition) -> bool:
+        is_remembered = self.remembers_lost_ends and partition in self.lost_ends
+        return partition in self.offline or partition in self.unloaded or is_remembered
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""
