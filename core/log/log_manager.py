@@ -98,7 +98,7 @@ class LogManager:
         self.lost_ends: dict[TopicPartition, tuple[int, int]] = {}
         """Offsets [start, end) at the end of logs that are owned, which were committed, and which a crash has taken."""
         self.remembers_lost_ends = False
-        """Whether the next start is to know of them, too: what the checkpoints say stays until somebody takes them out."""
+        """Whether the next start is to know of them, too: the checkpoints stay as they are until then."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
