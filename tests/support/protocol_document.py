@@ -55,9 +55,9 @@ _WHO_ASKS = {
     LEADER_AND_ISR.key: "the controller asks plog, from version 5 on (KIP-516)",
     STOP_REPLICA.key: "the controller asks plog, from version 3 on (KIP-570)",
     UPDATE_METADATA.key: "the controller asks plog, from version 7 on (KIP-516)",
-    CONTROLLED_SHUTDOWN.key: "plog asks the controller, in version 3",
-    ALTER_PARTITION.key: "plog asks the controller, in version 3 (KIP-903)",
-    ALLOCATE_PRODUCER_IDS.key: "plog asks the controller, in version 0",
+    CONTROLLED_SHUTDOWN.key: "plog asks the controller, in version 3, or is asked as the controller",
+    ALTER_PARTITION.key: "plog asks the controller, in version 3 (KIP-903); as the controller it is asked, from version 2 on",
+    ALLOCATE_PRODUCER_IDS.key: "plog asks the controller, in version 0, or is asked as the controller",
 }
 
 ANSWERS = """
@@ -186,8 +186,8 @@ def _between_brokers() -> list[str]:
         "",
         f"The brokers of an Apache Kafka {KAFKA39_VERSION} cluster with ZooKeeper also say these to each other; the",
         "versions are those that plog can read and write. As a member of a [cluster](cluster.md) plog serves what the",
-        "controller sends, on the listener for brokers (`inter.broker.listener.name`) alone. It asks the controller",
-        "for the others, and serves none of them, as it is no controller itself. No client needs any, and a broker of",
+        "controller sends, and what the controller is asked, as it may be that itself: on the listener for brokers",
+        "(`inter.broker.listener.name`) alone. No client needs any, and a broker of",
         "its own neither serves nor advertises them. What a member advertises to clients is what Kafka 3.9 does where",
         "ZooKeeper is: no requests about a quorum, and neither groups of the consumer protocol nor versions that",
         "mean transactions of version 2, until the cluster has finalized [these features](cluster.md#features).",
