@@ -56,7 +56,7 @@ _WHO_ASKS = {
     STOP_REPLICA.key: "the controller asks plog, from version 3 on (KIP-570)",
     UPDATE_METADATA.key: "the controller asks plog, from version 7 on (KIP-516)",
     CONTROLLED_SHUTDOWN.key: "plog asks the controller, in version 3, or is asked as the controller",
-    ALTER_PARTITION.key: "plog asks the controller, in version 3 (KIP-903); as the controller it is asked, from version 2 on",
+    ALTER_PARTITION.key: "plog asks the controller, in version 3 (KIP-903), or is asked as the controller",
     ALLOCATE_PRODUCER_IDS.key: "plog asks the controller, in version 0, or is asked as the controller",
 }
 
