@@ -51,6 +51,7 @@ pytestmark = requires_kafka39
 Req, Res = TypeVar("Req"), TypeVar("Res")
 SECONDS_TO_STOP = 20
 SETTINGS = {
+    "zookeeper.session.timeout.ms": "2000",
     "log.segment.delete.delay.ms": "100",
     "controlled.shutdown.max.retries": "1",
     "controller.socket.timeout.ms": "2000",
