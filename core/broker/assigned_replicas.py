@@ -94,8 +94,10 @@ class AssignedReplicas:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._services.log_manager.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if name in self._unfit and self._find_loss(name, registration) is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # which is asked again, in the epoch that is known
+        if name in self._unfit and (
+            registration.leader == NO_LEADER or self._find_loss(name, registration) is not None
+        ):
+            return ErrorCode.KAFKA_STORAGE_ERROR  # nobody leads, or it is asked again, in the epoch that is known
         topic = self._image.topics.get(name.topic)
         if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID

@@ -8,6 +8,7 @@ Source: kafka.server.ZkAdminManager of Kafka 3.9, org.apache.kafka.server.config
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -119,7 +120,10 @@ def _kind_of(keys: Mapping[str, type], key: str) -> type:
 
 
 def _text(keys: Mapping[str, type], key: str, value: float) -> str:
-    if _kind_of(keys, key) is float:
+    kind = _kind_of(keys, key)
+    if not math.isfinite(value):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a number, and is {value}")
+    if kind is float:
         return str(value)
     if value != int(value):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a Long value")

@@ -149,7 +149,7 @@ class ClusterControl:
         while self._term is term:
             config = self._services.config
             await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
-            if self._term is not term or not config.auto_leader_rebalance_enable:
+            if self.term is not term or not config.auto_leader_rebalance_enable:
                 continue
             most = config.leader_imbalance_per_broker_percentage
             term.ask(lambda most=most: term.controller.balance_leaders(most))  # type: ignore[misc]
@@ -161,9 +161,10 @@ class ClusterControl:
         pending = Pending[KafkaError | None]()
 
         async def ask() -> None:
-            error = None
+            error: KafkaError | None = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be asked")
             try:
                 await question
+                error = None
             except KafkaError as raised:
                 error = raised
             finally:  # also if this broker stops

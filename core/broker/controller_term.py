@@ -105,7 +105,7 @@ class ControllerTerm:
         ):
             on_change = partial(self._on_change, path, refresh)
             self._watches.append(await self._session.watch_children(path, on_change))
-        await self.drive(self.controller.features.begin(*await self._store.read_features()))
+        await self._begin_features()
         brokers = await self._read_brokers()
         deleted = await self._store.deleted_topics()
         found = await self._store.read_topics(await self._store.topic_names())
@@ -116,6 +116,15 @@ class ControllerTerm:
             "in office as the controller in epoch %d, with %d brokers and %d topics",
             *(self.epoch, len(brokers), len(found.topics)),
         )
+
+    async def _begin_features(self) -> None:
+        """Takes up what is finalized. What can't be understood is left alone: none counts then."""
+        try:
+            finalized, version = await self._store.read_features()
+        except MalformedMessageError as error:
+            _log.error("no feature counts as finalized: %s", error)
+            return
+        await self.drive(self.controller.features.begin(finalized, version))
 
     async def _read_brokers(self) -> dict[int, LiveBroker]:
         """Reads the brokers that are registered, and can work at the features that are finalized."""
@@ -288,4 +297,6 @@ class ControllerTerm:
         if request.api is LEADER_AND_ISR:
             self._events.put_nowait(lambda: self.drive(controller.on_roles_taken(broker_id, broker_epoch, answer)))
         elif request.api is STOP_REPLICA:
-            self._events.put_nowait(lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, answer)))
+            self._events.put_nowait(
+                lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, request.request, answer))
+            )

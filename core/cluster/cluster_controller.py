@@ -12,6 +12,7 @@ replicas in sync by the life of it that fetched, if the leader names that (KIP-9
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -34,7 +35,9 @@ from core.protocol.schema.alter_partition import (
     AlterPartitionResponse,
 )
 from core.protocol.schema.leader_and_isr import LeaderAndIsrResponse
-from core.protocol.schema.stop_replica import StopReplicaResponse
+from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+_log = logging.getLogger("plog.controller")
 
 Results = dict[TopicPartition, ErrorCode]
 
@@ -105,8 +108,10 @@ class ClusterController:
             state = self._context.state(partition)
             held = tuple(one for one in state.isr if one in state.replicas)
             known = {one for one in held if self._is_known_since(one, written.get(partition, 0))}
-            isr = tuple(one for one in held if one in known) or held or state.replicas
+            isr = tuple(one for one in held if one in known) or held
             leader = state.leader if state.leader in known else NO_LEADER
+            if state.isr and not held:
+                _log.error("%s has no replica in sync any more: those that were are none of its replicas", partition)
             if self._context.is_written(partition) and (isr, leader) != (state.isr, state.leader):
                 changes[partition] = next_epoch(state, leader=leader, isr=isr)
         return changes
@@ -161,12 +166,16 @@ class ClusterController:
         unknown: set[TopicPartition] = set()
         for name, topic in topics.items():
             known = self._context.topics.get(name)
-            is_known = known is not None and known.topic_id == topic.topic_id
-            if known is not None and is_known:
-                topic.partitions |= known.partitions
-            self._put_topic(name, topic)
-            partitions += [TopicPartition(name, number) for number in topic.partitions]
-            unknown |= {TopicPartition(name, number) for number in topic.partitions if not is_known}
+            named = [TopicPartition(name, number) for number in topic.partitions]
+            if known is None or known.topic_id != topic.topic_id:
+                self._put_topic(name, topic)
+                unknown.update(named)
+            else:
+                known.version = topic.version
+                for partition in named:
+                    if self._context.find(partition) is None:
+                        self._context.put(partition, topic.partitions[partition.partition])
+            partitions += named
         told = [one for one in partitions if one in unknown and self._context.is_written(one)]
         yield from self._office.elect(one for one in partitions if one in unknown or not self._context.is_written(one))
         for partition in told:
@@ -176,6 +185,7 @@ class ClusterController:
     def on_topics_gone(self, names: Iterable[str]) -> None:
         """Forgets topics of which somebody else has left nothing."""
         for name in names:
+            self.deletions.forget(name)
             self._forget_topic(name)
 
     def on_deletions(self, names: Iterable[str]) -> Decision[None]:
@@ -328,7 +338,10 @@ class ClusterController:
             return ErrorCode.NONE
         if proposed.partition_epoch < state.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
-        if not all(self._may_be_in_sync(one.broker_id, one.broker_epoch) for one in proposed.new_isr_with_epochs):
+        joining = {one.broker_id: one.broker_epoch for one in proposed.new_isr_with_epochs} or dict.fromkeys(
+            proposed.new_isr, _UNKNOWN_EPOCH
+        )
+        if not all(self._may_join(one, epoch) for one, epoch in joining.items() if one not in state.isr):
             return ErrorCode.INELIGIBLE_REPLICA
         return ErrorCode.NONE
 
@@ -337,11 +350,14 @@ class ClusterController:
         is_recovered_so = proposed.leader_recovery_state == state.leader_recovery_state
         return is_recovered_so and sorted(_isr_of(proposed)) == sorted(state.isr)
 
-    def _may_be_in_sync(self, broker_id: int, epoch: int) -> bool:
-        """Says whether a broker lives and stays, in the life that is meant, if one is (KIP-841, KIP-903)."""
+    def _may_join(self, broker_id: int, epoch: int) -> bool:
+        """Says whether a broker lives and stays, in the life that is meant, if one is (KIP-841, KIP-903). Not asked of
+        who is in sync already: a leader that is about to stop has to take in who can lead after it.
+        """
         broker = self._context.brokers.get(broker_id)
-        is_staying = broker is not None and broker_id not in self._context.shutting_down
-        return is_staying and broker is not None and epoch in (_UNKNOWN_EPOCH, broker.epoch)
+        if broker is None or broker_id in self._context.shutting_down:
+            return False
+        return epoch in (_UNKNOWN_EPOCH, broker.epoch)
 
     def _answer(self, request: AlterPartitionRequest, errors: Results) -> AlterPartitionResponse:
         topics = []
@@ -415,11 +431,12 @@ class ClusterController:
         if not self._is_present(broker_id, broker_epoch) or answer.error_code:
             return
         failed: list[TopicPartition] = []
+        working: list[TopicPartition] = []
         for topic in answer.topics:
             name = self._names.get(topic.topic_id)
             for one in topic.partition_errors if name is not None else ():
                 partition = TopicPartition(name or "", one.partition_index)
-                if self._context.find(partition) is None:
+                if self._context.find(partition) is None or partition.topic in self._context.deleted:
                     continue
                 if one.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     if self._context.is_online(partition, broker_id):
@@ -427,19 +444,29 @@ class ClusterController:
                         self._context.set_offline(partition, broker_id)
                 elif one.error_code == ErrorCode.NONE and not self._context.is_online(partition, broker_id):
                     self._context.set_online(partition, broker_id)
-                    self._office.requests.tell_metadata([partition])
-        yield from self._office.elect(failed)
+                    working.append(partition)
+        self._office.requests.tell_metadata(working)
+        yield from self._office.elect(working + failed)
         yield from self._office.shrink(failed, {broker_id})
         self._office.requests.tell_metadata(failed)
         yield from self._office.send_all()
 
-    def on_replicas_stopped(self, broker_id: int, broker_epoch: int, answer: StopReplicaResponse) -> Decision[None]:
-        """Goes on with the deletion of topics, if the answer is to that."""
+    def on_replicas_stopped(
+        self, broker_id: int, broker_epoch: int, request: StopReplicaRequest, answer: StopReplicaResponse
+    ) -> Decision[None]:
+        """Goes on with the deletion of topics, as far as the request asked for that."""
         if not self._is_present(broker_id, broker_epoch):
             return
+        deleted = {
+            TopicPartition(topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition
+        }
         errors = {
-            TopicPartition(one.topic_name, one.partition_index): ErrorCode.of(one.error_code)
+            partition: ErrorCode.of(one.error_code)
             for one in answer.partition_errors
+            if (partition := TopicPartition(one.topic_name, one.partition_index)) in deleted
         }
         done = yield from self.deletions.on_stopped(broker_id, errors)
         for name in done:

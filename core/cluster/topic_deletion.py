@@ -55,11 +55,16 @@ class TopicDeletions:
             for partition, broker_id in self._left[name]:
                 self._office.requests.stop(partition, broker_id, deletes=True)
 
+    def forget(self, name: str) -> None:
+        """Gives up the deletion of a topic of which somebody else has left nothing: another one may have its name."""
+        self._left.pop(name, None)
+        self._office.context.deleted.discard(name)
+
     def _partitions(self, name: str) -> list[TopicPartition]:
         return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
 
     def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> Decision[list[str]]:
-        """Takes note of what a broker has deleted; gives the topics of which nothing is left."""
+        """Takes note of what a broker has deleted. Removes the topics of which nothing is left, and gives them."""
         for partition, error in errors.items():
             left = self._left.get(partition.topic)
             if left is None or (partition, broker_id) not in left:
@@ -68,7 +73,8 @@ class TopicDeletions:
                 left.discard((partition, broker_id))
             else:
                 _log.warning(
-                    "broker %d can't delete %s: %s; it waits for its next start", broker_id, partition, error.text
+                    "broker %d can't delete %s: %s; it is asked again when a broker comes",
+                    *(broker_id, partition, error.text),
                 )
         done = [name for name, left in self._left.items() if not left]
         yield from self._remove(done)

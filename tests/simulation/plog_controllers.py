@@ -534,7 +534,9 @@ class Term:
         elif request.api is STOP_REPLICA:
             errors = [StopReplicaPartitionError(TOPIC, 0, ErrorCode.NONE)]
             stopped = StopReplicaResponse(partition_errors=errors)
-            self._decide(lambda: self._controller.on_replicas_stopped(broker_id, epoch, stopped), lambda _: None)
+            self._decide(
+                lambda: self._controller.on_replicas_stopped(broker_id, epoch, request.request, stopped), lambda _: None
+            )
 
 
 def _version_after(write: Write) -> int:

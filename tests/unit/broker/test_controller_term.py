@@ -23,7 +23,12 @@ from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
-from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataResponse
 from core.zookeeper.controller_store import ControllerStore, FoundTopics, OutOfOfficeError
 from core.zookeeper.session import ZooKeeperSession
@@ -444,7 +449,7 @@ def test_a_topic_that_is_made_and_to_be_deleted_at_once_is_deleted_as_a_topic() 
             for broker_id in (1, 2):
                 answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("u", 0, ErrorCode.NONE)])
                 epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == broker_id)
-                queue.on_answer(ControlRequest(broker_id, epoch, STOP_REPLICA, 4, None), answer)
+                queue.on_answer(ControlRequest(broker_id, epoch, STOP_REPLICA, 4, stop.request), answer)
             await it.settle()
             assert "u" not in it.term.context.topics
             assert it.overs == 0
@@ -472,7 +477,10 @@ def test_answers_that_say_nothing_change_nothing() -> None:
                 queue.on_answer(
                     ControlRequest(2, epoch, UPDATE_METADATA, 8, None), UpdateMetadataResponse(error_code=error)
                 )
-                queue.on_answer(ControlRequest(2, epoch, STOP_REPLICA, 4, None), StopReplicaResponse(error_code=error))
+                queue.on_answer(
+                    ControlRequest(2, epoch, STOP_REPLICA, 4, StopReplicaRequest()),
+                    StopReplicaResponse(error_code=error),
+                )
                 queue.on_answer(
                     ControlRequest(2, epoch, LEADER_AND_ISR, 7, None), LeaderAndIsrResponse(error_code=error)
                 )

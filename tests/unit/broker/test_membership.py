@@ -12,6 +12,7 @@ import pytest
 from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.metadata import NotInformedError
 from core.broker.metrics import broker_metrics
+from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Role
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -489,7 +490,8 @@ def test_an_unclean_election_lets_the_last_replica_lead_that_lost_records(tmp_pa
     def scenario(member: Member) -> None:
         forbid_to_lead_after_loss(member)
         assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert member.assign(replicas=[US], epoch=2, recovery=1) is ErrorCode.NONE
+        assert member.assign(leader=NO_LEADER, replicas=[US], epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(replicas=[US], epoch=3, recovery=1) is ErrorCode.NONE
         assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
 
     play(scenario, tmp_path)

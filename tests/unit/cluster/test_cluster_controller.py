@@ -36,7 +36,14 @@ from core.protocol.schema.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker
 
 T = TypeVar("T")
@@ -185,6 +192,14 @@ def test_if_all_have_started_again_all_stay_in_sync() -> None:
     leader, epoch, isr = cluster.state()
     assert (leader, isr) == (2, (2, 3))
     assert epoch > 4, "it leads in another epoch: what it wrote in this one it may have lost"
+
+
+def test_who_is_in_sync_and_no_replica_makes_nobody_else_be_in_sync() -> None:
+    cluster = Cluster()
+    state = PartitionState(9, 4, (9,), (1, 2, 3), partition_epoch=9)
+    cluster.take_office({0: state})
+    leader, _, isr = cluster.state()
+    assert (leader, isr) == (-1, ())
 
 
 def test_an_expired_session_is_no_other_life() -> None:
@@ -348,6 +363,25 @@ def test_a_broker_that_goes_is_not_taken_in(shrunk: Cluster, how: str) -> None:
     assert asked == (ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA)
 
 
+def test_a_leader_that_is_about_to_stop_may_take_in_who_can_lead_after_it() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1,))})
+    assert cluster.drive(cluster.controller.shut_down(1, 101)) == [T0]
+    assert alter(cluster, (1, 2)) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert cluster.drive(cluster.controller.shut_down(1, 101)) == []
+    assert cluster.state()[0] == 2
+
+
+def test_an_older_form_of_the_request_lets_in_no_dead_broker() -> None:
+    """AlterPartition 2 names no epochs."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1,))}, brokers=(1, 2))
+    partition = AlteredPartition(partition_index=0, leader_epoch=4, partition_epoch=9, new_isr=[1, 3])
+    request = AlterPartitionRequest(1, 101, [AlteredTopic(topic_id=ID, partitions=[partition])])
+    answer = cluster.drive(cluster.controller.alter_partitions(request))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
+
+
 # --- controlled shutdown
 
 
@@ -504,9 +538,12 @@ def test_a_topic_grows() -> None:
     assert cluster.state(T0) == (1, 4, (1, 2, 3)), "what was there stays"
 
 
-def stop_answer(cluster: Cluster, broker_id: int, code: ErrorCode = ErrorCode.NONE) -> None:
+def stop_answer(cluster: Cluster, broker_id: int, code: ErrorCode = ErrorCode.NONE, *, deletes: bool = True) -> None:
     answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("t", 0, code)])
-    cluster.drive(cluster.controller.on_replicas_stopped(broker_id, 100 + broker_id, answer))
+    request = StopReplicaRequest(
+        topic_states=[StopReplicaTopicState("t", [StopReplicaPartitionState(0, -2, delete_partition=deletes)])]
+    )
+    cluster.drive(cluster.controller.on_replicas_stopped(broker_id, 100 + broker_id, request, answer))
 
 
 def test_a_topic_is_gone_when_all_replicas_are() -> None:
@@ -560,6 +597,60 @@ def test_a_wish_to_delete_what_is_not_there_is_fulfilled() -> None:
     cluster = Cluster()
     cluster.take_office({}, deleted=["gone"])
     assert cluster.written == [TopicRemoval("gone")]
+
+
+def test_what_was_stopped_before_a_deletion_is_not_deleted() -> None:
+    """The answer is to a controlled shutdown, and comes when the topic is to be deleted."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.drive(cluster.controller.shut_down(3, 103))
+    cluster.drive(cluster.controller.on_deletions(["t"]))
+    stop_answer(cluster, 3, deletes=False)
+    stop_answer(cluster, 1)
+    stop_answer(cluster, 2)
+    assert TopicRemoval("t") not in cluster.written
+    stop_answer(cluster, 3)
+    assert TopicRemoval("t") in cluster.written
+
+
+def test_a_topic_whose_nodes_somebody_removed_is_another_one_when_it_is_made_again() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, brokers=(1, 2), deleted=["t"])
+    cluster.controller.on_topics_gone(["t"])
+    cluster.forget()
+    another = ControlledTopic(bytes(15) + b"\x08", 0, {0: unwritten_state((1, 2))})
+    cluster.drive(cluster.controller.on_topics({"t": another}))
+    assert cluster.state() == (1, 0, (1, 2))
+    cluster.brokers(1, 2, 3)
+    stop_answer(cluster, 3)
+    assert TopicRemoval("t") not in cluster.written
+
+
+def test_a_disk_that_fails_under_a_topic_that_is_deleted_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.drive(cluster.controller.on_deletions(["t"]))
+    cluster.forget()
+    answer_storage_error(cluster, 1)
+    assert cluster.written == []
+    assert cluster.roles() == {}
+
+
+def test_a_failed_disk_is_known_when_the_topic_has_grown() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    answer_storage_error(cluster, 3)
+    cluster.drive(cluster.controller.create_partitions("t", {1: unwritten_state((1, 2))}))
+    assert not cluster.context.is_online(T0, 3)
+
+
+def test_a_partition_without_a_leader_is_led_when_a_disk_works_again() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1,))}, brokers=(1,))
+    answer_storage_error(cluster, 1)
+    assert cluster.state()[0] == -1
+    answer_storage_error(cluster, 1, ErrorCode.NONE)
+    assert cluster.state()[0] == 1
 
 
 # --- reassignment
