@@ -75,6 +75,9 @@ class ClusterOptions:
     """More of `plog serve`'s, for each broker."""
 
 
+_LAST_PORT = 65535
+
+
 class LocalCluster:
     """Made by `with`, which locks the directory, and kills at its end whatever runs still. Owned by one thread, but for
     `kill`.
@@ -158,6 +161,12 @@ class LocalCluster:
             raise UsageError(
                 f"there are {count} brokers, and --listen has {len(listen)} addresses",
                 hint="one for each broker, or one alone, from whose port on they listen",
+            )
+        if len(listen) == 1 and listen[0].port and listen[0].port + count - 1 > _LAST_PORT:
+            raise UsageError(
+                f"{count} brokers from port {listen[0].port} on need ports up to {listen[0].port + count - 1}, and "
+                f"{_LAST_PORT} is the last one",
+                hint=f"--listen {listen[0].host}:{_LAST_PORT - count + 1}, or an address for each broker",
             )
         if len(self._options.racks) > count:
             raise UsageError(f"there are {len(self._options.racks)} racks for {count} brokers")

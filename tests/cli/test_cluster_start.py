@@ -217,6 +217,7 @@ def refusal(tmp_path: Path, *arguments: str) -> tuple[int, str]:
             "there are 3 brokers, and --listen has 2 addresses",
         ),
         (["--brokers", "2", "--listen", "127.0.0.1:{0},127.0.0.1:{0}"], "names 127.0.0.1:{0} twice"),
+        (["--listen", "127.0.0.1:65535"], "need ports up to 65537, and 65535 is the last one"),
         (["--rack", "a,,b"], "a rack without a name"),
         (["--rack", "a,b,c,d"], "there are 4 racks for 3 brokers"),
         (["--set", "node.id=4"], "--set node.id: each broker has its own"),
