@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.options import default_data_dir
 from cli.session import session_of
 
 if TYPE_CHECKING:
@@ -16,11 +17,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | None) -> Iterator[KafkaClient]:
-    """Opens a client. Raises UsageError for a directory that nobody serves, AccessError if there is none."""
+    """Opens a client. Raises UsageError for a directory that nobody serves, and if no place is named and nothing is at
+    the usual one; AccessError if there is none at the place that is named.
+    """
     from core.client.kafka_client import KafkaClient
-    from core.common.errors import UsageError
+    from core.common.errors import AccessError, UsageError
 
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(session_of(bootstrap_server, data_dir).open_source())
+        except AccessError as error:
+            if data_dir is None and error.where == str(default_data_dir()):
+                raise UsageError(
+                    f"plog cluster {command} needs a server", hint="--bootstrap-server HOST:PORT"
+                ) from error
+            raise
         if not isinstance(source, KafkaClient):
             raise UsageError(
                 f"plog cluster {command} needs a cluster: nobody serves {source.directory}",

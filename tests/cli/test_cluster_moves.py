@@ -73,6 +73,16 @@ def test_a_directory_that_nobody_serves_is_refused(arguments: tuple[str, ...]) -
     assert f"plog cluster {arguments[0]} needs a cluster: nobody serves {SAMPLE_DATA}".encode() in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("elect", "--preferred"), ("reassign", "--status"), ("drain", "1"), ("check",)])
+def test_a_server_has_to_be_named_if_nothing_is_at_the_usual_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    done = call_plog("cluster", *arguments)
+    assert done.returncode == 2
+    assert f"plog cluster {arguments[0]} needs a server\nhint: --bootstrap-server".encode() in done.stderr
+
+
 def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers what there is to answer, and what it can't do is said as such."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
