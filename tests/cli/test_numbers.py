@@ -32,6 +32,8 @@ ARGUMENTS = {
     "dump-segment": ["SAMPLE"],
     "compact": ["SAMPLE"],
     "gaps": ["SAMPLE"],
+    "cluster reassign": ["--topics", "t", "--dry-run", "DIR"],
+    "cluster start": ["DIR"],
     "perf produce": ["p", "--num-records", "1", "--warmup-records", "0", "DIR"],
     "perf consume": ["p", "--num-records", "1", "--timeout", "0", "DIR"],
     "perf latency": ["p", "--num-records", "1", "DIR"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 from core.broker.replica_manager import ReplicaManager
@@ -38,7 +39,8 @@ class ReplicatedTopic:
 
     def register(self, node_id: int, rack: str | None = None) -> None:
         """Another broker is there, and listens; so this one is a member of a cluster."""
-        object.__setattr__(self.broker.services, "membership", object())
+        membership = SimpleNamespace(controller=SimpleNamespace(highest_features={}), control=None)
+        object.__setattr__(self.broker.services, "membership", membership)
         endpoint = BrokerEndpoint("PLAINTEXT", f"broker-{node_id}", 9000 + node_id, 0)
         record = RegisterBrokerRecord(
             node_id, broker_epoch=100 + node_id, end_points=[endpoint], rack=rack, fenced=False
