@@ -42,8 +42,14 @@ class ClusterFeatures:
         ends_groups = any(_may_end_groups(update) for update in updates)
         checked = self._control.when_done(self._ensure_no_groups()) if ends_groups else None
         if checked is not None:
-            return checked.then(lambda error: error or self._write(updates, validate_only, timeout_ms))
+            return checked.then(
+                lambda error: error or self._why_over() or self._write(updates, validate_only, timeout_ms)
+            )
         return self._write(updates, validate_only, timeout_ms)
+
+    def _why_over(self) -> Outcome:
+        """Gives NOT_CONTROLLER if the term has ended while others were asked."""
+        return KafkaError(ErrorCode.NOT_CONTROLLER) if self._term.is_over else None
 
     def _write(
         self,

@@ -123,6 +123,7 @@ class ControllerTerm:
             finalized, version = await self._store.read_features()
         except MalformedMessageError as error:
             _log.error("no feature counts as finalized: %s", error)
+            self.controller.features.leave_alone(str(error))
             return
         await self.drive(self.controller.features.begin(finalized, version))
 
@@ -206,11 +207,18 @@ class ControllerTerm:
             await self._refresh_brokers()  # one that was passed over may be able to work at the lower level
 
     async def drive(self, decision: Decision[T]) -> T:
-        """Makes a decision, with all that it has written down, within work that `do` does."""
+        """Makes a decision, with all that it has written down, within work that `do` does. KafkaError for what can't be
+        written is raised in the decision, which may have to put something right.
+        """
         try:
             writes = next(decision)
             while True:
-                writes = decision.send(await self._write_or_wait(writes))
+                try:
+                    versions = await self._write_or_wait(writes)
+                except KafkaError as error:
+                    writes = decision.throw(error)
+                else:
+                    writes = decision.send(versions)
         except StopIteration as end:
             made: T = end.value
             return made

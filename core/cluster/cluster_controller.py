@@ -90,8 +90,8 @@ class ClusterController:
     def _drop_unfit(
         self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
     ) -> Decision[None]:
-        """Takes out of the replicas in sync who is in none of the assignment, is dead, or has begun another life since
-        the state was written down: nobody has confirmed that one. If that leaves nobody who lives, all stay that can.
+        """Takes out of the replicas in sync who is no replica, is dead, or has begun another life since the state was
+        written down: nobody has confirmed that one. If that leaves nobody, all replicas stay that were in sync.
         A leader in another life leads in another epoch, as it may have lost what it wrote in this one.
         """
         changes: dict[TopicPartition, PartitionState] = {}

@@ -3,7 +3,8 @@
 A decision of `ClusterController` is a generator: it gives the writes that must be kept together next, and gets for each
 the version that is kept now. Whoever drives it keeps them only while the controller is in office. If one can't be kept,
 the controller is in office no more, and the decision is not driven any further: what it knew was not how things are.
-A decision about many partitions gives GIVE_WAY now and then.
+A decision about many partitions gives GIVE_WAY now and then. A write that ZooKeeper does not take, as it is too large,
+raises KafkaError in the decision, and nothing of that yield is written.
 """
 
 from __future__ import annotations

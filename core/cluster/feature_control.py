@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from core.cluster.controller_context import LiveBroker
 from core.cluster.controller_writes import NOT_WRITTEN, Decision, FeatureWrite
 from core.cluster.feature_levels import MEMBERS_FEATURES, FeatureUpdate, ensure_may_be, refusal, unsupported
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 
 _log = logging.getLogger("plog.controller")
 
@@ -27,6 +29,7 @@ class FeatureControl:
         self.finalized: Mapping[str, int] = {}
         """The levels that are written down; a feature of level 0 is not among them."""
         self._version = NOT_WRITTEN
+        self._problem = ""
         self._passed_over: set[tuple[int, int]] = set()
         """Brokers of which the log said that they are passed over, with their epochs."""
 
@@ -39,6 +42,10 @@ class FeatureControl:
             yield from self._write({})
         else:
             self.finalized = finalized
+
+    def leave_alone(self, problem: str) -> None:
+        """Nothing counts as finalized, and nothing is written: what is written down can't be understood."""
+        self._problem = problem
 
     def compatible(self, brokers: Mapping[int, LiveBroker]) -> dict[int, LiveBroker]:
         """Gives those of the brokers that can work at what is finalized; the log names the others."""
@@ -61,7 +68,11 @@ class FeatureControl:
         return found
 
     def ensure_may_be(self, updates: Sequence[FeatureUpdate], brokers: Mapping[int, LiveBroker]) -> None:
-        """Raises KafkaError(INVALID_UPDATE_VERSION) unless all can be finalized, with these brokers registered."""
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless all can be finalized, with these brokers registered;
+        FEATURE_UPDATE_FAILED if nobody knows what is.
+        """
+        if self._problem:
+            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, self._problem)
         for update in updates:
             ensure_may_be(update, self.finalized.get(update.name, 0), MEMBERS_FEATURES)
             for broker_id, broker in brokers.items():

@@ -52,6 +52,15 @@ def on_the_way(state: PartitionState, target: Sequence[int]) -> PartitionState:
     )
 
 
+def _with_replicas_of(before: PartitionState, state: PartitionState) -> PartitionState:
+    return replace(
+        state,
+        replicas=before.replicas,
+        adding_replicas=before.adding_replicas,
+        removing_replicas=before.removing_replicas,
+    )
+
+
 class Reassignments:
     """Owned by the controller's task."""
 
@@ -161,8 +170,16 @@ class Reassignments:
             for partition, state in states.items()
             if context.is_written(partition)
         }
+        before = {partition: context.state(partition) for partition in states}
         yield from self._office.change(led)
-        yield from self._write_assignments({**states, **{partition: context.state(partition) for partition in led}})
+        try:
+            yield from self._write_assignments({**states, **{partition: context.state(partition) for partition in led}})
+        except KafkaError:  # ZooKeeper does not take it: nothing moves, in the epochs that there are now
+            for partition in led:
+                context.put(partition, _with_replicas_of(before[partition], context.state(partition)))
+                self._office.requests.tell_roles(partition)
+            yield from self._office.send_all()
+            raise
         for partition in led:
             self._office.requests.tell_roles(partition)
             for broker_id in given_up[partition]:

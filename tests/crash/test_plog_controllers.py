@@ -55,20 +55,6 @@ def load(cluster: MixedCluster) -> Iterator[Load]:
         yield producing
 
 
-def settle(metadata: Metadata) -> None:
-    """Until all live, all replicas are in sync, and nothing that a controller began is left undone."""
-
-    def is_so() -> bool:
-        return (
-            metadata.alive() == set(NODES)
-            and metadata.controller() is not None
-            and not metadata.unfinished()
-            and all(state.is_whole for state in metadata.states().values())
-        )
-
-    metadata.wait_until(is_so, "all is well", seconds=60)
-
-
 def controller_of(cluster: MixedCluster, metadata: Metadata) -> PlogMember:
     wait_until(lambda: metadata.controller() in NODES, "somebody is the controller")
     return cluster.plogs[metadata.controller() or NODES[0]]
@@ -120,14 +106,14 @@ def test_whatever_was_begun_is_ended(
         harm(controller, metadata)
         for one in asked:
             one.result()
-    settle(metadata)
+    metadata.settle(NODES)
     load.wait_for_more()
 
 
 def test_nothing_was_lost_doubled_or_mixed_up(cluster: MixedCluster, metadata: Metadata, load: Load) -> None:
     load.__exit__()
     load.verify()
-    settle(metadata)
+    metadata.settle(NODES)
     for name, state in metadata.states().items():
         folders = {node: cluster.brokers[node].data_dir / f"{name.topic}-{name.partition}" for node in state.replicas}
         wait_until(lambda folders=folders: differences(folders) == [], f"{name}: {differences(folders)}")

@@ -14,6 +14,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import why_not
 from tests.support.server import Server
 from tests.support.spark.connector import use_connector
+from tests.support.zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = ["--set", "log.retention.ms=-1", "--set", "group.initial.rebalance.delay.ms=0"]
     with Server(tmp_path_factory.mktemp("interop") / "data", *settings) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def chroot(zookeeper: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
+    """A cluster of the test's own, of which nothing is there yet."""
+    path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
+    client = zookeeper.client()
+    client.create(path)
+    client.stop()
+    client.close()
+    return path
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,23 +21,6 @@ from tests.support.zookeeper_sessions import Fault, FaultySession, run, session_
 pytestmark = [requires_zookeeper, pytest.mark.java]
 
 NOW = 1795453562342
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture
-def chroot(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
-    """A cluster of the test's own."""
-    path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
-    client = server.client()
-    client.create(path)
-    client.stop()
-    client.close()
-    return path
 
 
 class Candidate:
@@ -76,11 +58,11 @@ async def holder(session: ZooKeeperSession) -> int | None:
     return None if node is None else int(json.loads(node.data)["brokerid"])
 
 
-def test_the_nodes_are_kafkas(server: ZooKeeperServer, chroot: str) -> None:
+def test_the_nodes_are_kafkas(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """The first epoch is 1, of a node that Kafka begins with 0."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             candidate = Candidate(session, 7)
             await candidate.election.start()
             await until(lambda: candidate.events)
@@ -101,9 +83,9 @@ def test_the_nodes_are_kafkas(server: ZooKeeperServer, chroot: str) -> None:
     run(scenario())
 
 
-def test_one_of_many_is_elected_and_the_next_when_it_goes(server: ZooKeeperServer, chroot: str) -> None:
+def test_one_of_many_is_elected_and_the_next_when_it_goes(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        config = server.config(chroot)
+        config = zookeeper.config(chroot)
         async with session_of(config) as first, session_of(config) as second, session_of(config) as third:
             candidates = [Candidate(session, number) for number, session in enumerate((first, second, third))]
             await asyncio.gather(*(candidate.election.start() for candidate in candidates))
@@ -130,12 +112,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("epoch", [b"abc", b"99999999999", b"4294967296", b""])
 def test_an_epoch_that_makes_no_sense_is_not_followed_by_a_guess(
-    server: ZooKeeperServer, chroot: str, epoch: bytes, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeperServer, chroot: str, epoch: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said once; and when somebody has mended it there is an election."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.commit([Create(CONTROLLER_EPOCH, epoch)])
             candidate = Candidate(session, 7)
             with caplog.at_level(logging.ERROR):
@@ -153,9 +135,9 @@ def test_an_epoch_that_makes_no_sense_is_not_followed_by_a_guess(
     run(scenario())
 
 
-def test_who_deletes_the_node_has_another_election(server: ZooKeeperServer, chroot: str) -> None:
+def test_who_deletes_the_node_has_another_election(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             candidate = Candidate(session, 7)
             await candidate.election.start()
             await until(lambda: candidate.events)
@@ -166,11 +148,11 @@ def test_who_deletes_the_node_has_another_election(server: ZooKeeperServer, chro
     run(scenario())
 
 
-def test_who_comes_between_two_looks_is_followed(server: ZooKeeperServer, chroot: str) -> None:
+def test_who_comes_between_two_looks_is_followed(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Our node is deleted and another one's made before we look; then that goes and comes within one look, too."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             candidate = Candidate(session, 7)
             await candidate.election.start()
             await until(lambda: candidate.events)
@@ -185,11 +167,11 @@ def test_who_comes_between_two_looks_is_followed(server: ZooKeeperServer, chroot
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_lost_answer_elects_once(server: ZooKeeperServer, chroot: str, fault: Fault) -> None:
+def test_a_lost_answer_elects_once(zookeeper: ZooKeeperServer, chroot: str, fault: Fault) -> None:
     """The node is made, or it is not: in both cases there is one controller in the end, with the epoch's version."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.commit([Create(CONTROLLER_EPOCH, b"5")])
             session.faults.append(fault)
             candidate = Candidate(session, 7)
@@ -204,13 +186,13 @@ def test_a_lost_answer_elects_once(server: ZooKeeperServer, chroot: str, fault: 
     run(scenario())
 
 
-def test_who_was_followed_while_its_answer_was_lost_has_not_won(server: ZooKeeperServer, chroot: str) -> None:
+def test_who_was_followed_while_its_answer_was_lost_has_not_won(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Its transaction was done, and another broker was elected before it looked. Between its two looks that one's epoch
     must not become its own: it would write in the other one's name.
     """
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             await session.commit([Create(CONTROLLER_EPOCH, b"5")])
             session.faults.append(Fault.DONE)
             candidate = Candidate(session, 7)
@@ -227,11 +209,11 @@ def test_who_was_followed_while_its_answer_was_lost_has_not_won(server: ZooKeepe
     run(scenario())
 
 
-def test_a_node_of_which_nobody_knew_is_given_back(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_node_of_which_nobody_knew_is_given_back(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """An earlier try of this session's was done after all: /controller is ours, and nobody is in office by it."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.commit([Create(CONTROLLER_EPOCH, b"5")])
 
             async def late() -> None:
@@ -253,14 +235,14 @@ def test_a_node_of_which_nobody_knew_is_given_back(server: ZooKeeperServer, chro
     run(scenario())
 
 
-def test_a_session_that_expires_in_office(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_session_that_expires_in_office(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             candidate = Candidate(session, 7)
             await candidate.election.start()
             await until(lambda: candidate.events)
             before = session.session_id
-            await asyncio.get_running_loop().run_in_executor(None, server.expire, session)
+            await asyncio.get_running_loop().run_in_executor(None, zookeeper.expire, session)
             await until(lambda: len(candidate.events) == 3)
             assert candidate.epochs == [1, None, 2]
             assert session.session_id != before
@@ -271,17 +253,17 @@ def test_a_session_that_expires_in_office(server: ZooKeeperServer, chroot: str) 
     run(scenario())
 
 
-def test_a_session_that_expires_while_it_stands(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_session_that_expires_while_it_stands(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Its transaction is done and its answer lost; before it looks, the session is over, and the node with it."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.commit([Create(CONTROLLER_EPOCH, b"5")])
             states: list[SessionState] = []
             session.subscribe(states.append)
 
             async def expire() -> None:
-                await asyncio.get_running_loop().run_in_executor(None, server.expire, session)
+                await asyncio.get_running_loop().run_in_executor(None, zookeeper.expire, session)
 
             session.faults.append(Fault.DONE)
             session.before_loss = expire
@@ -298,11 +280,11 @@ def test_a_session_that_expires_while_it_stands(server: ZooKeeperServer, chroot:
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-def test_who_resigns_leaves_nothing(server: ZooKeeperServer, chroot: str, fault: Fault | None) -> None:
+def test_who_resigns_leaves_nothing(zookeeper: ZooKeeperServer, chroot: str, fault: Fault | None) -> None:
     """Also if the connection is lost meanwhile and the session lives on: without a controller nobody would decide."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             candidate, next_one = Candidate(session, 7), Candidate(other, 8)
             await candidate.election.start()
             await until(lambda: candidate.events)
@@ -319,9 +301,9 @@ def test_who_resigns_leaves_nothing(server: ZooKeeperServer, chroot: str, fault:
     run(scenario())
 
 
-def test_who_resigns_and_stands_is_elected_again(server: ZooKeeperServer, chroot: str) -> None:
+def test_who_resigns_and_stands_is_elected_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             candidate = Candidate(session, 7)
             await candidate.election.start()
             await until(lambda: candidate.events)
@@ -333,7 +315,7 @@ def test_who_resigns_and_stands_is_elected_again(server: ZooKeeperServer, chroot
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_refusal_is_tried_again(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_refusal_is_tried_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         class Refusing(FaultySession):
             left = 1
@@ -344,7 +326,7 @@ def test_a_refusal_is_tried_again(server: ZooKeeperServer, chroot: str) -> None:
                     raise ZooKeeperError(Refusal.SESSION_EXPIRED, CONTROLLER)
                 return await super().commit(operations)
 
-        session = Refusing(server.config(chroot))
+        session = Refusing(zookeeper.config(chroot))
         await session.open()
         candidate = Candidate(session, 7)
         await candidate.election.start()

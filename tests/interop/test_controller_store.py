@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -38,23 +38,6 @@ EPOCH = 5
 ID = bytes(range(16))
 ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 T0 = TopicPartition("t", 0)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture
-def chroot(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
-    """A cluster of the test's own."""
-    path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
-    client = server.client()
-    client.create(path)
-    client.stop()
-    client.close()
-    return path
 
 
 async def store_of(session: ZooKeeperSession) -> ControllerStore:
@@ -118,9 +101,9 @@ async def looked_at(session: ZooKeeperSession) -> dict[str, Any]:
     ],
     ids=lambda write: type(write).__name__,
 )
-def test_an_earlier_controller_writes_nothing(server: ZooKeeperServer, chroot: str, write: Write) -> None:
+def test_an_earlier_controller_writes_nothing(zookeeper: ZooKeeperServer, chroot: str, write: Write) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await store.commit(FIRST)
             await session.commit([SetData(CONTROLLER_EPOCH, b"6")])
@@ -133,13 +116,13 @@ def test_an_earlier_controller_writes_nothing(server: ZooKeeperServer, chroot: s
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-def test_what_is_lost_is_found_out(server: ZooKeeperServer, chroot: str, fault: Fault | None) -> None:
+def test_what_is_lost_is_found_out(zookeeper: ZooKeeperServer, chroot: str, fault: Fault | None) -> None:
     """Each transaction of a topic's life in turn loses its answer, done or not done: in the end all is as without that,
     and each was done once, as the versions say.
     """
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             life: list[tuple[list[Write], list[int]]] = [
                 ([assignment(configs={"retention.ms": "5"})], [0]),
@@ -169,11 +152,11 @@ def test_what_is_lost_is_found_out(server: ZooKeeperServer, chroot: str, fault: 
     run(scenario())
 
 
-def test_a_write_that_was_not_done_does_not_look_done(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_write_that_was_not_done_does_not_look_done(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """The settings of an earlier topic are there, and are as those of the new one: that says nothing of the rest."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await session.commit([Create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}')])
             session.faults.append(Fault.NOT_DONE)
@@ -183,11 +166,11 @@ def test_a_write_that_was_not_done_does_not_look_done(server: ZooKeeperServer, c
     run(scenario())
 
 
-def test_a_lost_answer_to_an_earlier_controller_is_none(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_lost_answer_to_an_earlier_controller_is_none(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """The same state is written by the next controller before it looks: what it finds is not its own."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             store = await store_of(session)
             await store.commit(FIRST)
 
@@ -217,10 +200,10 @@ def test_a_lost_answer_to_an_earlier_controller_is_none(server: ZooKeeperServer,
     ],
 )
 def test_things_are_not_as_it_knows_them(
-    server: ZooKeeperServer, chroot: str, there: list[Operation], write: Write
+    zookeeper: ZooKeeperServer, chroot: str, there: list[Operation], write: Write
 ) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             if there:
                 await session.commit(there)
@@ -230,9 +213,9 @@ def test_things_are_not_as_it_knows_them(
     run(scenario())
 
 
-def test_leftovers_of_an_earlier_topic_do_no_harm(server: ZooKeeperServer, chroot: str) -> None:
+def test_leftovers_of_an_earlier_topic_do_no_harm(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await session.commit(
                 [
@@ -247,9 +230,9 @@ def test_leftovers_of_an_earlier_topic_do_no_harm(server: ZooKeeperServer, chroo
     run(scenario())
 
 
-def test_all_of_a_topic_is_removed_also_what_nobody_knew(server: ZooKeeperServer, chroot: str) -> None:
+def test_all_of_a_topic_is_removed_also_what_nobody_knew(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await store.commit([*FIRST, DeletionWrite("t")])
             below = "/brokers/topics/t/partitions"
@@ -265,9 +248,9 @@ def test_all_of_a_topic_is_removed_also_what_nobody_knew(server: ZooKeeperServer
 # --- much
 
 
-def test_many_writes_go_in_pieces_each_of_them_fenced(server: ZooKeeperServer, chroot: str) -> None:
+def test_many_writes_go_in_pieces_each_of_them_fenced(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await store.commit([assignment(1000)])
             session.committed.clear()
@@ -290,11 +273,11 @@ def test_many_writes_go_in_pieces_each_of_them_fenced(server: ZooKeeperServer, c
 
 
 @pytest.mark.parametrize("write", [assignment(configs={"x": "y" * 1_100_000}), assignment(75_000)])
-def test_what_zookeeper_does_not_take_is_refused(server: ZooKeeperServer, chroot: str, write: Write) -> None:
+def test_what_zookeeper_does_not_take_is_refused(zookeeper: ZooKeeperServer, chroot: str, write: Write) -> None:
     """ZooKeeper would close the connection whenever it is asked, and the controller would ask for ever."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             with pytest.raises(KafkaError, match="ZooKeeper takes no more than") as refused:
                 await store.commit([assignment(topic="small"), write])
@@ -328,12 +311,12 @@ GOOD_STATE = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"is
     ],
 )
 def test_a_topic_that_is_garbled_is_left_alone(
-    server: ZooKeeperServer, chroot: str, topic: bytes, state: bytes, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeperServer, chroot: str, topic: bytes, state: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a whole: its assignment would be written without the partition that can't be understood."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             await store.commit([assignment(topic="good")])
             base = "/brokers/topics/bad/partitions"
@@ -356,7 +339,7 @@ def test_a_topic_that_is_garbled_is_left_alone(
 
 
 def test_brokers_that_are_garbled_are_passed_over(
-    server: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = (
         b'{"listener_security_protocol_map":{"CLIENT":"PLAINTEXT"},"endpoints":["CLIENT://h:9"],"rack":"r",'
@@ -364,7 +347,7 @@ def test_brokers_that_are_garbled_are_passed_over(
     )
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             nodes = {"1": broker, "2": b"?", "x": broker, "3": broker.replace(b"CLIENT://", b"OTHER://")}
             await session.commit([Create(f"/brokers/ids/{name}", data) for name, data in nodes.items()])
@@ -377,9 +360,9 @@ def test_brokers_that_are_garbled_are_passed_over(
     run(scenario())
 
 
-def test_news_of_disks_are_taken_once(server: ZooKeeperServer, chroot: str) -> None:
+def test_news_of_disks_are_taken_once(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             for data in (b'{"version":1,"broker":2,"event":1}', b"?", b'{"version":1,"broker":2,"event":1}'):
                 await session.commit([Create(LOG_DIR_EVENT_PREFIX, data, is_sequential=True)])
@@ -390,9 +373,9 @@ def test_news_of_disks_are_taken_once(server: ZooKeeperServer, chroot: str) -> N
     run(scenario())
 
 
-def test_producer_ids_go_on_from_the_last_block(server: ZooKeeperServer, chroot: str) -> None:
+def test_producer_ids_go_on_from_the_last_block(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             store = await store_of(session)
             assert await store.read_producer_ids() == (0, 0)
             await session.commit(

@@ -83,20 +83,6 @@ def ensure_plog_controls(cluster: MixedCluster, metadata: Metadata) -> PlogMembe
     return cluster.plogs[holder]
 
 
-def settle(cluster: MixedCluster, metadata: Metadata) -> None:
-    """Until all live, all replicas are in sync, and nothing that a controller began is left undone."""
-
-    def is_so() -> bool:
-        return (
-            metadata.alive() == set(ALL)
-            and metadata.controller() is not None
-            and not metadata.unfinished()
-            and all(state.is_whole for state in metadata.states().values())
-        )
-
-    metadata.wait_until(is_so, "all is well", seconds=60)
-
-
 def test_a_plog_is_the_first_controller(cluster: MixedCluster, metadata: Metadata) -> None:
     assert metadata.controller() == FIRST
     assert {broker.metadata().controller_id for broker in cluster.kafka.brokers.values()} == {FIRST}
@@ -158,7 +144,7 @@ def test_kafkas_tools_move_replicas_and_leaders(cluster: MixedCluster, metadata:
         plan = reassignment(tmp_path, moved=(KAFKA, FIRST))
         tool(cluster, "reassign", "--execute", "--reassignment-json-file", plan)
         cluster.wait_for(TopicPartition("moved", 0), isr=(KAFKA, FIRST))
-        settle(cluster, metadata)
+        metadata.settle(ALL)
         verified = tool(cluster, "reassign", "--verify", "--reassignment-json-file", plan)
         assert "Reassignment of partition moved-0 is completed" in verified
         assert "No partition reassignments found." in tool(cluster, "reassign", "--list")
@@ -176,7 +162,7 @@ def test_kafkas_tools_move_replicas_and_leaders(cluster: MixedCluster, metadata:
     tool(cluster, "reassign", "--cancel", "--reassignment-json-file", plan)
     assert metadata.unfinished() == []
     assert metadata.assignment("stuck") == {"0": [FIRST]}
-    settle(cluster, metadata)
+    metadata.settle(ALL)
     folder = cluster.brokers[KAFKA].data_dir / "stuck-0"
     wait_until(lambda: not folder.exists(), "what was copied is deleted")
 
@@ -200,7 +186,7 @@ def test_replicas_move_round_while_it_is_produced(
         for replicas in ((KAFKA,), (SECOND, FIRST), (KAFKA, SECOND), (FIRST,), (SECOND, KAFKA, FIRST)):
             operators.reassign({name: (FIRST, KAFKA, SECOND)})
             assert operators.reassign({name: replicas}).endswith("NONE")
-            settle(cluster, metadata)
+            metadata.settle(ALL)
             assert metadata.assignment("round") == {"0": list(replicas)}
             load.wait_for_more()
     load.verify()
@@ -222,14 +208,14 @@ def test_who_stops_hands_over(cluster: MixedCluster, metadata: Metadata) -> None
         controller = ensure_plog_controls(cluster, metadata)
         others = [node for node in cluster.plogs if node != controller.node_id]
         kafka.wait_until_ready()
-        settle(cluster, metadata)
+        metadata.settle(ALL)
         controller.stop()
         assert "has not taken over" not in controller.log.read_text()
         wait_until(lambda: metadata.controller() in (KAFKA, *others), "somebody else is the controller")
         assert all(state.leader != controller.node_id for state in metadata.states().values() if len(state.isr) > 1)
         load.wait_for_more()
         controller.start()
-    settle(cluster, metadata)
+    metadata.settle(ALL)
     load.verify()
     cluster.wait_until_equal(names[0], ALL)
 
@@ -267,13 +253,13 @@ def test_a_controller_goes_in_the_midst_of_its_work(
             controller.kill()
             wait_until(lambda: metadata.controller() not in (None, controller.node_id), "another one has the office")
             controller.start()
-        settle(cluster, metadata)
+        metadata.settle(ALL)
         load.wait_for_more()
     for one in asked[:-1]:
         one.result()
     load.verify()
     assert doomed not in metadata.topics() or operators.delete(doomed).endswith("NONE")
-    settle(cluster, metadata)
+    metadata.settle(ALL)
     ensure_no_folders(cluster, doomed)
     for name, state in metadata.states().items():
         if name.topic.startswith(kind):
@@ -299,7 +285,7 @@ def test_an_unclean_election(cluster: MixedCluster, metadata: Metadata) -> None:
     cluster.wait_for(name, leader=KAFKA)
     assert call_plog("produce", "unclean", "--acks", "all", *where, stdin=b"3\n").returncode == 0
     cluster.plogs[other].start()
-    settle(cluster, metadata)
+    metadata.settle(ALL)
     cluster.wait_until_equal(name, (other, KAFKA))
     assert read_numbers(cluster.address, "unclean", 4) == [0, 1, 2, 3]
 

@@ -43,24 +43,9 @@ SECONDS = 60
 BROKER = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), 0, rack="r1")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture
-def chroot(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
-    """A cluster of the test's own."""
-    path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
-    with another_client(server) as client:
-        client.create(path)
-    return path
-
-
 @contextlib.contextmanager
-def another_client(server: ZooKeeperServer) -> Iterator[Any]:
-    client = server.client()
+def another_client(zookeeper: ZooKeeperServer) -> Iterator[Any]:
+    client = zookeeper.client()
     try:
         yield client
     finally:
@@ -113,10 +98,10 @@ def registration(
 # --- registration
 
 
-def test_a_broker_registers_as_kafka_does(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_broker_registers_as_kafka_does(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         events: list[Any] = []
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             epoch = await registration(session, 7, events).register()
             data, stat = await aside(seen, f"{chroot}/brokers/ids/7")
             assert (stat.czxid, stat.ephemeralOwner) == (epoch, session.session_id)
@@ -137,32 +122,32 @@ def test_a_broker_registers_as_kafka_does(server: ZooKeeperServer, chroot: str) 
         assert events == [epoch, "lost"]
 
     def seen(path: str) -> Any:
-        with another_client(server) as client:
+        with another_client(zookeeper) as client:
             return client.get(path) if client.exists(path) else None
 
     run(scenario())
 
 
-def test_each_life_has_a_higher_epoch(server: ZooKeeperServer, chroot: str) -> None:
+def test_each_life_has_a_higher_epoch(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         epochs = []
         for _ in range(2):
-            async with session_of(server.config(chroot)) as session:
+            async with session_of(zookeeper.config(chroot)) as session:
                 epochs.append(await registration(session, 1, []).register())
         assert epochs[0] < epochs[1]
 
     run(scenario())
 
 
-def test_after_an_expiry_the_broker_registers_again(server: ZooKeeperServer, chroot: str) -> None:
+def test_after_an_expiry_the_broker_registers_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         events: list[Any] = []
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             states: list[SessionState] = []
             session.subscribe(states.append)
             first = await registration(session, 1, events).register()
             old_session = session.session_id
-            await aside(server.expire, session)
+            await aside(zookeeper.expire, session)
             await until(lambda: len(events) == 3)
             assert events[:2] == [first, "lost"]
             assert events[2] > first
@@ -177,18 +162,18 @@ def test_after_an_expiry_the_broker_registers_again(server: ZooKeeperServer, chr
 
 
 def test_an_id_that_a_live_broker_has_is_refused(
-    server: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """After the time that a dead one would keep it; a new directory is not made for it."""
     monkeypatch.setattr("core.zookeeper.registration._GRACE_MS", 0)
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as holder:
+        async with session_of(zookeeper.config(chroot)) as holder:
             await registration(holder, 3, []).register()
-            async with session_of(server.config(chroot, session_timeout_ms=1000)) as second:
+            async with session_of(zookeeper.config(chroot, session_timeout_ms=1000)) as second:
                 with pytest.raises(AccessError) as refused:
                     await registration(second, 3, []).register()
-            entry = ZooKeeperEntry(server.config(chroot, session_timeout_ms=1000), SystemClock())
+            entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
             try:
                 with pytest.raises(AccessError, match="node id 3 is taken"):
                     await entry.open(tmp_path / "new", 3)
@@ -202,12 +187,12 @@ def test_an_id_that_a_live_broker_has_is_refused(
 
 
 def test_an_id_of_an_own_older_session_is_waited_for(
-    server: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a kill: the broker is back before ZooKeeper has noticed."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as dead, session_of(server.config(chroot)) as back:
+        async with session_of(zookeeper.config(chroot)) as dead, session_of(zookeeper.config(chroot)) as back:
             epoch = await registration(dead, 3, []).register()
             task = asyncio.ensure_future(registration(back, 3, []).register())
             await until(lambda: "waiting for it to leave" in caplog.text)
@@ -221,9 +206,9 @@ def test_an_id_of_an_own_older_session_is_waited_for(
 # --- the cluster's id
 
 
-def test_the_first_broker_names_the_cluster(server: ZooKeeperServer, chroot: str) -> None:
+def test_the_first_broker_names_the_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             assert await ensure_cluster_id(session, None, "new-id") == "new-id"
             assert await ensure_cluster_id(session, None, "other") == "new-id"
             assert await ensure_cluster_id(session, "new-id", "other") == "new-id"
@@ -233,9 +218,9 @@ def test_the_first_broker_names_the_cluster(server: ZooKeeperServer, chroot: str
     run(scenario())
 
 
-def test_a_directory_with_an_id_takes_it_to_a_new_cluster(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_directory_with_an_id_takes_it_to_a_new_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             assert await ensure_cluster_id(session, "mine", "new") == "mine"
 
     run(scenario())
@@ -244,11 +229,11 @@ def test_a_directory_with_an_id_takes_it_to_a_new_cluster(server: ZooKeeperServe
 # --- transactions
 
 
-def test_a_controller_of_an_older_epoch_changes_nothing(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_controller_of_an_older_epoch_changes_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Each change of a controller's checks the version of /controller_epoch."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as old, session_of(server.config(chroot)) as new:
+        async with session_of(zookeeper.config(chroot)) as old, session_of(zookeeper.config(chroot)) as new:
             await old.commit([Create(CONTROLLER_EPOCH, b"1"), Create("/state", b"by old")])
             (epoch,) = await new.commit([SetData(CONTROLLER_EPOCH, b"2", version=0)])
             assert isinstance(epoch, NodeStat)
@@ -283,10 +268,10 @@ def test_a_controller_of_an_older_epoch_changes_nothing(server: ZooKeeperServer,
     ],
 )
 def test_the_error_names_the_operation_that_failed(
-    server: ZooKeeperServer, chroot: str, operations: list[Any], refusal: Refusal, path: str
+    zookeeper: ZooKeeperServer, chroot: str, operations: list[Any], refusal: Refusal, path: str
 ) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             with pytest.raises(ZooKeeperError) as refused:
                 await session.commit(operations)
             assert (refused.value.refusal, refused.value.where) == (refusal, path)
@@ -296,9 +281,9 @@ def test_the_error_names_the_operation_that_failed(
     run(scenario())
 
 
-def test_paths_are_below_the_chroot(server: ZooKeeperServer, chroot: str) -> None:
+def test_paths_are_below_the_chroot(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             assert await session.commit([Create("/a"), Create("/a/n-", is_sequential=True)]) == [
                 "/a",
                 "/a/n-0000000000",
@@ -313,10 +298,10 @@ def test_paths_are_below_the_chroot(server: ZooKeeperServer, chroot: str) -> Non
     run(scenario())
 
 
-def test_a_chroot_that_is_missing_is_named(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_chroot_that_is_missing_is_named(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         with pytest.raises(AccessError, match="has no node /kafak") as refused:
-            async with session_of(server.config("/kafak")):
+            async with session_of(zookeeper.config("/kafak")):
                 pass
         assert chroot in (refused.value.hint or "")
         assert "/zookeeper" not in (refused.value.hint or "")
@@ -327,13 +312,13 @@ def test_a_chroot_that_is_missing_is_named(server: ZooKeeperServer, chroot: str)
 # --- watches
 
 
-def test_children_and_data_are_watched(server: ZooKeeperServer, chroot: str) -> None:
+def test_children_and_data_are_watched(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Before a node is there, while it changes, and after it is gone."""
 
     async def scenario() -> None:
         names: list[list[str] | None] = []
         data: list[bytes | None] = []
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             watch = await session.watch_children("/ids", names.append)
             await session.watch_data("/ids/1", lambda node: data.append(node and node.data))
             assert (names, data) == ([None], [None])
@@ -351,21 +336,21 @@ def test_children_and_data_are_watched(server: ZooKeeperServer, chroot: str) -> 
     run(scenario())
 
 
-def test_watches_go_on_after_an_expiry_and_after_a_crash(server: ZooKeeperServer, chroot: str) -> None:
+def test_watches_go_on_after_an_expiry_and_after_a_crash(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         data: list[bytes | None] = []
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.commit([Create("/a", b"0")])
             await session.watch_data("/a", lambda node: data.append(node and node.data))
-            await aside(server.expire, session)
+            await aside(zookeeper.expire, session)
             await until(lambda: session.state is SessionState.EXPIRED or len(data) > 1)
             await until(lambda: session.state is SessionState.CONNECTED)
             await session.commit([SetData("/a", b"1")])
             await until(lambda: data[-1] == b"1")
-            await aside(server.kill)
+            await aside(zookeeper.kill)
             await until(lambda: session.state is SessionState.SUSPENDED)
             waiting = asyncio.ensure_future(session.read("/a"))
-            server.start()  # not in another thread: it ends with the one that starts it
+            zookeeper.start()  # not in another thread: it ends with the one that starts it
             node = await waiting
             assert node is not None
             assert node.data == b"1", "what was acknowledged is there"
@@ -375,14 +360,14 @@ def test_watches_go_on_after_an_expiry_and_after_a_crash(server: ZooKeeperServer
     run(scenario())
 
 
-def test_a_server_that_hangs_suspends_the_session(server: ZooKeeperServer, chroot: str) -> None:
+def test_a_server_that_hangs_suspends_the_session(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """A transaction that was under way says that it may have been done."""
 
     async def scenario() -> None:
-        async with session_of(server.config(chroot, session_timeout_ms=2000)) as session:
+        async with session_of(zookeeper.config(chroot, session_timeout_ms=2000)) as session:
             states: list[SessionState] = []
             session.subscribe(states.append)
-            with server.paused():
+            with zookeeper.paused():
                 with pytest.raises(ZooKeeperError) as lost:
                     await session.commit([Create("/a")])
                 assert lost.value.is_lost
@@ -399,10 +384,10 @@ def test_a_server_that_hangs_suspends_the_session(server: ZooKeeperServer, chroo
 # --- settings
 
 
-def test_changes_of_settings_arrive(server: ZooKeeperServer, chroot: str) -> None:
+def test_changes_of_settings_arrive(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         seen: list[tuple[str, Mapping[str, str]]] = []
-        async with session_of(server.config(chroot)) as session, session_of(server.config(chroot)) as other:
+        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
             await other.ensure_paths([*PERSISTENT_PATHS, "/config/users/a%20b/clients"])
             alice = ConfigEntity("users", "a b", "app")
             topic = ConfigEntity("topics", "t1")
@@ -429,7 +414,7 @@ def test_changes_of_settings_arrive(server: ZooKeeperServer, chroot: str) -> Non
             await other.commit([Create(CONFIG_CHANGE_PREFIX, b"garbage", is_sequential=True)])
             await change(topic, {"retention.ms": "2"})
             await until(lambda: seen[4:] == [("topics/t1", {"retention.ms": "2"})])
-            await aside(server.expire, session)
+            await aside(zookeeper.expire, session)
             await until(lambda: len(seen) == 8)
             assert seen[5:] == [
                 ("topics/t1", {"retention.ms": "2"}),
@@ -445,13 +430,13 @@ def test_changes_of_settings_arrive(server: ZooKeeperServer, chroot: str) -> Non
     run(scenario())
 
 
-def test_old_changes_are_deleted(server: ZooKeeperServer, chroot: str) -> None:
+def test_old_changes_are_deleted(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Those of more than a quarter of an hour ago."""
 
     async def scenario() -> None:
         clock = ManualClock(SystemClock().now_ms())
         topic = ConfigEntity("topics", "t")
-        async with session_of(server.config(chroot)) as session:
+        async with session_of(zookeeper.config(chroot)) as session:
             await session.ensure_paths(PERSISTENT_PATHS)
             await ConfigChanges(session, lambda _entity, _config: None, clock=clock).start()
             write = [Create(CONFIG_CHANGE_PREFIX, encode_config_change(topic), is_sequential=True)]
@@ -469,12 +454,12 @@ def test_old_changes_are_deleted(server: ZooKeeperServer, chroot: str) -> None:
 # --- rights
 
 
-def test_with_a_login_only_we_change_what_we_made(server: ZooKeeperServer, chroot: str) -> None:
+def test_with_a_login_only_we_change_what_we_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
     ours = ZooKeeperLogin("kafka", Secret("secret"))
 
     async def scenario() -> None:
-        config = server.config(chroot, digest=ours, sets_acls=True)
-        async with session_of(config) as session, session_of(server.config(chroot)) as stranger:
+        config = zookeeper.config(chroot, digest=ours, sets_acls=True)
+        async with session_of(config) as session, session_of(zookeeper.config(chroot)) as stranger:
             await session.ensure_paths(PERSISTENT_PATHS)
             await session.commit([Create("/brokers/ids/1", b"1"), Create("/config/users/alice", b"salt")])
             await session.commit([SetData("/brokers/ids/1", b"2")])
@@ -493,17 +478,17 @@ def test_with_a_login_only_we_change_what_we_made(server: ZooKeeperServer, chroo
             assert acls == [[(31, "digest"), (1, "world")], [(31, "digest")], [(31, "world")]]
 
     def acls_of(path: str) -> Any:
-        with another_client(server) as client:
+        with another_client(zookeeper) as client:
             client.add_auth("digest", "kafka:secret")
             return client.get_acls(path)[0]
 
     run(scenario())
 
 
-def test_sasl_proves_who_we_are(server: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_sasl_proves_who_we_are(zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         login = ZooKeeperLogin("kafka", Secret("secret"))
-        async with session_of(server.config(chroot, sasl=login, sets_acls=True)) as session:
+        async with session_of(zookeeper.config(chroot, sasl=login, sets_acls=True)) as session:
             await session.commit([Create("/a")])
             acls = await aside(acls_of, f"{chroot}/a")
             assert [(acl.perms, acl.id.scheme, acl.id.id) for acl in acls] == [
@@ -511,29 +496,29 @@ def test_sasl_proves_who_we_are(server: ZooKeeperServer, chroot: str, caplog: py
                 (1, "world", "anyone"),
             ]
         with pytest.raises(ZooKeeperError, match="the login was refused") as refused:
-            async with session_of(server.config(chroot, sasl=ZooKeeperLogin("kafka", Secret("wrong")))):
+            async with session_of(zookeeper.config(chroot, sasl=ZooKeeperLogin("kafka", Secret("wrong")))):
                 pass
         assert refused.value.refusal is Refusal.AUTH_FAILED
         assert "password" in (refused.value.hint or "")
         assert "has ended: ZooKeeper: the login was refused" in caplog.text
 
     def acls_of(path: str) -> Any:
-        with another_client(server) as client:
+        with another_client(zookeeper) as client:
             return client.get_acls(path)[0]
 
     run(scenario())
 
 
-def test_rights_without_a_login_are_refused(server: ZooKeeperServer) -> None:
+def test_rights_without_a_login_are_refused(zookeeper: ZooKeeperServer) -> None:
     with pytest.raises(UsageError, match=r"zookeeper\.set\.acl needs a login"):
-        ZooKeeperSession(server.config(sets_acls=True))
+        ZooKeeperSession(zookeeper.config(sets_acls=True))
 
 
 # --- TLS
 
 
 def test_tls_with_certificates_on_both_sides(
-    server: ZooKeeperServer, chroot: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By something that stands before ZooKeeper and does the TLS for it."""
     ca = make_ca()
@@ -559,7 +544,7 @@ def test_tls_with_certificates_on_both_sides(
         listener.close()
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        plain_reader, plain_writer = await asyncio.open_connection(*server.address.split(":"))
+        plain_reader, plain_writer = await asyncio.open_connection(*zookeeper.address.split(":"))
         copies = [asyncio.ensure_future(copy(reader, plain_writer)), asyncio.ensure_future(copy(plain_reader, writer))]
         await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
         plain_writer.close()
@@ -597,10 +582,10 @@ def test_it_waits_for_a_zookeeper_and_says_so_once(
     assert not [record for record in caplog.records if record.name.startswith("kazoo")]
 
 
-def test_who_waits_for_an_answer_learns_that_the_session_was_closed(server: ZooKeeperServer, chroot: str) -> None:
+def test_who_waits_for_an_answer_learns_that_the_session_was_closed(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
-        async with session_of(server.config(chroot)) as session:
-            with server.paused():
+        async with session_of(zookeeper.config(chroot)) as session:
+            with zookeeper.paused():
                 reading = asyncio.ensure_future(session.read("/"))
                 await asyncio.sleep(0)
                 closing = asyncio.ensure_future(session.close())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +107,19 @@ class Metadata:
         while not is_so():
             assert time.monotonic() < deadline, f"{what}: alive {self.alive()}, {self.states()}"
             time.sleep(_PAUSE_SECONDS)
+
+    def settle(self, nodes: Collection[int]) -> None:
+        """Until all of these live, all replicas are in sync, and nothing that a controller began is left undone."""
+
+        def is_so() -> bool:
+            return (
+                self.alive() == set(nodes)
+                and self.controller() is not None
+                and not self.unfinished()
+                and all(state.is_whole for state in self.states().values())
+            )
+
+        self.wait_until(is_so, "all is well", seconds=60)
 
     def _children(self, path: str) -> list[str]:
         return list(self._client.retry(self._client.get_children, path))

@@ -16,7 +16,8 @@ from core.broker.control_queue import ControlQueue
 from core.broker.controller_term import ControllerTerm
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
-from core.cluster.controller_writes import Decision, StateWrite, Write
+from core.cluster.controller_writes import Decision, DeletionWrite, StateWrite, Write
+from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
@@ -76,6 +77,7 @@ class FakeStore(ControllerStore):
         self.gate.set()
         self.failure: Exception | None = None
         self.read_failure: Exception | None = None
+        self.feature_failure: Exception | None = None
         self.while_reading: Callable[[], None] = lambda: None
         self.reads = 0
 
@@ -106,6 +108,8 @@ class FakeStore(ControllerStore):
         return taken
 
     async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
+        if self.feature_failure is not None:
+            raise self.feature_failure
         return {}, 0
 
     async def read_producer_ids(self) -> tuple[int, int]:
@@ -194,9 +198,10 @@ class Office:
 
 
 @asynccontextmanager
-async def office() -> AsyncIterator[Office]:
+async def office(feature_failure: Exception | None = None) -> AsyncIterator[Office]:
     """In office, with nothing left to do."""
     made = Office()
+    made.store.feature_failure = feature_failure
     made.begin()
     await made.settle()
     try:
@@ -379,6 +384,42 @@ def test_producer_ids_that_nobody_knows_cost_nobody_the_office(first: int) -> No
             assert outcome(pending).code is ErrorCode.UNKNOWN_SERVER_ERROR
             assert it.overs == 0
             assert it.store.written == []
+
+    run(scenario())
+
+
+def test_garbled_features_cost_nobody_the_office_and_nobody_changes_them() -> None:
+    async def scenario() -> None:
+        failure = MalformedMessageError("ZooKeeper node /feature: ?")
+        async with office(feature_failure=failure) as it:
+            update = [FeatureUpdate("group.version", 1, UpgradeType.UPGRADE)]
+            pending = it.term.do(lambda: it.term.update_features(update, validate_only=False))
+            await it.settle()
+            assert outcome(pending).code is ErrorCode.FEATURE_UPDATE_FAILED
+            assert it.overs == 0
+            assert it.store.written == []
+
+    run(scenario())
+
+
+def test_what_can_not_be_written_is_raised_in_the_decision() -> None:
+    """It may have to put right what it has written before."""
+
+    async def scenario() -> None:
+        async with office() as it:
+
+            def decide() -> Decision[str]:
+                try:
+                    yield [DeletionWrite("t")]
+                except KafkaError as error:
+                    return error.message
+                return "written"
+
+            it.store.failure = KafkaError(ErrorCode.INVALID_REQUEST, "it is too large")
+            pending = it.term.ask(decide)
+            await it.settle()
+            assert outcome(pending) == "it is too large"
+            assert it.overs == 0
 
     run(scenario())
 

@@ -23,6 +23,7 @@ from core.cluster.controller_writes import (
 )
 from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (
     AlteredPartition,
@@ -61,12 +62,16 @@ class Cluster:
         office = ControllerOffice(1, 5, send=self.sent.append, may_be_unclean=lambda _topic: unclean)
         self.context = office.context
         self.controller = ClusterController(office)
-        self.zxid = 1000
+        self.refused: type[Write] | None = None
+        """What ZooKeeper does not take."""
 
     def drive(self, decision: Decision[T]) -> T:
         try:
             writes = next(decision)
             while True:
+                if self.refused is not None and any(isinstance(write, self.refused) for write in writes):
+                    writes = decision.throw(KafkaError(ErrorCode.INVALID_REQUEST, "it is too large"))
+                    continue
                 self.written += writes
                 writes = decision.send([_version_after(write) for write in writes])
         except StopIteration as end:
@@ -719,6 +724,23 @@ def test_another_target_on_the_way() -> None:
     assert reassign(cluster, (2, 4)) is None
     assert assigned(cluster) == ((2, 4, 1), (4,), (1,))
     assert cluster.stopped() == {3: [(0, True, 6)]}
+
+
+def test_a_move_that_zookeeper_does_not_take_leaves_all_as_it_was_in_an_epoch_that_all_know() -> None:
+    """The epoch has risen before: a leader that is not told would be refused by its followers."""
+    cluster = moving()
+    cluster.refused = AssignmentWrite
+    with pytest.raises(KafkaError, match="too large"):
+        reassign(cluster, (3, 4))
+    assert assigned(cluster) == ((1, 2), (), ())
+    assert cluster.state() == (1, 5, (1, 2))
+    assert cluster.roles() == {1: {"t-0": (1, 5)}, 2: {"t-0": (1, 5)}}
+    cluster.refused = None
+    state = cluster.context.state(T0)
+    assert alter(cluster, (1,), leader_epoch=5, partition_epoch=state.partition_epoch) == (
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+    )
 
 
 def test_another_controller_ends_what_one_began() -> None:

@@ -13,7 +13,13 @@ from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.stop_replica import StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -86,10 +92,12 @@ def test_topics_that_are_deleted_are_counted_until_their_replicas_are_gone() -> 
     assert office.counts() == expected
     gone = [StopReplicaPartitionError("t", number, ErrorCode.NONE) for number in (0, 1)]
     answer = StopReplicaResponse(partition_errors=gone)
-    office.drive(office.controller.on_replicas_stopped(1, 101, answer))
+    states = [StopReplicaPartitionState(number, -2, delete_partition=True) for number in (0, 1)]
+    request = StopReplicaRequest(topic_states=[StopReplicaTopicState("t", states)])
+    office.drive(office.controller.on_replicas_stopped(1, 101, request, answer))
     assert office.counts().replicas_to_delete == 2
     office.brokers(1, 2, 3)
-    office.drive(office.controller.on_replicas_stopped(2, 102, answer))
+    office.drive(office.controller.on_replicas_stopped(2, 102, request, answer))
     assert office.counts() == ControllerCounts(topics=1, partitions=1)
 
 
