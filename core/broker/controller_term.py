@@ -111,7 +111,7 @@ class ControllerTerm:
         found = await self._store.read_topics(await self._store.topic_names())
         self.context.unreadable = found.unreadable
         self._sync_queues(brokers)
-        await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.written))
+        await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.confirmed))
         _log.info(
             "in office as the controller in epoch %d, with %d brokers and %d topics",
             *(self.epoch, len(brokers), len(found.topics)),

@@ -41,6 +41,9 @@ _log = logging.getLogger("plog.controller")
 
 Results = dict[TopicPartition, ErrorCode]
 
+Confirmed = Mapping[TopicPartition, Mapping[int, int]]
+"""By the state of each partition, as it is written down: for each replica in sync, the epoch that confirms its life."""
+
 _UNKNOWN_EPOCH = -1
 
 
@@ -62,11 +65,10 @@ class ClusterController:
         brokers: Mapping[int, LiveBroker],
         topics: Mapping[str, ControlledTopic],
         deleted: Collection[str],
-        written: Mapping[TopicPartition, int],
+        confirmed: Confirmed,
     ) -> Decision[None]:
-        """Begins with what is written down; `written` says of each partition's state when that was, on the scale of the
-        brokers' epochs. Brokers learn of each other first: a follower that does not know its leader's address does not
-        follow.
+        """Begins with what is written down. Brokers learn of each other first: a follower that does not know its
+        leader's address does not follow.
         """
         for broker_id, broker in brokers.items():
             self._context.add_broker(broker_id, broker)
@@ -76,7 +78,7 @@ class ClusterController:
         yield from self._office.send_all()
         yield from self.deletions.begin(deleted)
         everything = [partition for partition, _ in self._context.partitions()]
-        yield from self._drop_unfit(everything, written)
+        yield from self._drop_unfit(everything, confirmed)
         yield from self._office.elect(everything)
         for some in slices(everything):
             for partition in some:
@@ -87,27 +89,26 @@ class ClusterController:
         self.deletions.resume(self._context.deleted)
         yield from self._office.send_all()
 
-    def _drop_unfit(
-        self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
-    ) -> Decision[None]:
-        """Takes out of the replicas in sync who is no replica, is dead, or has begun another life since the state was
-        written down: nobody has confirmed that one. If that leaves nobody, all replicas stay that were in sync.
+    def _drop_unfit(self, partitions: Iterable[TopicPartition], confirmed: Confirmed) -> Decision[None]:
+        """Takes out of the replicas in sync who is no replica, is dead, or has begun another life than the one that was
+        confirmed to be in sync. If that leaves nobody, all replicas stay that were in sync.
         A leader in another life leads in another epoch, as it may have lost what it wrote in this one.
         """
         changes: dict[TopicPartition, PartitionState] = {}
         for some in slices(partitions):
-            changes |= self._unfit_states(some, written)
+            changes |= self._unfit_states(some, confirmed)
             yield GIVE_WAY
         yield from self._office.change(changes)
 
     def _unfit_states(
-        self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, int]
+        self, partitions: Iterable[TopicPartition], confirmed: Confirmed
     ) -> dict[TopicPartition, PartitionState]:
         changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self._context.state(partition)
             held = tuple(one for one in state.isr if one in state.replicas)
-            known = {one for one in held if self._is_known_since(one, written.get(partition, 0))}
+            epochs = confirmed.get(partition, {})
+            known = {one for one in held if self._is_known_since(one, epochs.get(one, 0))}
             isr = tuple(one for one in held if one in known) or held
             leader = state.leader if state.leader in known else NO_LEADER
             if state.isr and not held:
@@ -117,7 +118,7 @@ class ClusterController:
         return changes
 
     def _is_known_since(self, broker_id: int, zxid: int) -> bool:
-        """Says whether a broker lives, in a process that did then."""
+        """Says whether a broker lives, in a process that was registered by then."""
         broker = self._context.brokers.get(broker_id)
         return broker is not None and broker.first_epoch <= zxid
 

@@ -165,6 +165,10 @@ class ControllerContext:
         self.shutting_down.discard(broker_id)
         self._offline.pop(broker_id, None)
 
+    def epochs_of(self, broker_ids: Iterable[int]) -> dict[int, int]:
+        """Gives the epochs of the lives that are known; -1 for a broker that does not live, as far as is known here."""
+        return {one: broker.epoch if (broker := self.brokers.get(one)) else NO_EPOCH for one in broker_ids}
+
     def check_invariants(self) -> None:
         for name, topic in self.topics.items():
             for number, state in topic.partitions.items():

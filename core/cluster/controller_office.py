@@ -49,10 +49,11 @@ class ControllerOffice:
         if not states:
             yield GIVE_WAY
             return
-        versions = yield [StateWrite(partition, state) for partition, state in states.items()]
+        context = self.context
+        versions = yield [StateWrite(one, state, context.epochs_of(state.isr)) for one, state in states.items()]
         for (partition, state), version in zip(states.items(), versions, strict=True):
-            if partition.topic in self.context.topics:
-                self.context.put(partition, replace(state, partition_epoch=version))
+            if partition.topic in context.topics:
+                context.put(partition, replace(state, partition_epoch=version))
 
     def lead(self, states: Mapping[TopicPartition, PartitionState], *, is_new: bool = False) -> Decision[None]:
         """Changes the states, and gathers what replicas and others are told of it."""

@@ -20,10 +20,14 @@ NOT_WRITTEN = -1
 
 
 class StateWrite(NamedTuple):
-    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now."""
+    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now.
+    `isr_epochs`: of each replica in sync, the epoch of the life that is confirmed to be; see
+    `ControllerContext.epochs_of`.
+    """
 
     partition: TopicPartition
     state: PartitionState
+    isr_epochs: Mapping[int, int] = {}
 
 
 class AssignmentWrite(NamedTuple):

@@ -91,12 +91,14 @@ class OutOfOfficeError(PlogError):
 
 
 class FoundTopics(NamedTuple):
-    """Topics as they are written down, and of each partition's state when that was (its zxid). `unreadable` are those
-    that can't be understood: nobody may decide about them, or make others of their names.
+    """Topics as they are written down, and of each partition by which epoch the life of each replica in sync was
+    confirmed. If nothing says it, as Kafka's controller wrote the state, that is the number (zxid) of that write, which
+    is on one scale with epochs: who registered later was not confirmed. `unreadable` are topics that can't be
+    understood: nobody may decide about them, or make others of their names.
     """
 
     topics: dict[str, ControlledTopic]
-    written: dict[TopicPartition, int]
+    confirmed: dict[TopicPartition, dict[int, int]]
     unreadable: set[str]
 
 
@@ -171,7 +173,7 @@ class ControllerStore:
             for number, replicas in topic.partitions.items():
                 assigned[TopicPartition(name, number)] = topic, number
                 found[name].partitions[number] = _with_moves(unwritten_state(replicas), topic, number)
-        written: dict[TopicPartition, int] = {}
+        confirmed: dict[TopicPartition, dict[int, int]] = {}
         async for partition, node in self._read_each({one: partition_state_path(*one) for one in assigned}):
             try:
                 state = decode_partition_state(node.data, partition_state_path(*partition))
@@ -181,9 +183,9 @@ class ControllerStore:
                 found.pop(partition.topic, None)
             if partition.topic in unreadable:
                 continue
-            written[partition] = node.stat.mzxid
+            confirmed[partition] = {one: state.isr_epochs.get(one, node.stat.mzxid) for one in state.isr}
             found[partition.topic].partitions[partition.partition] = _state_of(state, node, *assigned[partition])
-        return FoundTopics(found, {one: zxid for one, zxid in written.items() if one.topic in found}, unreadable)
+        return FoundTopics(found, {one: of for one, of in confirmed.items() if one.topic in found}, unreadable)
 
     async def _read_each(self, paths: Mapping[K, str]) -> AsyncIterator[tuple[K, Node]]:
         """Reads nodes by what they are of; gives those that there are, some in each turn of the loop."""
@@ -284,8 +286,8 @@ class ControllerStore:
     def _operations(self, write: Write, missing: set[str]) -> list[Operation]:
         """Gives what a write comes to; the last operation's answer has its version. `missing` is kept up to date."""
         match write:
-            case StateWrite(partition, state):
-                path, data = partition_state_path(*partition), self._encode(state)
+            case StateWrite(partition, state, isr_epochs):
+                path, data = partition_state_path(*partition), self._encode(state, isr_epochs)
                 if state.partition_epoch != NOT_WRITTEN:
                     return [SetData(path, data, state.partition_epoch)]
                 return [*_created(_above(write), missing), Create(path, data)]
@@ -310,9 +312,15 @@ class ControllerStore:
             case TopicRemoval():
                 raise AssertionError("what is left of a topic is removed node by node")
 
-    def _encode(self, state: PartitionState) -> bytes:
-        node = PartitionStateNode(state.leader, state.leader_epoch, state.isr, self._epoch, state.leader_recovery_state)
-        return node.encode()
+    def _encode(self, state: PartitionState, isr_epochs: Mapping[int, int]) -> bytes:
+        return PartitionStateNode(
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            controller_epoch=self._epoch,
+            leader_recovery_state=state.leader_recovery_state,
+            isr_epochs=isr_epochs,
+        ).encode()
 
     async def _commit(self, writes: Sequence[Sequence[Operation]]) -> list[int]:
         operations = [operation for of_one in writes for operation in of_one]

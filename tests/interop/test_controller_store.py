@@ -296,6 +296,28 @@ def test_what_zookeeper_does_not_take_is_refused(zookeeper: ZooKeeperServer, chr
 GOOD_STATE = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
 
 
+def test_a_state_says_which_lives_are_in_sync(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    """Those that its controller knew; if Kafka's wrote it, those that had begun by then."""
+
+    async def scenario() -> None:
+        async with session_of(zookeeper.config(chroot)) as session:
+            store = await store_of(session)
+            await store.commit([assignment(2), StateWrite(T0, led(), {1: 2**40, 2: -1})])
+            path = "/brokers/topics/t/partitions/0/state"
+            node = await session.read(path)
+            assert node is not None
+            assert json.loads(node.data) == {**STATE, "plog_isr_epochs": {"1": str(2**40), "2": "-1"}}
+            assert (await store.read_topics(["t"])).confirmed == {T0: {1: 2**40, 2: -1}}
+
+            await session.commit([SetData(path, json.dumps(STATE).encode())])
+            node = await session.read(path)
+            assert node is not None
+            assert node.stat.mzxid > node.stat.czxid
+            assert (await store.read_topics(["t"])).confirmed == {T0: dict.fromkeys((1, 2), node.stat.mzxid)}
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(
     ("topic", "state"),
     [
@@ -332,7 +354,7 @@ def test_a_topic_that_is_garbled_is_left_alone(
                 found = await store.read_topics(["bad", "good"])
             assert list(found.topics) == ["good"]
             assert found.unreadable == {"bad"}
-            assert {partition.topic for partition in found.written} <= {"good"}
+            assert {partition.topic for partition in found.confirmed} <= {"good"}
             assert any("topic bad is passed over" in record.getMessage() for record in caplog.records)
 
     run(scenario())

@@ -32,6 +32,8 @@ class Mutant(NamedTuple):
     apply: Callable[[pytest.MonkeyPatch], None]
     scenario: Scenario = Scenario()
     """In which it is found sooner than in any history."""
+    first_seed: int = 0
+    """No history of it with a lower one finds it."""
 
 
 def _node(**switches: bool) -> Callable[[pytest.MonkeyPatch], None]:
@@ -154,6 +156,12 @@ MUTANTS = [
     ),
     Mutant("a broker that comes back at once was never gone", _compare_ids_alone, _BROKERS_DIE),
     Mutant("a new controller keeps lives that nobody has confirmed", _keep_unconfirmed_lives, _BROKERS_DIE),
+    Mutant(
+        "a state confirms lives that its controller does not know",
+        partial(_set, PlogControllers, {"keeps_epochs": False}),
+        _BROKERS_DIE,
+        first_seed=355,
+    ),
     Mutant("plog compares no epochs of proposals", _alter_in_any_epoch, _BY_PLOG),
     Mutant("replicas lead before they are in sync", _end_moves_early, _BY_PLOG),
 ]

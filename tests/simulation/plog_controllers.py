@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from core.cluster.cluster_controller import ClusterController
+from core.cluster.cluster_controller import ClusterController, Confirmed
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
 from core.cluster.controller_office import ControllerOffice
@@ -51,6 +51,8 @@ class PlogControllers(Endpoint):
 
     checks_controller_epoch = True
     """Whether a write of an earlier controller is refused (KAFKA-6082)."""
+    keeps_epochs = True
+    """Whether a state says which lives its controller knew, or only when it was written."""
 
     def __init__(self, time: VirtualTime, network: Network, random: Random, history: History) -> None:
         super().__init__(random)
@@ -68,7 +70,8 @@ class PlogControllers(Endpoint):
         self.state: PartitionState | None = None
         self.assigned = unwritten_state(())
         self.assignment_version = 0
-        self.mzxid = 0
+        self.isr_epochs: dict[int, int] = {}
+        """Of each replica in sync, the session by which whoever wrote the state knew it."""
 
     @property
     def nodes(self) -> Sequence[SimulatedNode]:
@@ -94,12 +97,12 @@ class PlogControllers(Endpoint):
         return frozenset() if self.state is None else frozenset(self.state.isr)
 
     def knows(self, node: SimulatedNode) -> bool:
-        """Says whether the present life of the node may be elected: the controller knows it; or there is none, and it
-        lived when the state was written.
+        """Says whether the present life of the node may be elected: the controller knows it; or there is none, and who
+        wrote the state knew it.
         """
         term = self._term_in_office()
         if term is None:
-            return node.first_session <= self.mzxid
+            return node.first_session <= self.isr_epochs.get(node.node_id, 0)
         broker = term.office.context.brokers.get(node.node_id)
         return broker is not None and broker.epoch == node.session
 
@@ -164,7 +167,7 @@ class PlogControllers(Endpoint):
         self.epoch += 1
         return self.epoch
 
-    def read(self) -> tuple[dict[int, LiveBroker], ControlledTopic, dict[TopicPartition, int]]:
+    def read(self) -> tuple[dict[int, LiveBroker], ControlledTopic, Confirmed]:
         state = (
             self.assigned
             if self.state is None
@@ -178,7 +181,7 @@ class PlogControllers(Endpoint):
             )
         )
         topic = ControlledTopic(_ID, self.assignment_version, {0: state})
-        return self.read_brokers(), topic, {PARTITION: self.mzxid}
+        return self.read_brokers(), topic, {PARTITION: self.isr_epochs}
 
     def read_brokers(self) -> dict[int, LiveBroker]:
         return {
@@ -209,7 +212,8 @@ class PlogControllers(Endpoint):
             return self.assignment_version
         assert isinstance(write, StateWrite)
         self.state = replace(write.state, partition_epoch=self._version + 1)
-        self.mzxid = self._zxid
+        written = dict.fromkeys(write.state.isr, self._zxid)
+        self.isr_epochs = dict(write.isr_epochs) if self.keeps_epochs else written
         self._history.on_decision(self)  # type: ignore[arg-type]
         return self.state.partition_epoch
 
@@ -402,13 +406,13 @@ class Term:
 
     # --- events, one after the other
 
-    def _begin(self, found: tuple[dict[int, LiveBroker], ControlledTopic, dict[TopicPartition, int]]) -> None:
-        brokers, topic, written = found
+    def _begin(self, found: tuple[dict[int, LiveBroker], ControlledTopic, Confirmed]) -> None:
+        brokers, topic, confirmed = found
 
         def done(_nothing: object) -> None:
             self.has_begun = True
 
-        self._drive(self._controller.take_office(brokers, {TOPIC: topic}, (), written), done)
+        self._drive(self._controller.take_office(brokers, {TOPIC: topic}, (), confirmed), done)
 
     def _submit(self, event: Callable[[], None]) -> None:
         self._events.append(event)

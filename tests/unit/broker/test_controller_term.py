@@ -100,8 +100,12 @@ class FakeStore(ControllerStore):
     async def read_topics(self, names: Sequence[str]) -> FoundTopics:
         found = {name: self.topics[name] for name in names}
         copies = {name: ControlledTopic(one.topic_id, one.version, dict(one.partitions)) for name, one in found.items()}
-        written = {TopicPartition(name, number): 500 for name, one in copies.items() for number in one.partitions}
-        return FoundTopics(copies, written, set())
+        confirmed = {
+            TopicPartition(name, number): dict.fromkeys(state.isr, 500)
+            for name, one in copies.items()
+            for number, state in one.partitions.items()
+        }
+        return FoundTopics(copies, confirmed, set())
 
     async def take_disk_events(self) -> list[int]:
         taken, self.disks = self.disks, []

@@ -89,8 +89,8 @@ class Cluster:
         """States were written at zxid 500; brokers registered before that, unless `epochs` say otherwise."""
         live = {one: broker(one, epochs.get(one, 100 + one)) for one in brokers}
         topics = {"t": ControlledTopic(ID, 0, dict(states))} if states else {}
-        written = dict.fromkeys((TopicPartition("t", number) for number in states), 500)
-        self.drive(self.controller.take_office(live, topics, deleted, written))
+        confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
+        self.drive(self.controller.take_office(live, topics, deleted, confirmed))
 
     def forget(self) -> None:
         self.written.clear()
@@ -191,6 +191,34 @@ def test_a_life_that_nobody_has_confirmed_is_not_in_sync() -> None:
     assert cluster.state() == (1, 6, (1, 3))
 
 
+def test_a_life_is_not_confirmed_by_who_does_not_know_of_it() -> None:
+    """Broker 2 starts again, and the state is written once more by a controller that has not heard of that. What the
+    next one finds says which life was meant, however late it was written.
+    """
+    before = Cluster()
+    before.take_office({0: led(1)})
+    before.forget()
+    assert alter(before, [1, 2]) == (ErrorCode.NONE, ErrorCode.NONE)
+    (write,) = before.written
+    assert isinstance(write, StateWrite)
+    assert write.isr_epochs == {1: 101, 2: 102}
+
+    after = Cluster()
+    live = {one: broker(one, epoch) for one, epoch in ((1, 101), (2, 450))}
+    topics = {"t": ControlledTopic(ID, 0, {0: write.state})}
+    after.drive(after.controller.take_office(live, topics, (), {T0: write.isr_epochs}))
+    assert after.state() == (1, 5, (1,))
+
+
+def test_a_replica_in_sync_that_is_dead_has_no_life_that_is_confirmed() -> None:
+    """It may have lost something when it is back, so that who was alive leads before it."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1, isr=(1, 2))}, brokers=(3,))
+    (write,) = cluster.written
+    assert isinstance(write, StateWrite)
+    assert (write.state.leader, write.isr_epochs) == (-1, {1: -1, 2: -1})
+
+
 def test_if_all_have_started_again_all_stay_in_sync() -> None:
     cluster = Cluster()
     cluster.take_office({0: led(2, isr=(2, 3))}, epochs={2: 600, 3: 601})
@@ -211,7 +239,7 @@ def test_an_expired_session_is_no_other_life() -> None:
     cluster = Cluster()
     live = {one: broker(one, 100 + one) for one in (1, 2, 3)}
     live[2] = live[2]._replace(epoch=600)
-    cluster.drive(cluster.controller.take_office(live, {"t": ControlledTopic(ID, 0, {0: led(2)})}, (), {T0: 500}))
+    cluster.drive(cluster.controller.take_office(live, {"t": ControlledTopic(ID, 0, {0: led(2)})}, (), {T0: dict.fromkeys((1, 2, 3), 500)}))
     assert cluster.state() == (2, 4, (1, 2, 3))
 
 

@@ -32,8 +32,12 @@ class Office:
         office = ControllerOffice(1, 5, send=lambda _request: None, may_be_unclean=lambda _topic: unclean)
         self.context, self.controller = office.context, ClusterController(office)
         made = {name: ControlledTopic(name.encode() * 16, 0, dict(states)) for name, states in topics.items()}
-        written = {TopicPartition(name, number): 500 for name, states in topics.items() for number in states}
-        self.drive(self.controller.take_office(self.live(1, 2, 3), made, (), written))
+        confirmed = {
+            TopicPartition(name, number): dict.fromkeys(state.isr, 500)
+            for name, states in topics.items()
+            for number, state in states.items()
+        }
+        self.drive(self.controller.take_office(self.live(1, 2, 3), made, (), confirmed))
 
     @staticmethod
     def live(*ids: int) -> dict[int, LiveBroker]:
