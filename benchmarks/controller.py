@@ -78,6 +78,8 @@ async def _fill(session: ZooKeeperSession, partitions: int) -> None:
     for one in _BROKERS:
         node = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9090 + one),), 0)
         await session.commit([Create(broker_path(one), node.encode(), is_ephemeral=True)])
+    registered = await session.read_many([broker_path(one) for one in _BROKERS])
+    epochs = {one: node.stat.czxid for one, node in zip(_BROKERS, registered, strict=True) if node is not None}
     for number in range(partitions // _OF_A_TOPIC):
         name = f"t{number}"
         replicas = {one: tuple(_BROKERS[(one + k) % 3] for k in range(3)) for one in range(_OF_A_TOPIC)}
@@ -86,7 +88,7 @@ async def _fill(session: ZooKeeperSession, partitions: int) -> None:
             Create(f"{topic_path(name)}/partitions"),
         ]
         for one, held in replicas.items():
-            state = PartitionStateNode(held[0], 0, held, 1)
+            state = PartitionStateNode(held[0], 0, held, 1, isr_epochs=epochs)
             operations += [
                 Create(f"{topic_path(name)}/partitions/{one}"),
                 Create(partition_state_path(name, one), state.encode()),

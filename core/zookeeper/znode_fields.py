@@ -87,6 +87,14 @@ def read_decimal(value: Any) -> int:
     return int(value)
 
 
+def read_epochs(value: Any) -> dict[int, int]:
+    """Numbers by numbers: a controller that takes office reads one such object for each partition."""
+    epochs = read_object(value)
+    if not all(one.isdecimal() for one in epochs) or not {*map(type, epochs.values())} <= {int}:
+        raise ValueError("an object of numbers by the numbers of brokers")
+    return {int(one): epoch for one, epoch in epochs.items()}
+
+
 def read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a text")

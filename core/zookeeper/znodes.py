@@ -19,7 +19,7 @@ Kafka's keys and types, without spaces; the order of the keys differs, as it doe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus
@@ -32,6 +32,7 @@ from core.zookeeper.znode_fields import (
     Fields,
     malformed,
     read_decimal,
+    read_epochs,
     read_number,
     read_numbers,
     read_object,
@@ -200,7 +201,7 @@ class PartitionStateNode:
         if self.leader_recovery_state:
             values["leader_recovery_state"] = self.leader_recovery_state
         if self.isr_epochs:
-            values["plog_isr_epochs"] = {one: str(epoch) for one, epoch in self.isr_epochs.items()}
+            values["plog_isr_epochs"] = self.isr_epochs
         return _encode(values)
 
 
@@ -382,17 +383,16 @@ def decode_topic(data: bytes, path: str) -> TopicNode:
     fields = Fields.of(data, path)
     fields.ensure_version(1, 2, 3)
     return TopicNode(
-        partitions=_by_number(fields, "partitions", read_numbers),
+        partitions=_by_partition(fields, "partitions"),
         topic_id=fields.get("topic_id", read_uuid, default=None),
-        adding=_by_number(fields, "adding_replicas", read_numbers, default={}),
-        removing=_by_number(fields, "removing_replicas", read_numbers, default={}),
+        adding=_by_partition(fields, "adding_replicas", default={}),
+        removing=_by_partition(fields, "removing_replicas", default={}),
     )
 
 
-def _by_number(fields: Fields, name: str, read: Callable[[Any], Any], **default: Any) -> dict[int, Any]:
-    """Reads an object whose keys are the numbers of partitions, or of brokers."""
-    found = fields.mapping(name, read, **default)
-    return {parse_node_id(number, f"{fields.path}: {name}"): value for number, value in found.items()}
+def _by_partition(fields: Fields, name: str, **default: Any) -> dict[int, tuple[int, ...]]:
+    found = fields.mapping(name, read_numbers, **default)
+    return {parse_node_id(number, f"{fields.path}: {name}"): replicas for number, replicas in found.items()}
 
 
 def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
@@ -404,7 +404,7 @@ def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
         isr=fields.get("isr", read_numbers),
         controller_epoch=fields.get("controller_epoch", read_number),
         leader_recovery_state=fields.get("leader_recovery_state", read_number, default=0),
-        isr_epochs=_by_number(fields, "plog_isr_epochs", read_decimal, default={}),
+        isr_epochs=fields.get("plog_isr_epochs", read_epochs, default={}),
     )
 
 

@@ -306,7 +306,7 @@ def test_a_state_says_which_lives_are_in_sync(zookeeper: ZooKeeperServer, chroot
             path = "/brokers/topics/t/partitions/0/state"
             node = await session.read(path)
             assert node is not None
-            assert json.loads(node.data) == {**STATE, "plog_isr_epochs": {"1": str(2**40), "2": "-1"}}
+            assert json.loads(node.data) == {**STATE, "plog_isr_epochs": {"1": 2**40, "2": -1}}
             assert (await store.read_topics(["t"])).confirmed == {T0: {1: 2**40, 2: -1}}
 
             await session.commit([SetData(path, json.dumps(STATE).encode())])

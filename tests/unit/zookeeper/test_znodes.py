@@ -18,6 +18,7 @@ from core.zookeeper.znodes import (
     BrokerNode,
     ConfigEntity,
     FeatureNode,
+    PartitionStateNode,
     TopicNode,
     acls_of,
     parse_entity_path,
@@ -85,6 +86,20 @@ def test_features_of_kafka_3_9_have_levels() -> None:
     node = FeatureNode({"group.version": 1})
     assert znodes.decode_feature(kafkas) == node
     assert json.loads(node.encode()) == json.loads(kafkas)
+
+
+def test_a_state_may_say_which_lives_are_in_sync() -> None:
+    state = PartitionStateNode(1, 2, (1, 3), 4, isr_epochs={1: 2**40, 3: -1})
+    assert json.loads(state.encode())["plog_isr_epochs"] == {"1": 2**40, "3": -1}
+    assert znodes.decode_partition_state(state.encode(), "/state") == state
+    assert "plog_isr_epochs" not in json.loads(PartitionStateNode(1, 2, (1, 3), 4).encode())
+
+
+@pytest.mark.parametrize("epochs", [7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5}])
+def test_lives_that_make_no_sense_are_refused(epochs: object) -> None:
+    state = {**json.loads(PartitionStateNode(1, 2, (1,), 4).encode()), "plog_isr_epochs": epochs}
+    with pytest.raises(MalformedMessageError, match="plog_isr_epochs"):
+        znodes.decode_partition_state(json.dumps(state).encode(), "/state")
 
 
 # --- settings
