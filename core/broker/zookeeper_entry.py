@@ -313,7 +313,15 @@ class ZooKeeperEntry:
         self, node_id: int, *, on_elected: Callable[[WonElection], None], on_lost: Callable[[], None]
     ) -> ControllerElection:
         """Gives the candidacy of a broker that is registered."""
-        return ControllerElection(self._session, node_id, clock=self._clock, on_elected=on_elected, on_lost=on_lost)
+        assert self._registration is not None
+        return ControllerElection(
+            self._session,
+            node_id,
+            clock=self._clock,
+            on_elected=on_elected,
+            on_lost=on_lost,
+            until_registered=self._registration.until_registered,
+        )
 
     def begin_term(
         self,

@@ -1,7 +1,7 @@
 """Who is the controller of a cluster with ZooKeeper: the broker whose /controller is there.
 
-A broker stands for election whenever there is no controller. It makes /controller and raises /controller_epoch in one
-transaction, of which one broker's succeeds. The node goes with the session of its broker; the epoch stays, and fences
+A broker stands for election whenever there is no controller and it is registered: one that is not would elect others for
+what it leads itself. It makes /controller and raises /controller_epoch in one transaction, of which one broker's succeeds. The node goes with the session of its broker; the epoch stays, and fences
 what an earlier controller would still write.
 
 Source: kafka.zk.KafkaZkClient.registerControllerAndIncrementControllerEpoch, of Kafka 3.9.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from core.common.clock import Clock
@@ -31,6 +31,10 @@ _log = logging.getLogger("plog.controller")
 
 _AGAIN_SECONDS = 1.0
 _NO_EPOCH = 0
+
+
+async def _at_once() -> None:
+    pass
 
 
 class WonElection(NamedTuple):
@@ -53,12 +57,15 @@ class ControllerElection:
         clock: Clock,
         on_elected: Callable[[WonElection], None],
         on_lost: Callable[[], None],
+        until_registered: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
+        """`until_registered` returns while the broker is registered."""
         self._session = session
         self._broker_id = broker_id
         self._clock = clock
         self._on_elected = on_elected
         self._on_lost = on_lost
+        self._until_registered = until_registered
         self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_free = False
@@ -69,6 +76,11 @@ class ControllerElection:
     @property
     def is_in_office(self) -> bool:
         return self._session_in_office is not None
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the session has ended, and is followed by no other."""
+        return self._session.state in (SessionState.CLOSED, SessionState.FAILED)
 
     @property
     def is_at_rest(self) -> bool:
@@ -89,17 +101,22 @@ class ControllerElection:
 
     async def resign(self) -> None:
         """Leaves office, so that somebody else is elected, or this broker again. Returns when the node is not ours any
-        more; it waits for a connection to ZooKeeper. A node that may not be deleted goes with the session.
+        more, or goes with the session that has ended: while it is there, nobody decides anything. Until then it waits
+        for a connection to ZooKeeper, and tries again whatever is refused.
         """
         session_id = self._session_in_office
         if session_id is None:
             return
         self._leave()
-        try:
-            while await self._free(session_id):
-                pass
-        except ZooKeeperError as error:
-            _log.warning("/controller stays until the session ends: %s", error)
+        while True:
+            try:
+                if not await self._free(session_id):
+                    return
+            except ZooKeeperError as error:
+                if self._is_over:
+                    return
+                self._complain(f"nobody is the controller until /controller is deleted: {error}")
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _free(self, session_id: int) -> bool:
         """Deletes /controller if it is that session's; says whether it may still be there, as the connection was lost
@@ -141,15 +158,16 @@ class ControllerElection:
     async def _stand(self) -> None:
         try:
             while self._is_free and self._session_in_office is None:
+                await self._until_registered()
                 try:
                     won = await self._try()
                     if won is None:
                         await self._look()
                         continue
                 except (ZooKeeperError, MalformedMessageError) as error:
-                    if self._session.state in (SessionState.CLOSED, SessionState.FAILED):
+                    if self._is_over:
                         return
-                    self._complain(str(error))
+                    self._complain(f"the election of a controller is tried again: {error}")
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
                 self._complaint = ""
@@ -170,7 +188,7 @@ class ControllerElection:
         """Says what is wrong once, however often it is tried."""
         if problem != self._complaint:
             self._complaint = problem
-            _log.error("the election of a controller is tried again: %s", problem)
+            _log.error("%s", problem)
 
     async def _try(self) -> WonElection | None:
         """Gives the epoch that was won; None if somebody else is the controller."""

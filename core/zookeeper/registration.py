@@ -59,6 +59,7 @@ class Registration:
         self._on_failed = on_failed
         self._task: asyncio.Task[None] | None = None
         self._first_epoch: int | None = None
+        self._is_registered = asyncio.Event()
         self.epoch: int | None = None
         """The broker epoch; None while there is none."""
 
@@ -76,6 +77,7 @@ class Registration:
         if state in (SessionState.EXPIRED, SessionState.FAILED, SessionState.CLOSED):
             if self.epoch is not None:
                 self.epoch = None
+                self._is_registered.clear()
                 self._on_lost()
         elif state is SessionState.CONNECTED and self.epoch is None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._register_again())
@@ -101,6 +103,11 @@ class Registration:
         where = ",".join(map(str, self._broker.endpoints))
         _log.info("broker %d is registered in ZooKeeper as %s, with broker epoch %d", self._broker_id, where, epoch)
         self._on_registered(epoch)
+        self._is_registered.set()
+
+    async def until_registered(self) -> None:
+        """Returns while the broker is registered, as far as is known here."""
+        await self._is_registered.wait()
 
     async def _try(self) -> int | None:
         """Gives the epoch; None if another session has the node. A connection that was lost may have done it."""

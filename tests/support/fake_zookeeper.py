@@ -65,9 +65,14 @@ class FakeZooKeeper:
             if refusal is not None:
                 self.nodes = before
                 raise ZooKeeperError(refusal, operation.path, operation=operation)
-            answers.append(operation.path if isinstance(operation, Create) else None)
+            answers.append(self._answer(operation))
         self.tell([operation.path for operation in operations if not isinstance(operation, Check)])
         return answers
+
+    def _answer(self, operation: Operation) -> Answer:
+        if isinstance(operation, SetData):
+            return self.nodes[operation.path].stat
+        return operation.path if isinstance(operation, Create) else None
 
     def _do(self, session_id: int, operation: Operation) -> Refusal | None:
         known = self.nodes.get(operation.path)
@@ -115,6 +120,8 @@ class FakeWatch(NamedTuple):
 
 class FakeSession:
     """What `ZooKeeperSession` is to its users."""
+
+    timeout_ms = 18_000
 
     def __init__(self, zookeeper: FakeZooKeeper, session_id: int) -> None:
         self._zookeeper = zookeeper
