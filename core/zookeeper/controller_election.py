@@ -1,8 +1,9 @@
 """Who is the controller of a cluster with ZooKeeper: the broker whose /controller is there.
 
-A broker stands for election whenever there is no controller and it is registered: one that is not would elect others for
-what it leads itself. It makes /controller and raises /controller_epoch in one transaction, of which one broker's succeeds. The node goes with the session of its broker; the epoch stays, and fences
-what an earlier controller would still write.
+A broker stands for election whenever there is no controller and it is registered: one that is not would elect others
+for what it leads itself. It makes /controller and raises /controller_epoch in one transaction, of which one broker's
+succeeds. The node goes with the session of its broker; the epoch stays, and fences what an earlier controller would
+still write.
 
 Source: kafka.zk.KafkaZkClient.registerControllerAndIncrementControllerEpoch, of Kafka 3.9.
 """

@@ -239,7 +239,8 @@ def test_an_expired_session_is_no_other_life() -> None:
     cluster = Cluster()
     live = {one: broker(one, 100 + one) for one in (1, 2, 3)}
     live[2] = live[2]._replace(epoch=600)
-    cluster.drive(cluster.controller.take_office(live, {"t": ControlledTopic(ID, 0, {0: led(2)})}, (), {T0: dict.fromkeys((1, 2, 3), 500)}))
+    topics, confirmed = {"t": ControlledTopic(ID, 0, {0: led(2)})}, {T0: dict.fromkeys((1, 2, 3), 500)}
+    cluster.drive(cluster.controller.take_office(live, topics, (), confirmed))
     assert cluster.state() == (2, 4, (1, 2, 3))
 
 
