@@ -17,10 +17,11 @@ from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.crash.chaos.chaos import Chaos, may_mount
+from tests.crash.chaos.chaos import Chaos
 from tests.crash.chaos.checker import Found, FoundRecord, check
 from tests.crash.chaos.faults import COMPILER, Faults, Kind
 from tests.crash.chaos.ledger import COPIERS, COPIES, CUT, KEPT, KEYED, PLAIN, READERS, TELLS, Ledger, Transaction
+from tests.crash.chaos.small_disk import may_mount
 from tests.support.logs import make_batch
 from tests.support.server import Server, call_plog
 

@@ -10,11 +10,11 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
@@ -33,11 +33,22 @@ _JAVA_OPTIONS = kafka_options(KAFKA39_VERSION)
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
+class Place(NamedTuple):
+    """Where a process is: the address on which it listens, and what its command line begins with."""
+
+    host: str = "127.0.0.1"
+    command: Sequence[str] = ()
+
+
+HERE = Place()
+
+
 class _JavaProcess:
     """One of the cluster's processes; what it says is in `log`."""
 
-    def __init__(self, log: Path, java_options: Sequence[str]) -> None:
+    def __init__(self, log: Path, java_options: Sequence[str], place: Place) -> None:
         self.log = log
+        self._place = place
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -46,7 +57,9 @@ class _JavaProcess:
         options = [*self._java_options, heap, "-Djava.awt.headless=true", f"-Dlog4j.configuration=file:{_LOGGING}"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", *options, "-cp", classes, main_class, str(settings)], stdout=log, stderr=log
+                [*self._place.command, "java", *options, "-cp", classes, main_class, str(settings)],
+                stdout=log,
+                stderr=log,
             )
 
     @property
@@ -92,18 +105,18 @@ class _JavaProcess:
 class ZooKeeper(_JavaProcess):
     """The ZooKeeper of Kafka's own jars."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder.with_name(f"{folder.name}.log"), _JAVA_OPTIONS)
+    def __init__(self, folder: Path, place: Place = HERE) -> None:
+        super().__init__(folder.with_name(f"{folder.name}.log"), _JAVA_OPTIONS, place)
         self._folder = folder
         self._settings = folder.with_name(f"{folder.name}.cfg")
         (self._port,) = free_ports(1)
-        self.address = f"127.0.0.1:{self._port}"
+        self.address = f"{place.host}:{self._port}"
 
     def start(self) -> None:
         """Returns when it gives sessions."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._settings.write_text(
-            f"dataDir={self._folder}\nclientPortAddress=127.0.0.1\nclientPort={self._port}\n"
+            f"dataDir={self._folder}\nclientPortAddress={self._place.host}\nclientPort={self._port}\n"
             "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\n"
         )
         self._run("-Xmx96M", "org.apache.zookeeper.server.ZooKeeperServerMain", self._settings)
@@ -146,15 +159,16 @@ class Kafka39Broker(_JavaProcess):
         zookeeper: str,
         settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] = _JAVA_OPTIONS,
+        place: Place = HERE,
     ) -> None:
         """`zookeeper` is the address of any, and `settings` are the broker's, by Kafka's names."""
-        super().__init__(folder.with_name(f"{folder.name}.log"), java_options)
+        super().__init__(folder.with_name(f"{folder.name}.log"), java_options, place)
         self.node_id = node_id
         self.data_dir = folder
         self._zookeeper = zookeeper
         client, internal = free_ports(2)
-        self.address = f"127.0.0.1:{client}"
-        self.internal_address = f"127.0.0.1:{internal}"
+        self.address = f"{place.host}:{client}"
+        self.internal_address = f"{place.host}:{internal}"
         self._properties = folder.with_name(f"{folder.name}.properties")
         self._settings = {
             "broker.id": str(node_id),
@@ -220,8 +234,11 @@ class Kafka39Cluster:
         brokers: int = 1,
         settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] = _JAVA_OPTIONS,
+        *,
+        place_of: Callable[[int], Place] = lambda _node_id: HERE,
+        zookeeper: Place = HERE,
     ) -> None:
-        self.zookeeper = ZooKeeper(folder / "zookeeper")
+        self.zookeeper = ZooKeeper(folder / "zookeeper", zookeeper)
         replicas = str(brokers)
         settings = {
             "default.replication.factor": replicas,
@@ -232,7 +249,12 @@ class Kafka39Cluster:
         }
         self.brokers = {
             node_id: Kafka39Broker(
-                folder / f"broker-{node_id}", node_id, self.zookeeper.address, settings, java_options
+                folder / f"broker-{node_id}",
+                node_id,
+                self.zookeeper.address,
+                settings,
+                java_options,
+                place_of(node_id),
             )
             for node_id in range(1, brokers + 1)
         }

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
-from tests.support.kafka39 import CHROOT, Kafka39Broker, Kafka39Cluster, find_creation
+from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation
 from tests.support.kafka_server import free_ports
 from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
@@ -67,15 +67,14 @@ class PlogMember:
         node_id: int,
         zookeeper: str,
         settings: Mapping[str, str] = _NO_SETTINGS,
-        host: str = "127.0.0.1",
+        place: Place = HERE,
     ) -> None:
-        """`host` is an address of loopback; one of its own can be cut off from all others (`CutOff`)."""
         self.node_id = node_id
-        self.host = host
+        self._place = place
         self.data_dir = data_dir
         self._zookeeper = zookeeper
         client, internal = free_ports(2)
-        self._listen(f"{host}:{client}", f"{host}:{internal}", settings)
+        self._listen(f"{place.host}:{client}", f"{place.host}:{internal}", settings)
 
     @classmethod
     def instead_of(cls, kafka: Kafka39Broker, zookeeper: str) -> Self:
@@ -93,11 +92,15 @@ class PlogMember:
         arguments += ["--metrics-listen", "127.0.0.1:0"]
         for name, value in all_settings.items():
             arguments += ["--set", f"{name}={value}"]
-        self.server = Server(self.data_dir, *arguments, command=(PLOG, "serve"))
+        self.server = Server(self.data_dir, *arguments, command=(*self._place.command, PLOG, "serve"))
 
     @property
     def log(self) -> Path:
         return self.server.log
+
+    @property
+    def is_running(self) -> bool:
+        return self.server.process is not None and self.server.process.poll() is None
 
     def start(self) -> None:
         """Returns when it is registered, and clients may connect."""
@@ -108,7 +111,7 @@ class PlogMember:
 
     def kill(self) -> None:
         """Ends it as a crash does, paused or not."""
-        if self.server.process is not None and self.server.process.poll() is None:
+        if self.is_running:
             self.server.kill()
 
     def pause(self) -> None:
@@ -176,19 +179,22 @@ class MixedCluster:
         java_options: Sequence[str] | None = None,
         *,
         plog_controls: bool = False,
-        hosts: Callable[[int], str] = lambda _node_id: "127.0.0.1",
+        place_of: Callable[[int], Place] = lambda _node_id: HERE,
+        zookeeper: Place = HERE,
     ) -> None:
         """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
         with which it starts soon. With `plog_controls` the first of plog's is the first controller, and any broker may
-        follow it; else none of plog's ever is. `hosts` gives the address on which each of plog's listens.
+        follow it; else none of plog's ever is.
         """
         self._plog_controls = plog_controls
         of_plogs = settings if plog_controls else {"plog.controller.enable": "false", **settings}
         how = {} if java_options is None else {"java_options": java_options}
-        self.kafka = Kafka39Cluster(folder, kafkas, {**_SETTINGS, **settings}, **how)
-        zookeeper = self.kafka.zookeeper.address
+        self.kafka = Kafka39Cluster(
+            folder, kafkas, {**_SETTINGS, **settings}, place_of=place_of, zookeeper=zookeeper, **how
+        )
+        address = self.kafka.zookeeper.address
         self.plogs = {
-            node_id: PlogMember(folder / f"plog-{node_id}", node_id, zookeeper, of_plogs, hosts(node_id))
+            node_id: PlogMember(folder / f"plog-{node_id}", node_id, address, of_plogs, place_of(node_id))
             for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,6 +26,7 @@ from tests.crash.chaos.ledger import COPIERS, PARTITIONS, TOPICS
 from tests.crash.chaos.nemesis import Nemesis, may_die
 from tests.crash.chaos.proxy import Proxy
 from tests.crash.chaos.reading import read_all
+from tests.crash.chaos.small_disk import SmallDisk
 from tests.support.server import Server, call_plog
 
 ROUNDS_A_LIFE = 10
@@ -47,7 +46,6 @@ SETTINGS = (
     "plog.scrub.interval.ms=500",
 )
 _STUCK_SECONDS = 40
-_DISK_BYTES = 200_000_000
 
 
 @dataclass
@@ -99,22 +97,14 @@ class Chaos:
             self.report.rounds += to_do
             random = Random(f"{self._seed} {number}")
             life = _Life(self._directory / f"life-{number}", random, self._clients, self._compiler, self.report)
-            with life.disk() if self._has_disk else contextlib.nullcontext():
+            with SmallDisk(life.directory / "data") if self._has_disk else contextlib.nullcontext() as disk:
                 life.run(to_do, self._deeds)
+                if disk is not None:
+                    disk.is_kept = life.has_problems
             number += 1
             if not life.has_problems:
                 shutil.rmtree(life.directory)
         return self.report
-
-
-def may_mount(directory: Path) -> bool:
-    """Whether a life may have a disk of its own: for root, where the system lets it."""
-    if os.geteuid():
-        return False
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4096", "plog-chaos", directory], check=False)
-    if done.returncode == 0:
-        subprocess.run(["umount", directory], check=True)
-    return done.returncode == 0
 
 
 class _Life:
@@ -129,19 +119,6 @@ class _Life:
         self._faults = Faults(directory, directory / "data", compiler=compiler)
         self._journal = (directory / "journal").open("w", buffering=1)
         self._crew = Crew(directory, clients, random, stuck=report.stuck, note=self._note, problem=self._problem)
-
-    @contextlib.contextmanager
-    def disk(self) -> Iterator[None]:
-        """The server's folder is a disk in memory; what was on it is copied to the usual place where it is of use."""
-        data, kept = self.directory / "data", self.directory / "data that was wrong"
-        data.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "plog-chaos", data], check=True)
-        try:
-            yield
-            if self.has_problems:
-                shutil.copytree(data, kept)
-        finally:
-            subprocess.run(["umount", "--lazy", data], check=True)
 
     def run(self, rounds: int, deeds: Collection[str]) -> None:
         """What fails in the middle, such as a start, is a problem too."""

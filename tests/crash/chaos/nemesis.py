@@ -4,17 +4,15 @@ returns; the server runs then, or may have died of it where `may_die` says so.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from random import Random
 
 from tests.crash.chaos.faults import Faults, Kind
 from tests.crash.chaos.proxy import Proxy
+from tests.crash.chaos.small_disk import filled
 from tests.support.server import Server
 
 _PLACES = ("", ".log", ".index", "checkpoint", ".snapshot", "/kept-", "/flushed-", "/tells-", "/keyed-", "/trimmed-",
@@ -22,7 +20,6 @@ _PLACES = ("", ".log", ".index", "checkpoint", ".snapshot", "/kept-", "/flushed-
 _KINDS = (Kind.READ, Kind.WRITE, Kind.SYNC, Kind.TRUNCATE, Kind.NAMES, Kind.OPEN, Kind.SHORT, Kind.WRITE | Kind.READ,
           ~Kind.SHORT & ~Kind.LOSE & Kind(255))  # fmt: skip
 _HOUR_S = 3600
-_PAGE_BYTES = 4096
 
 
 class Nemesis:
@@ -170,14 +167,9 @@ class Nemesis:
             time.sleep(seconds)
             self._faults.heal()
             return f"{seconds:.1f} s"
-        with tempfile.TemporaryFile(dir=directory) as ballast:
-            filled = 0
-            with contextlib.suppress(OSError):
-                while True:
-                    os.posix_fallocate(ballast.fileno(), filled, _PAGE_BYTES)
-                    filled += _PAGE_BYTES
+        with filled(directory) as free_bytes:
             time.sleep(seconds)
-        return f"{seconds:.1f} s, {filled} bytes were free"
+        return f"{seconds:.1f} s, {free_bytes} bytes were free"
 
     # --- the clock
 

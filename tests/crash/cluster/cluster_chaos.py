@@ -1,4 +1,5 @@
-"""A cluster of Kafka's 3.9 brokers and plog's under real clients, and a nemesis that kills and pauses any of them.
+"""A cluster of Kafka's 3.9 brokers and plog's under real clients, and a nemesis that kills and pauses any of them, cuts
+them off, and fills their disks.
 
 A life is a set of topics with three replicas each: some deeds of the nemesis, each followed by a moment, or by the time
 until all replicas are in sync and every client got on; then the clients stop, all is read and held against what they
@@ -13,7 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,8 +28,9 @@ from tests.crash.chaos.checker import check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
 from tests.crash.chaos.reading import read_all
+from tests.crash.chaos.small_disk import SmallDisk, may_mount
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
-from tests.crash.cluster.cut_off import CutOff
+from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
 from tests.support.kafka39 import Kafka39Broker
@@ -50,6 +52,7 @@ SETTINGS = {
 _REST = 0.4
 """How often the next deed comes before all is well again."""
 
+_DISK_BYTES = 800_000_000
 _START_SECONDS = 180
 _STUCK_SECONDS = 90
 _SYNC_SECONDS = 180
@@ -89,40 +92,63 @@ class ClusterChaos:
         self._random = Random(seed)
         directory.mkdir(parents=True, exist_ok=True)
         self._journal = (directory / "journal").open("w", buffering=1)
-        self._cut_off = CutOff(self._note)
-        self._cluster = MixedCluster(
-            directory,
-            kafkas,
-            range(5, 5 + plogs),
-            SETTINGS,
-            plog_controls=plog_controls or not kafkas,
-            hosts=self._cut_off.host_of,
-        )
-        for member in self._cluster.plogs.values():
-            member.server.ready_seconds = _START_SECONDS
+        self._kafkas = kafkas
+        self._plogs = range(5, 5 + plogs)
+        self._plog_controls = plog_controls or not kafkas
         self._failed_loads: dict[int, int] = {}
 
     def run(self, deeds: int) -> Report:
         """Ends after the first life with a problem."""
         started_s = time.monotonic()
         self._note(f"seed {self.report.seed}, {deeds} deeds, in {self._directory}")
-        with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
-            self._operators = Operators(self._cluster, self._metadata, self._random)
-            self._nemesis = ClusterNemesis(
-                self._cluster, self._metadata, self._random, self._operators, self._cut_off, self._verify_killed
-            )
-            try:
-                for done in range(0, deeds, DEEDS_A_LIFE):
-                    self._life(self._directory / f"life-{done}", min(DEEDS_A_LIFE, deeds - done))
-                    if self.report.problems:
-                        break
-                self._stop_plogs()
-            except (AssertionError, KafkaException, KazooException) as error:
-                self._problem(f"{repr(error)[:1000]} .. {repr(error)[-1000:]}")
+        with Network([*range(1, 1 + self._kafkas), *self._plogs], self._note) as network, ExitStack() as disks:
+            self._make_cluster(network)
+            has_disks = may_mount(self._directory)
+            if not has_disks:
+                self._note("no disk is filled: only root may mount some")
+            brokers = self._cluster.brokers.values() if has_disks else ()
+            mounted = [disks.enter_context(SmallDisk(broker.data_dir, _DISK_BYTES)) for broker in brokers]
+            with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
+                self._operators = Operators(self._cluster, self._metadata, self._random)
+                self._nemesis = ClusterNemesis(
+                    self._cluster,
+                    self._metadata,
+                    self._random,
+                    self._operators,
+                    network,
+                    self._verify_killed,
+                    has_disks=has_disks,
+                )
+                self._live(deeds)
+            for disk in mounted:
+                disk.is_kept = bool(self.report.problems)
         self.report.seconds = round(time.monotonic() - started_s)
         self._note(f"{self.report}")
         self._journal.close()
         return self.report
+
+    def _make_cluster(self, network: Network) -> None:
+        self._cluster = MixedCluster(
+            self._directory,
+            self._kafkas,
+            self._plogs,
+            SETTINGS,
+            plog_controls=self._plog_controls,
+            place_of=network.place_of,
+            zookeeper=network.zookeeper,
+        )
+        for member in self._cluster.plogs.values():
+            member.server.ready_seconds = _START_SECONDS
+
+    def _live(self, deeds: int) -> None:
+        try:
+            for done in range(0, deeds, DEEDS_A_LIFE):
+                self._life(self._directory / f"life-{done}", min(DEEDS_A_LIFE, deeds - done))
+                if self.report.problems:
+                    break
+            self._stop_plogs()
+        except (AssertionError, KafkaException, KazooException) as error:
+            self._problem(f"{repr(error)[:1000]} .. {repr(error)[-1000:]}")
 
     def _note(self, text: str) -> None:
         line = f"{time.strftime('%H:%M:%S')} {text}\n"
@@ -203,9 +229,8 @@ class ClusterChaos:
         """Nobody ends by himself. If Kafka does it is noted, and it is started again, and so if it can't go on."""
         for member in self._cluster.plogs.values():
             process = member.server.process
-            assert process is not None
-            if process.poll() is not None:
-                self._problem(f"plog {member.node_id} ended by itself with {process.poll()}")
+            if process is not None and not member.is_running:
+                self._problem(f"plog {member.node_id} ended by itself with {process.returncode}")
                 member.start()
         for broker in self._cluster.kafka.brokers.values():
             if not broker.is_running:

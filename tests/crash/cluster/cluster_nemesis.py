@@ -9,16 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from random import Random
 
-from tests.crash.cluster.cut_off import CutOff
+from tests.crash.chaos.small_disk import filled
+from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata
 from tests.support.kafka39 import Kafka39Broker
-from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster
+from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster, PlogMember
 
 _SHORT_S = (0.3, SESSION_MS / 1000 * 0.6)
 _LONG_S = (SESSION_MS / 1000 * 1.3, SESSION_MS / 1000 * 2.2)
+_ANY_S = (_SHORT_S[0], _LONG_S[1])
 _PATIENCE_S = 180
 
 
@@ -31,11 +34,14 @@ class ClusterNemesis:
         metadata: Metadata,
         random: Random,
         operators: Operators,
-        cut_off: CutOff,
+        network: Network,
         before_start: Callable[[Broker], None],
+        *,
+        has_disks: bool,
     ) -> None:
+        """With `has_disks` each broker has one of its own, which can be filled."""
         self._operators = operators
-        self._cut_off = cut_off
+        self._network = network
         self._cluster = cluster
         self._metadata = metadata
         self._random = random
@@ -63,12 +69,25 @@ class ClusterNemesis:
             "kill the controller at work": (4, lambda: self._at_work(self._kill)),
             "pause the controller at work": (3, lambda: self._at_work(lambda some: self._pause(some, _LONG_S))),
             "stop the controller": (2, lambda: self._stop(self._controller)),
-            "cut off": (3, lambda: self._cut(_SHORT_S)),
-            "cut off for long": (2, lambda: self._cut(_LONG_S)),
         }
-        missing = [name for name in self._deeds if "Kafka" in name and not cluster.kafka.brokers]
-        missing += [name for name in self._deeds if "cut" in name and not cut_off.is_possible]
-        for name in missing:
+        if network.is_possible:
+            self._deeds |= {
+                "cut off": (2, lambda: self._cut(network.cut_off, _ANY_S)),
+                "cut from ZooKeeper": (3, lambda: self._cut(network.cut_from_zookeeper, _LONG_S)),
+                "unreachable": (2, lambda: self._cut(network.unreachable, _ANY_S)),
+                "mute": (2, lambda: self._cut(network.mute, _ANY_S)),
+                "part two": (2, self._part),
+                "slow": (1, lambda: self._cut(network.slow, _ANY_S)),
+                "cut the controller off at work": (2, lambda: self._at_work(self._cut_controller)),
+            }
+        if has_disks:
+            self._deeds |= {
+                "full disk of plog": (4, lambda: self._fill(self._plogs)),
+                "full disk of Kafka": (2, lambda: self._fill(self._kafkas)),
+                "full disk of the controller at work": (2, lambda: self._at_work(self._fill)),
+                "start on a full disk": (1, self._start_on_full_disk),
+            }
+        for name in [name for name in self._deeds if "Kafka" in name and not cluster.kafka.brokers]:
             del self._deeds[name]
 
     def draw(self) -> str:
@@ -201,12 +220,60 @@ class ClusterNemesis:
             done = harm(controller)
             return f"{done}; {asked.result()}"
 
-    def _cut(self, span_s: tuple[float, float]) -> str:
-        """Nobody reaches one of plog's brokers, which reaches all others, and ZooKeeper."""
-        (broker,) = self._choose(self._plogs)
+    def _cut(self, how: Callable[[int], AbstractContextManager[None]], span_s: tuple[float, float]) -> str:
+        return self._cut_one_of(self._all, how, span_s)
+
+    def _cut_controller(self, among: Collection[Broker]) -> str:
+        how = self._random.choice((self._network.cut_off, self._network.cut_from_zookeeper, self._network.mute))
+        return f"{how.__name__}: {self._cut_one_of(among, how, _LONG_S)}"
+
+    def _cut_one_of(
+        self, among: Collection[Broker], how: Callable[[int], AbstractContextManager[None]], span_s: tuple[float, float]
+    ) -> str:
+        (broker,) = self._choose(among)
         seconds = self._random.uniform(*span_s)
-        with self._cut_off.of(broker.node_id):
+        with how(broker.node_id):
             time.sleep(seconds)
+        return f"{_names([broker])} for {seconds:.1f} s"
+
+    def _part(self) -> str:
+        brokers = self._choose(self._all, 2)
+        seconds = self._random.uniform(*_ANY_S)
+        with self._network.parted(*(broker.node_id for broker in brokers)):
+            time.sleep(seconds)
+        return f"{_names(brokers)} for {seconds:.1f} s"
+
+    def _fill(self, among: Collection[Broker]) -> str:
+        """There is room again after a while, and the broker is started again, as partitions that it gave up need it.
+        plog goes on by itself until then; Kafka gives up everything.
+        """
+        (broker,) = self._choose(among)
+        seconds = self._random.uniform(*_ANY_S)
+        with filled(broker.data_dir) as free_bytes:
+            time.sleep(seconds)
+        return f"{_names([broker])} for {seconds:.1f} s, {free_bytes} bytes were free; {self._start_again(broker)}"
+
+    def _start_again(self, broker: Broker) -> str:
+        is_killed = isinstance(broker, Kafka39Broker) or self._random.random() < 0.5
+        if is_killed:
+            assert isinstance(broker, Kafka39Broker) or broker.is_running, f"{_names([broker])} ended by itself"
+            broker.kill()
+        else:
+            broker.stop()
+        self._start([broker])
+        return f"{'killed' if is_killed else 'stopped'} then"
+
+    def _start_on_full_disk(self) -> str:
+        """It is killed again, and started when there is room."""
+        (broker,) = self._choose(self._plogs)
+        assert isinstance(broker, PlogMember)
+        seconds = self._random.uniform(*_SHORT_S)
+        with filled(broker.data_dir):
+            broker.kill()
+            broker.server.start_without_waiting()
+            time.sleep(seconds)
+            broker.kill()
+        self._start([broker])
         return f"{_names([broker])} for {seconds:.1f} s"
 
     def _pause_zookeeper(self, span_s: tuple[float, float]) -> str:
