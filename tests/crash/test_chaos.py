@@ -51,7 +51,8 @@ def told() -> tuple[Ledger, Found]:
         for topic in (KEPT, CUT, KEYED):
             ledger._on_acknowledged(topic, 0, number, name, "key" if topic == KEYED else None)
             found.records[topic, 0].append(FoundRecord(number, "key", f"{name} .."))
-        ledger._on_seen(KEPT, [(0, number, name)])
+        ledger._on_seen(KEPT, [(0, number, name)], "a")
+        ledger._on_end(KEPT, 0, number + 1, number)
         if number < 3:
             found.records[COPIES, 0].append(FoundRecord(number * 2, None, f"0:{number} {name} .."))
             found.records[COPIES, 1].append(FoundRecord(number * 2, None, f"0:{number} {name} .."))
@@ -68,6 +69,7 @@ def told() -> tuple[Ledger, Found]:
             for partition in (0, 1, 1):
                 records = found.records[TELLS, partition]
                 records.append(FoundRecord(len(records), None, f"t {number} .."))
+    ledger._on_seen(TELLS, [(1, 0, "t 0"), (1, 3, "t 2")], "a")
     ledger._on_refused(PLAIN, 0, "q.1 0", "KAFKA_STORAGE_ERROR")
     ledger._on_perhaps(PLAIN, 0, "q.1 1", "REQUEST_TIMED_OUT")
     found.records[PLAIN, 0].append(FoundRecord(0, None, "q.1 1 .."))
@@ -96,6 +98,11 @@ WRONGS: dict[str, Callable[[Ledger, Found], object]] = {
     "1 are aborted and visible: t 1": lambda _, found: found.records[TELLS, 0].append(FoundRecord(2, None, "t 1 .")),
     "1 are torn or doubled: t 0": lambda _, found: found.records[TELLS, 1].pop(0),
     "1 are torn or doubled: t 2": lambda _, found: found.records[TELLS, 1].append(FoundRecord(4, None, "t 2 ..")),
+    "tells-0: 1 are lost (seen): t 1 at 5": lambda ledger, _: ledger._on_seen(TELLS, [(0, 5, "t 1")]),
+    "kept-0: ends at 3, and 3 was acknowledged before": lambda ledger, _: ledger._on_end(KEPT, 0, 3, 3),
+    "kept-0: a was shown 1 where 4 comes next": lambda ledger, _: ledger._on_seen(KEPT, [(0, 1, "p.1 1")], "a"),
+    "kept-0: b was shown 1 where 0 comes next": lambda ledger, _: ledger._on_seen(KEPT, [(0, 1, "p.1 1")], "b"),
+    "tells-1: a was shown 3 where 4 comes next": lambda ledger, _: ledger._on_seen(TELLS, [(1, 3, "t 2")], "a"),
     "1 are committed and lost: t 0": lambda _, found: [
         found.records[TELLS, p].__delitem__(slice(p + 1)) for p in (0, 1)
     ],

@@ -3,6 +3,8 @@
 What it asks of every topic: offsets rise, no record is there twice, those of one writer are in its order; what was
 acknowledged or seen is at its offset (unless retention, DeleteRecords or a later record of its key took it); what was
 refused for good is not there. Transactions are there whole, or not at all; a copy of a topic holds each record once.
+What was read meanwhile is held against the end as well, so that nobody was shown what is aborted later; the ledger
+itself finds readings that go back or leave something out, and ends that are older than what was acknowledged.
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ def _wrong_with(where: Where, ledger: Ledger, found: Found) -> Iterator[str]:
             yield f"starts at {start}, cut to {least} for certain and to {most} at most"
     elif topic != TRIMMED and start:
         yield f"starts at {start}"
+    at = {record.offset: record for record in records}
+    yield from _lost("seen", {o: n for o, n in ledger.seen[where].items() if o >= start}, at, {})
     if topic in _OF_TRANSACTIONS:
         return
     if topic != KEYED and offsets != list(range(start, start + len(offsets))):
@@ -86,10 +90,8 @@ def _wrong_with(where: Where, ledger: Ledger, found: Found) -> Iterator[str]:
     yield from _list("are there though they were refused", ledger.refused[where] & names.keys())
     late = ledger.perhaps[where] if topic in (PLAIN, FLUSHED) else set()
     yield from _disorder([record for record in records if record.name not in late])
-    at = {record.offset: record for record in records}
     wanted = {o: n for n, o in ledger.acknowledged[where].items() if o >= start}
     yield from _lost("acknowledged", wanted, at, ledger.keys[where])
-    yield from _lost("seen", {o: n for o, n in ledger.seen[where].items() if o >= start}, at, {})
     if not start and topic != KEYED:
         unplaced = [n for n, o in ledger.acknowledged[where].items() if o < 0 and n not in names]
         yield from _list("are lost (acknowledged)", unplaced)

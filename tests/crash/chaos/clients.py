@@ -36,6 +36,7 @@ from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceR
 from core.records.byte_strings import ByteStrings
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
+from tests.crash.chaos.known_ends import KnownEnds
 from tests.crash.chaos.ledger import (
     COPIERS,
     COPIES,
@@ -61,6 +62,8 @@ it asks again.
 """
 _KEYS = 400
 _TRANSACTION_SECONDS = 20
+_LOOKED_AT = 0.2
+"""How often leaders are asked for their ends."""
 _PERHAPS = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -188,6 +191,11 @@ def produce_plainly(client: Client) -> None:
     """Says each request once, and takes the broker at its word."""
     connection: KafkaClient | None = None
     who, number = client.next_name(), 0
+
+    def note_end(where: Partition, end: int, acknowledged: int) -> None:
+        client.notes.note("end", topic=where.topic, partition=where.partition, offset=end, acknowledged=acknowledged)
+
+    ends = KnownEnds(note_end)
     while not client.is_over.wait(0.005):
         topic, partition = client.random.choice((PLAIN, FLUSHED)), client.random.randrange(PARTITIONS)
         names = [f"{who} {number + i}" for i in range(client.random.randint(1, 3))]
@@ -200,6 +208,8 @@ def produce_plainly(client: Client) -> None:
             connection = connection or KafkaClient(parse_bootstrap(client.address), connect)
             topic_id = connection.topic(topic).topic_id
             request = ProduceRequest(None, -1, 5000, [TopicProduceData(topic, topic_id, [data])])
+            if client.random.random() < _LOOKED_AT:
+                ends.look(connection, Partition(topic, partition))
         except PlogError:  # nothing was sent
             if connection is not None:
                 connection.close()
@@ -214,6 +224,8 @@ def produce_plainly(client: Client) -> None:
             what = "acknowledged" if error is ErrorCode.NONE else "perhaps" if error in _PERHAPS else "refused"
             if error is not ErrorCode.NONE:
                 connection.forget_topic(topic)  # the leader may be another one
+            elif client.random.random() < _LOOKED_AT:
+                ends.look(connection, Partition(topic, partition), offset + len(names) - 1)
         except PlogError:
             connection.close()
             connection = None
@@ -250,6 +262,7 @@ def read_all_the_time(client: Client) -> None:
                               "fetch.wait.max.ms": 50, "isolation.level": "read_committed"})
         )  # fmt: skip
         consumer.assign([TopicPartition(t, p, 0) for t in (KEPT, PLAIN, TELLS) for p in range(PARTITIONS)])
+        reading = client.next_name()
         error = None
         while not client.is_over.is_set() and error is None:
             seen: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
@@ -259,7 +272,7 @@ def read_all_the_time(client: Client) -> None:
                 else:
                     seen[m.topic()].append((m.partition(), m.offset(), name_of(m.value())))
             for topic, records in seen.items():
-                client.notes.note("seen", topic=topic, records=records)
+                client.notes.note("seen", topic=topic, records=records, reading=reading)
             if seen:
                 client.notes.note("moved")
         if error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):

@@ -64,6 +64,8 @@ class Ledger:
     keys: dict[Where, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     """Of acknowledged records that have one, by offset."""
     seen: dict[Where, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    read_to: dict[tuple[str, Where], int] = field(default_factory=lambda: defaultdict(int))
+    """The offset after the last one that a reading from the beginning on was shown."""
     committed: dict[int, int] = field(default_factory=dict)
     """The highest offset by partition that READERS committed."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
@@ -90,11 +92,22 @@ class Ledger:
     def _on_perhaps(self, topic: str, partition: int, name: str, code: str) -> None:
         self.perhaps[topic, partition].add(name)
 
-    def _on_seen(self, topic: str, records: list[tuple[int, int, str]]) -> None:
+    def _on_seen(self, topic: str, records: list[tuple[int, int, str]], reading: str | None = None) -> None:
+        """`reading` names one that goes on from the first record to the next; in TELLS it passes over markers."""
         for partition, offset, name in records:
+            if reading is not None:
+                wanted = self.read_to[reading, (topic, partition)]
+                if offset < wanted or (offset > wanted and topic != TELLS):
+                    self.problems.append(f"{topic}-{partition}: {reading} was shown {offset} where {wanted} comes next")
+                self.read_to[reading, (topic, partition)] = offset + 1
             before = self.seen[topic, partition].setdefault(offset, name)
             if before != name:
                 self.problems.append(f"{topic}-{partition} offset {offset} was given twice: {before!r}, {name!r}")
+
+    def _on_end(self, topic: str, partition: int, offset: int, acknowledged: int) -> None:
+        """Where the partition ends, as its leader says later than that it was told that a record is acknowledged."""
+        if offset <= acknowledged:
+            self.problems.append(f"{topic}-{partition}: ends at {offset}, and {acknowledged} was acknowledged before")
 
     def _on_committed(self, offsets: dict[str, int]) -> None:
         for partition, offset in offsets.items():
