@@ -108,6 +108,7 @@ class Consumer:
         self._lost_s: float | None = None  # since when no broker answers
         self._leaders = KnownLeaders(client, self._patience.tell)
         self._lost_broker: str | None = None
+        self._disk_failed_s: dict[TopicPartition, float] = {}  # since when a leader's disk fails
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
         """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
@@ -335,6 +336,10 @@ class Consumer:
         if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self._client.forget_topic(partition.topic)
             return position
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._waits_for_another_leader(partition):
+            self._client.forget_topic(partition.topic)
+            time.sleep(_RETRY_SECONDS)
+            return position
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
             following = self._after_damage(partition, position)
             self._damaged.setdefault(partition, position)
@@ -343,6 +348,12 @@ class Consumer:
             why = f"offset {position} is damaged or missing, says the broker"
             raise KafkaError(code, f"could not read {partition}: {why}", hint=DAMAGE_HINT)
         raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
+
+    def _waits_for_another_leader(self, partition: TopicPartition) -> bool:
+        """Says whether another one may soon lead the partition, whose leader's disk fails."""
+        now = time.monotonic()
+        since = self._disk_failed_s.setdefault(partition, now)
+        return now - since < self._patience.seconds and self._client.has_other_replicas(partition)
 
     def _after_damage(self, partition: TopicPartition, position: int) -> int:
         """Gives the offset after the damage there, as a plog broker has it in its ledger; else the next."""
@@ -532,6 +543,7 @@ class Consumer:
             return [], position
         if data.error_code:
             return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
+        self._disk_failed_s.pop(partition, None)
         failed_at, failure = self._failures.pop(partition, (-1, None))
         if failure is not None and failed_at == position:
             raise failure  # a broker that is asked for what is damaged may pass over it without a word

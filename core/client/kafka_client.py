@@ -261,6 +261,11 @@ class KafkaClient:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
         return info.leader if info.leader >= 0 else None
 
+    def has_other_replicas(self, partition: TopicPartition) -> bool:
+        """Says whether another broker may lead it soon, if the disk of the one that leads it fails."""
+        info = self.topic(partition.topic).partitions.get(partition.partition)
+        return info is not None and len(info.replicas) > 1
+
     def forget_topic(self, name: str) -> None:
         """Forgets what is known of it: that is out of date."""
         self._topics.pop(name, None)

@@ -356,12 +356,18 @@ class Producer:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
             self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
             return
-        fatal = [b for b in failed if errors[b.partition].code not in _RETRIABLE]
+        fatal = [b for b in failed if not self._may_pass(b, errors[b.partition].code)]
         if fatal:
             self._refused += failed
             self._drain()
             raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))
         self._send_again(error, failed=failed)
+
+    def _may_pass(self, batch: _PendingBatch, code: ErrorCode) -> bool:
+        """Says whether the batch may be taken if it is sent again: a disk that refuses it is only the leader's."""
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return self._client.has_other_replicas(TopicPartition(self._topic, batch.partition))
+        return code in _RETRIABLE
 
     def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
         """Splits the batch in two, with the sequences that their records had."""

@@ -6,6 +6,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient, TopicInfo
 from core.client.patience import Patience
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
+from core.cluster.partition import Partition
+from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -32,7 +35,7 @@ from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic
-from tests.support.logs import NOW
+from tests.support.logs import NOW, FullDisk
 
 
 class BreakingTransport(EmbeddedTransport):
@@ -217,6 +220,73 @@ def test_a_leader_that_never_comes(leaderless: Leaderless) -> None:
     with pytest.raises(KafkaError, match="has no leader"):
         producer.flush()
     assert producer.acknowledged == 0
+
+
+class Replicated(KafkaClient):
+    """A client of a cluster in which another broker has replicas, too; `on_forget` is called when it asks who leads."""
+
+    on_forget: Callable[[], None]
+
+    def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
+        known = super().topic(name, may_create=may_create)
+        return replace(known, partitions={n: replace(info, replicas=(0, 1)) for n, info in known.partitions.items()})
+
+    def forget_topic(self, name: str) -> None:
+        self.on_forget()
+        super().forget_topic(name)
+
+
+def test_a_disk_that_fails_is_only_that_of_one_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With others it is tried again, for as long as it would be without a leader; a lone broker is believed at once."""
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    disk = FullDisk()
+    broker = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
+    add_topic(broker)
+    client = Replicated([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    client.on_forget = lambda: setattr(disk, "is_full", False)
+    producer = Producer(client, "t")
+    disk.is_full = True
+    producer.send(rows_of(0, 1, 2))
+    producer.flush()
+    assert stored(broker) == [1, 2]
+    for lasting in (client_of(broker), client):
+        client.on_forget = lambda: None
+        producer = Producer(lasting, "t", delivery_timeout_s=0.0)
+        disk.is_full = True
+        producer.send(rows_of(0, 3))
+        with pytest.raises(KafkaError, match="no space left on device"):
+            producer.flush()
+        disk.is_full = False
+    assert stored(broker) == [1, 2]
+    broker.close()
+
+
+def test_a_reader_waits_for_another_leader_when_a_disk_fails(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
+    producer = Producer(client_of(broker), "t")
+    producer.send(rows_of(0, 1, 2))
+    producer.flush()
+    client = Replicated([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    client.on_forget = lambda: refusals.pop()
+    replicas, refusals = broker.services.replicas, [0, 0, 0]
+    find = replicas.find_replica
+
+    def find_replica(topic: str, number: int) -> Partition:
+        if refusals:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return find(topic, number)
+
+    monkeypatch.setattr(replicas, "find_replica", find_replica)
+    tp = TopicPartition("t", 0)
+    reader = Consumer(client, patience=Patience(30))
+    assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
+    assert not refusals
+    for other, patience in ((client, Patience()), (client_of(broker), Patience(30))):
+        refusals += [0]
+        with pytest.raises(KafkaError, match="could not read t-0 from offset 0 on"):
+            next(Consumer(other, patience=patience).read({tp: 0}, {tp: 2}))
 
 
 def test_others_are_read_while_nobody_leads_one(
