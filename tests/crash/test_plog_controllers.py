@@ -1,4 +1,5 @@
-"""Twelve rounds in which the controller of three plogs is killed, paused, stopped or deposed in the midst of its work.
+"""Twelve rounds in which the controller of three plogs is killed, paused, stopped, deposed or cut off in the midst of
+its work, or its disk is full.
 
 Sessions are short, so that it goes quickly; on a busy machine one may expire all the same, which is one trouble more.
 `scripts/torture --controllers` plays more rounds, `--cluster` has Kafka's brokers among them and more clients.
@@ -7,14 +8,18 @@ Sessions are short, so that it goes quickly; on a busy machine one may expire al
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from core.common.topic_partition import TopicPartition
+from tests.crash.chaos.small_disk import SmallDisk, filled, may_mount
+from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata, differences
 from tests.support.load import Load
@@ -27,6 +32,7 @@ pytestmark = requires_kafka39
 ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "12"))
 FIRST = int(os.environ.get("PLOG_CONTROLLER_SEED", "0"))
 NODES = (5, 6, 7)
+HARMS = 6
 SETTINGS = {
     "zookeeper.session.timeout.ms": "2000",
     "min.insync.replicas": "2",
@@ -37,10 +43,24 @@ LED = TopicPartition("led", 0)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
-    with MixedCluster(tmp_path_factory.mktemp("rounds"), 0, NODES, SETTINGS, plog_controls=True) as started:
-        started.make_topic(LED.topic, NODES)
-        yield started
+def network() -> Iterator[Network]:
+    with Network(NODES, sys.stdout.write) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterator[MixedCluster]:
+    """Each broker has a disk that can be filled, if that may be."""
+    folder = tmp_path_factory.mktemp("rounds")
+    made = MixedCluster(
+        folder, 0, NODES, SETTINGS, plog_controls=True, place_of=network.place_of, zookeeper=network.zookeeper
+    )
+    with ExitStack() as disks:
+        for member in made.plogs.values() if may_mount(folder) else ():
+            disks.enter_context(SmallDisk(member.data_dir))
+        with made:
+            made.make_topic(LED.topic, NODES)
+            yield made
 
 
 @pytest.fixture(scope="module")
@@ -60,34 +80,66 @@ def controller_of(cluster: MixedCluster, metadata: Metadata) -> PlogMember:
     return cluster.plogs[metadata.controller() or NODES[0]]
 
 
-def kill(member: PlogMember, _metadata: Metadata) -> None:
-    member.kill()
-    member.start()
+class Round(NamedTuple):
+    """What a harm is done to, `member` first, and with what."""
+
+    member: PlogMember
+    metadata: Metadata
+    network: Network
+    load: Load
+    random: Random
+
+    def wait_for_another(self) -> None:
+        wait_until(lambda: self.metadata.controller() not in (None, self.member.node_id), "another one has the office")
 
 
-def stop(member: PlogMember, _metadata: Metadata) -> None:
-    member.stop()
-    member.start()
+def kill(done: Round) -> None:
+    done.member.kill()
+    done.member.start()
 
 
-def pause(member: PlogMember, metadata: Metadata) -> None:
+def stop(done: Round) -> None:
+    done.member.stop()
+    done.member.start()
+
+
+def pause(done: Round) -> None:
     """Until another one has the office; then it goes on as one that knows nothing of that."""
-    member.pause()
-    wait_until(lambda: metadata.controller() not in (None, member.node_id), "another one has the office")
-    member.resume()
+    done.member.pause()
+    done.wait_for_another()
+    done.member.resume()
 
 
-def depose(_member: PlogMember, metadata: Metadata) -> None:
-    metadata.depose()
+def depose(done: Round) -> None:
+    done.metadata.depose()
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS // 4))
-@pytest.mark.parametrize("harm", [kill, pause, depose, stop])
+def cut_off(done: Round) -> None:
+    """From everybody, or only from ZooKeeper: then it goes on to lead and to follow as if nothing had happened."""
+    if not done.network.is_possible:
+        pytest.skip(done.network.reason)
+    ways = (done.network.cut_off, done.network.cut_from_zookeeper)
+    with done.random.choice(ways)(done.member.node_id):
+        done.wait_for_another()
+
+
+def fill_disk(done: Round) -> None:
+    """Others lead what it led and can't write, until it is started again with room on its disk."""
+    if not done.member.data_dir.is_mount():
+        pytest.skip("only root may mount disks that can be filled")
+    with filled(done.member.data_dir):
+        done.load.wait_for_more()
+    stop(done)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS // HARMS))
+@pytest.mark.parametrize("harm", [kill, pause, depose, stop, cut_off, fill_disk])
 def test_whatever_was_begun_is_ended(
     cluster: MixedCluster,
     metadata: Metadata,
+    network: Network,
     load: Load,
-    harm: Callable[[PlogMember, Metadata], None],
+    harm: Callable[[Round], None],
     seed: int,
 ) -> None:
     random = Random(f"{harm.__name__} {seed}")
@@ -103,7 +155,7 @@ def test_whatever_was_begun_is_ended(
     with ThreadPoolExecutor(1) as pool:
         asked = [pool.submit(work) for work in random.sample(works, 3)]
         wait_until(lambda: asked[random.randrange(2)].done() or metadata.unfinished(), "it is at work")
-        harm(controller, metadata)
+        harm(Round(controller, metadata, network, load, random))
         for one in asked:
             one.result()
     metadata.settle(NODES)

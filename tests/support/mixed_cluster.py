@@ -222,7 +222,10 @@ class MixedCluster:
         wait_until(self._all_know_all, "all brokers know all brokers")
 
     def _all_know_all(self) -> bool:
-        return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
+        try:
+            return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
+        except KafkaException:  # on a busy machine a broker may not hear of the controller in time
+            return False
 
     def known_to(self, broker: Broker) -> set[int]:
         """The brokers that it tells clients of."""
