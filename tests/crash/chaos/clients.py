@@ -348,8 +348,8 @@ def _tell(client: Client, producer: Producer, name: str) -> None:
 def copy_exactly_once(client: Client) -> None:
     """Copies each record of KEPT to all partitions of COPIES, with its offset in the same transaction.
 
-    librdkafka may wait for ever in `send_offsets_to_transaction` after the group's coordinator was away (its issue 5511);
-    then this process is made again, and is counted as stuck.
+    librdkafka may wait for ever in `send_offsets_to_transaction` after the group's coordinator was away (its issue
+    5511); then this process is made again, and is counted as stuck.
     """
     while not client.is_over.is_set():
         producer = Producer(client.options(**{"transactional.id": client.name, "transaction.timeout.ms": 30000}))
