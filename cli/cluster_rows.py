@@ -92,6 +92,33 @@ def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     ]
 
 
+FEATURE_COLUMNS = ["feature", "finalized", "min", "max", "brokers"]
+
+
+def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
+    """Gives one row for each range of a feature's levels, with the brokers that support it: those that say of no level
+    support 0 alone. Level 0 is finalized if no other is. `shows_all`: says it if these are all that were asked.
+    """
+    from core.cluster.wanted_levels import features_of
+
+    known = {broker.broker_id: broker.features for broker in found.brokers if broker.features is not None}
+    brokers: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for name in features_of(found):
+        for broker_id, levels in known.items():
+            brokers[name, *levels.get(name, (0, 0))].append(broker_id)
+    return [
+        {
+            "feature": name,
+            "finalized": found.features.get(name, 0),
+            "min": low,
+            "max": high,
+            "brokers": "all" if shows_all and len(ids) == len(known) else ids,
+            "epoch": found.features_epoch if found.features_epoch >= 0 else None,
+        }
+        for (name, low, high), ids in sorted(brokers.items())
+    ]
+
+
 BROKER_COLUMNS = [
     "broker",
     "address",

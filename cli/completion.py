@@ -1,4 +1,4 @@
-"""What a shell completes: names of topics and groups if they can be found out at once, else nothing."""
+"""What a shell completes: names of topics, groups and features if they can be found out at once, else nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ def complete_topic(ctx: Any, incomplete: str) -> list[str]:
 
 def complete_group(ctx: Any, incomplete: str) -> list[str]:
     return _complete(ctx, incomplete, _groups)
+
+
+def complete_feature(ctx: Any, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _features)
+
+
+def complete_new_level(incomplete: str) -> list[str]:
+    from core.cluster.feature_levels import MEMBERS_FEATURES
+    from core.cluster.wanted_levels import NONE
+
+    return [word for word in (NONE, *(f"{name}=" for name in MEMBERS_FEATURES)) if word.startswith(incomplete)]
 
 
 def complete_help(incomplete: str) -> list[str]:
@@ -49,3 +60,11 @@ def _groups(server: str | None, directory: Path | None) -> Iterable[str]:
 
     with session_of(server, directory).open_client(is_read_only=True) as client:
         return [group.group_id for group in GroupAdmin(client).list_groups()]
+
+
+def _features(server: str | None, directory: Path | None) -> Iterable[str]:
+    from cli.session import session_of
+    from core.cluster.wanted_levels import ALL
+
+    with session_of(server, directory).open_client(is_read_only=True) as client:
+        return [ALL, *client.any_connection().supported_features]

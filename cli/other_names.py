@@ -139,6 +139,12 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--all-topic-partitions": "without names all partitions of the cluster are meant",
         "--path-to-json-file": "the partitions are named without a file: plog cluster elect --preferred flights:0,2",
     },
+    "cluster features": {
+        "--feature": "did you mean --upgrade FEATURE=LEVEL, or --downgrade?",
+        "--metadata": "did you mean --upgrade metadata.version=LEVEL?",
+        "--release-version": "--upgrade all takes the highest levels that all brokers support",
+    },
+    "cluster start": {"--release-version": "did you mean --feature FEATURE=LEVEL, or --feature none?"},
     "cluster reassign": {
         "--list": "did you mean --status?",
         "--verify": "did you mean --status?",
@@ -236,7 +242,7 @@ _OF_KAFKA: Mapping[str, str] = {
     "consumer-perf-test": "plog perf consume TOPIC",
     "e2e-latency": "plog perf latency TOPIC",
     "metadata-quorum": "plog cluster status",
-    "features": "plog cluster status",
+    "features": "plog cluster features",
     "broker-api-versions": "plog cluster status --api-versions",
     "log-dirs": "plog cluster brokers, or plog topic describe TOPIC",
     "replica-verification": "plog cluster describe TOPIC",
@@ -271,6 +277,7 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
         **dict.fromkeys(("partitions", "replicas"), "plog cluster describe TOPIC-N"),
         "logdirs": "plog cluster brokers",
+        **dict.fromkeys(("upgrade", "downgrade"), "plog cluster features --upgrade, or --downgrade"),
     },
 }
 """Names of commands of other tools, in the groups of ours where people look for them."""

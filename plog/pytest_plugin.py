@@ -15,8 +15,8 @@ if the test failed, and its report says where.
     def test_failover(plog_cluster):
         plog_cluster.kill(plog_cluster.controller())
 
-`plog_cluster_scope = session` in pytest's configuration has all tests of a run share one. `plog_cluster_brokers` and
-`plog_cluster_settings` there say what no mark says.
+`plog_cluster_scope = session` in pytest's configuration has all tests of a run share one. `plog_cluster_brokers`,
+`plog_cluster_features` and `plog_cluster_settings` there say what no mark says.
 """
 
 from __future__ import annotations
@@ -36,19 +36,22 @@ if TYPE_CHECKING:
 _FAILED = pytest.StashKey[bool]()
 _MARK = "plog_cluster"
 _SCOPE, _BROKERS, _SETTINGS = "plog_cluster_scope", "plog_cluster_brokers", "plog_cluster_settings"
+_FEATURES = "plog_cluster_features"
 _SCOPES = ("session", "package", "module", "class", "function")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(_SCOPE, f"who shares a plog_cluster: the tests of a {', '.join(_SCOPES)}", default="module")
     parser.addini(_BROKERS, "how many brokers a plog_cluster has, unless a mark says it", default="3")
+    parser.addini(_FEATURES, "what a plog_cluster finalizes: none, or FEATURE=LEVEL; a mark wins", type="linelist")
     parser.addini(_SETTINGS, "settings of a plog_cluster's brokers, KEY=VALUE; a mark wins", type="linelist")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "plog(**settings): settings of the broker that plog_broker or plog_server gives")
     config.addinivalue_line(
-        "markers", "plog_cluster(brokers=3, **settings): the brokers of plog_cluster, and their settings"
+        "markers",
+        "plog_cluster(brokers=3, features=(), **settings): the brokers of plog_cluster, their features and settings",
     )
 
 
@@ -107,17 +110,17 @@ def plog_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
     """Gives a cluster of several brokers, which the tests of a module share."""
     from plog.testing import running_cluster
 
-    brokers, settings = _cluster_options(request)
+    options = _cluster_options(request)
     directory = Path(tempfile.mkdtemp(prefix="plog-cluster-"))
-    with running_cluster(directory, brokers=brokers, **settings) as cluster:
+    with running_cluster(directory, **options) as cluster:
         yield cluster
     if not request.node.stash.get(_FAILED, False):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _cluster_options(request: pytest.FixtureRequest) -> tuple[int, dict[str, str]]:
-    """Gives the number of brokers, and their settings. A mark that stands nearer to a test than the cluster does would
-    have no effect: it is an error.
+def _cluster_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Gives the number of brokers, their features and their settings. A mark that stands nearer to a test than the
+    cluster does would have no effect: it is an error.
     """
     node, config = request.node, request.config
     for item in request.session.items:
@@ -129,8 +132,9 @@ def _cluster_options(request: pytest.FixtureRequest) -> tuple[int, dict[str, str
                         f"cluster: mark that, or set {_SCOPE}",
                         pytrace=False,
                     )
-    options: dict[str, Any] = {"brokers": config.getini(_BROKERS)}
+    options: dict[str, Any] = {"brokers": config.getini(_BROKERS), "features": config.getini(_FEATURES)}
     options |= dict(line.partition("=")[::2] for line in config.getini(_SETTINGS))
     for mark in reversed(list(node.iter_markers(_MARK))):
         options |= mark.kwargs  # the one nearest to the test counts
-    return int(options.pop("brokers")), {key.replace(".", "_"): str(value) for key, value in options.items()}
+    own = {"brokers": int(options.pop("brokers")), "features": options.pop("features")}
+    return own | {key.replace(".", "_"): str(value) for key, value in options.items()}

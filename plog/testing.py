@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,19 +199,26 @@ def running_server(data_dir: Path | str | None = None, **settings: str) -> Itera
 
 @contextmanager
 def running_cluster(
-    data_dir: Path | str | None = None, *, brokers: int = 3, **settings: str
+    data_dir: Path | str | None = None, *, brokers: int = 3, features: str | Sequence[str] = (), **settings: str
 ) -> Iterator[RunningCluster]:
     """Runs a ZooKeeper and so many brokers, as `plog cluster start` does; `settings` are those of each broker, with _
     for a dot. It needs the extras `cluster` and `spark`. Without a `data_dir` it gets one that is deleted at the end;
     a cluster with one of its own is stopped cleanly, and can be started there again.
 
+    `features` are what `plog cluster start --feature` takes: `none`, or FEATURE=LEVEL, once or several times.
+
     Raises AccessError if an extra or Java is missing, the directory can't be used, or a broker does not start;
-    KafkaError for settings that are none.
+    KafkaError for settings that are none, UsageError for such features.
     """
     from core.common.endpoint import Endpoint
     from core.processes.local_cluster import ClusterOptions, LocalCluster
 
-    options = ClusterOptions(brokers=brokers, listen=(Endpoint("127.0.0.1", 0),), settings=_named(settings))
+    options = ClusterOptions(
+        brokers=brokers,
+        listen=(Endpoint("127.0.0.1", 0),),
+        settings=_named(settings),
+        features=[features] if isinstance(features, str) else features,
+    )
     with _directory(data_dir) as directory, LocalCluster(directory, options) as cluster:
         cluster.start()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
 from cli.completion import complete_topic
+from cli.confirmation import YesOption, ensure_meant
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
@@ -41,7 +41,7 @@ def elect(
             "--unclean", help="Let a replica lead that is not in sync, if no other can: confirmed records may be lost."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether --unclean is meant.")] = False,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
@@ -68,7 +68,7 @@ def elect(
             write_rows([_planned(p, is_unclean=unclean) for p in placed], _COLUMNS, output, drops=["before"])
             return
         if unclean and any(not p.has_leader for p in placed) and not yes:
-            _ensure_meant()
+            ensure_meant("--unclean may lose confirmed records", "elect")
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
         after = {p.partition: p for p in read_partitions(client, sorted({p.partition.topic for p in placed}), [])}
@@ -130,17 +130,6 @@ def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]
             f"warning: {p.partition} has no leader: {in_sync}; {having or 'no replica of it lives'}. What others had "
             "beyond that is lost, also if it was confirmed"
         )
-
-
-def _ensure_meant() -> None:
-    """Asks at a terminal. Raises UsageError elsewhere, and if the answer is not yes."""
-    from core.common.errors import UsageError
-
-    if not sys.stdin.isatty():
-        raise UsageError("--unclean may lose confirmed records, and nobody can be asked here", hint="--yes says it")
-    say("elect all the same? (yes/no)")
-    if sys.stdin.readline().strip().lower() != "yes":
-        raise UsageError("nothing was changed: the answer was not yes")
 
 
 def _planned(p: ReplicatedPartition, *, is_unclean: bool) -> Row:

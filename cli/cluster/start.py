@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.cluster.running import run_cluster, shown_logs
+from cli.completion import complete_new_level
 from cli.logging import LogFormat
 from cli.options import parse_settings, say
 from cli.place import level_of
@@ -79,6 +80,17 @@ def start(
         str | None,
         typer.Option("--rack", metavar="NAME[,..]", help="The racks that the brokers are in, one after the other."),
     ] = None,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--feature",
+            metavar="FEATURE=LEVEL",
+            help="Have a new cluster finalize this level, and not the highest; `none` finalizes no feature, so that "
+            "brokers of Kafka 3.9 may join. May be repeated.",
+            autocompletion=complete_new_level,
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of every broker; may be repeated."),
@@ -113,6 +125,7 @@ def start(
         listen=parse_listen(listen) if listen else (),
         zookeeper=zookeeper,
         racks=_racks(rack),
+        features=feature or (),
         settings=_checked(settings or []),
         arguments=("--log-format", log_format.value),
     )

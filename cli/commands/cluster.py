@@ -12,6 +12,7 @@ from cli.cluster.check import check
 from cli.cluster.controller import controller
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
+from cli.cluster.features import features
 from cli.cluster.reassign import reassign
 from cli.cluster.start import start
 from cli.completion import complete_topic
@@ -223,6 +224,7 @@ def describe(
 
 
 app.command()(controller)
+app.command()(features)
 app.command()(elect)
 app.command()(reassign)
 app.command()(drain)

@@ -158,7 +158,7 @@ class ZooKeeperEntry:
             supported = ", ".join(f"{name} up to {highest}" for name, (_, highest) in MEMBERS_FEATURES.items())
             raise UsageError(
                 f"the cluster has finalized {what}, and this release of plog supports {supported}",
-                hint="use a newer release of plog, or lower these levels first: kafka-features.sh downgrade",
+                hint="use a newer release of plog, or lower these levels first: plog cluster features --downgrade",
             )
 
     # --- settings of new topics

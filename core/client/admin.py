@@ -12,7 +12,6 @@ from core.client.controller import at_controller
 from core.client.coordinator import ensure_success
 from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
-from core.cluster.feature_levels import UpgradeType
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
@@ -38,13 +37,11 @@ from core.protocol.schema.incremental_alter_configs import (
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 
 LATEST = -1
 EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
-_FIRST_UPDATE_WITH_TYPES = 1  # KIP-778
 
 
 class AlterOperation(IntEnum):
@@ -148,20 +145,6 @@ class Admin:
 
         at_controller(self._client, create)
         self._client.forget_topic(name)
-
-    def update_features(self, levels: Mapping[str, int], *, way: UpgradeType = UpgradeType.UPGRADE) -> None:
-        """Finalizes these levels of features, all of them or none."""
-
-        def update(connection: ClientConnection) -> None:
-            version = connection.version_of(UPDATE_FEATURES)
-            updates = [_feature_update(name, level, way, version) for name, level in levels.items()]
-            answer = connection.call(UPDATE_FEATURES, UpdateFeaturesRequest(_TIMEOUT_MS, updates))
-            what = ", ".join(f"{name} {level}" for name, level in levels.items())
-            ensure_success(answer.error_code, what, answer.error_message)
-            for result in answer.results:
-                ensure_success(result.error_code, result.feature, result.error_message)
-
-        at_controller(self._client, update)
 
     # --- configurations
 
@@ -339,9 +322,3 @@ class Admin:
                     ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset
         return offsets
-
-
-def _feature_update(name: str, level: int, way: UpgradeType, version: int) -> FeatureUpdateKey:
-    if version >= _FIRST_UPDATE_WITH_TYPES:
-        return FeatureUpdateKey(name, level, upgrade_type=way)
-    return FeatureUpdateKey(name, level, allow_downgrade=way is not UpgradeType.UPGRADE)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from core.client.authenticator import Authenticator
     from core.client.tls_socket import TlsPeer, TlsSocket
+    from core.cluster.feature_levels import Levels
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -31,6 +32,7 @@ Res = TypeVar("Res")
 CLIENT_NAME = "plog"
 MAX_ANSWER_BYTES = 1 << 30
 _FIRST_ANSWER_BYTES = 1 << 20
+_FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
@@ -204,8 +206,10 @@ class ClientConnection:
         self._answers = 0
         self.features: dict[str, int] = {}
         """What the cluster has finalized, by level."""
-        self.supported_features: dict[str, int] = {}
-        """The highest level of each feature that the broker supports."""
+        self.features_epoch = -1
+        """Grows whenever the cluster finalizes another level; -1 if the broker does not say it."""
+        self.supported_features: Levels = {}
+        """The levels that the broker supports."""
         self._versions = self._negotiate()
         if authenticator is not None:
             authenticator.authenticate(self)
@@ -213,7 +217,7 @@ class ClientConnection:
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(CLIENT_NAME, "1")
         malformed = None
-        for version in (API_VERSIONS.versions.last, 0):
+        for version in (API_VERSIONS.versions.last, _FIRST_API_VERSIONS_WITH_FEATURES, 0):
             self._send(API_VERSIONS, version, request)
             try:
                 response = self.receive()
@@ -222,7 +226,8 @@ class ClientConnection:
                 continue  # a broker that does not know the version may answer in version 0
             if response.error_code == ErrorCode.NONE:
                 self.features = {f.name: f.max_version_level for f in response.finalized_features}
-                self.supported_features = {f.name: f.max_version for f in response.supported_features}
+                self.features_epoch = response.finalized_features_epoch
+                self.supported_features = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         if malformed is not None:
             raise ConnectionFailedError(

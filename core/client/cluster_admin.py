@@ -1,9 +1,9 @@
-"""What the command line has a cluster's controller do with partitions: elect leaders, and move replicas."""
+"""What the command line has a cluster's controller do: elect leaders, move replicas, and finalize features."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from core.client.client_connection import ClientConnection
 from core.client.controller import at_controller
 from core.client.coordinator import ensure_success
 from core.client.kafka_client import KafkaClient
+from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -27,11 +28,13 @@ from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
 )
+from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 
 _TIMEOUT_MS = 20_000
 _ELECTION_MS = 5_000
 _ELECTION_TRIES = 4
 _FIRST_VERSION_WITH_UNCLEAN = 1  # KIP-460
+_FIRST_UPDATE_WITH_TYPES = 1  # KIP-778, which has validate_only too
 
 Refusals = dict[TopicPartition, KafkaError]
 Result = TypeVar("Result")
@@ -40,7 +43,9 @@ _RIGHTS = {
     ELECT_LEADERS.key: "Alter",
     ALTER_PARTITION_REASSIGNMENTS.key: "Alter",
     LIST_PARTITION_REASSIGNMENTS.key: "Describe",
+    UPDATE_FEATURES.key: "Alter",
 }
+_TOO_OLD = {UPDATE_FEATURES.key: "Apache Kafka 2.7 and later can do it, and a dry run since 3.3"}
 
 
 class ElectionType(IntEnum):
@@ -159,12 +164,38 @@ class ClusterAdmin:
 
         return self._at_controller(LIST_PARTITION_REASSIGNMENTS, list_)
 
+    # --- features
+
+    def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> dict[str, KafkaError]:
+        """Finalizes these levels; gives the features that are refused. Kafka 4 and plog do all or none, and raise what
+        refuses one. `validate_only` changes nothing.
+        """
+
+        def update(connection: ClientConnection) -> dict[str, KafkaError]:
+            version = connection.version_of(UPDATE_FEATURES)
+            if validate_only and version < _FIRST_UPDATE_WITH_TYPES:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the cluster is too old to check features only")
+            keys = [_feature_key(one, version) for one in updates]
+            answer = connection.call(UPDATE_FEATURES, UpdateFeaturesRequest(_TIMEOUT_MS, keys, validate_only))
+            ensure_success(answer.error_code, "features", answer.error_message)
+            return {
+                one.feature: KafkaError(ErrorCode.of(one.error_code), one.error_message or one.feature)
+                for one in answer.results
+                if one.error_code
+            }
+
+        return self._at_controller(UPDATE_FEATURES, update)
+
     def _at_controller(self, api: Api[Any, Any], work: Callable[[ClientConnection], Result]) -> Result:
         try:
             return at_controller(self._client, work)
         except KafkaError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                error.hint = "Apache Kafka 2.4 and later can do it; a plog serve alone has nobody to move anything to"
+                error.hint = _TOO_OLD.get(
+                    api.key, "Apache Kafka 2.4 and later can do it; a plog serve alone has nobody to move anything to"
+                )
             elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 error.hint = f"{api.name} needs the right {_RIGHTS[api.key]} on the cluster (kafka-acls.sh --cluster)"
             raise
@@ -189,3 +220,9 @@ def _refusal(code: int, message: str | None, partition: TopicPartition) -> Kafka
     if error.code is ErrorCode.NOT_CONTROLLER:
         raise error
     return error
+
+
+def _feature_key(update: FeatureUpdate, version: int) -> FeatureUpdateKey:
+    if version >= _FIRST_UPDATE_WITH_TYPES:
+        return FeatureUpdateKey(update.name, update.level, upgrade_type=update.way)
+    return FeatureUpdateKey(update.name, update.level, allow_downgrade=update.way is not UpgradeType.UPGRADE)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from core.client.kafka_client import KafkaClient
 from core.client.metadata_quorum import find_quorum
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
-from core.cluster.kafka_release import find_release
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
@@ -43,14 +42,15 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
         brokers = list(pool.map(look, sorted(known, key=lambda broker: broker.broker_id)))
     if any(broker.failure is not None for broker in brokers):
         brokers = _without_dead(brokers, _cluster(client)[2])
-    features = client.any_connection().features
+    connection = client.any_connection()
     return ClusterDescription(
         cluster_id,
         controller_id if isinstance(quorum, ErrorCode) or quorum.leader_id < 0 else quorum.leader_id,
         brokers,
-        features,
+        connection.features,
         () if isinstance(quorum, ErrorCode) else quorum.voters,
         has_silent_controller=has_silent_controller,
+        features_epoch=connection.features_epoch,
     )
 
 
@@ -87,7 +87,6 @@ def _address(host: str, port: int) -> dict[str, str]:
 def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float) -> BrokerDescription:
     try:
         with client.connection_at(broker.listeners[""], timeout_s=timeout_s) as connection:
-            release = find_release(connection.supported_features)
-            return replace(broker, versions=connection.api_versions, release=release)
+            return replace(broker, versions=connection.api_versions, features=connection.supported_features)
     except PlogError as error:
         return replace(broker, failure=error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from core.cluster.feature_levels import Levels
+from core.cluster.kafka_release import find_release
 from core.common.errors import PlogError
 
 VersionRanges = dict[int, tuple[int, int]]
@@ -14,7 +16,8 @@ VersionRanges = dict[int, tuple[int, int]]
 class BrokerDescription:
     """`listeners`: name -> address. A broker reports only the one that was used, and not its name: that is ''.
 
-    `versions` is None if the broker was not asked, or could not be, which `failure` explains.
+    `versions` is None if the broker was not asked, or could not be, which `failure` explains. So is `features`, the
+    levels that it supports, unless the files tell them.
     """
 
     broker_id: int
@@ -23,15 +26,20 @@ class BrokerDescription:
     is_fenced: bool = False
     versions: VersionRanges | None = None
     failure: PlogError | None = None
-    release: str | None = None
-    """Of Kafka, which it is or is like; None if that is not known."""
+    features: Levels | None = None
+
+    @property
+    def release(self) -> str | None:
+        """Of Kafka, which it is or is like; None if that is not known."""
+        return find_release(self.features or {})
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """`controller_id` is -1 if it is not known; `voters` are those of the metadata's quorum, empty if not known.
 
-    `has_silent_controller`: a broker asked the controller for us, and got no answer.
+    `has_silent_controller`: a broker asked the controller for us, and got no answer. `features` are the levels that are
+    finalized, in `features_epoch`, which is -1 if nobody says it.
     """
 
     cluster_id: str | None
@@ -40,3 +48,4 @@ class ClusterDescription:
     features: dict[str, int] = field(default_factory=dict)
     voters: tuple[int, ...] = ()
     has_silent_controller: bool = False
+    features_epoch: int = -1

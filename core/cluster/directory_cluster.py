@@ -27,6 +27,10 @@ def read_cluster(directory: Path) -> ClusterDescription:
             {endpoint.name: str(Endpoint(endpoint.host, endpoint.port)) for endpoint in broker.end_points},
             broker.rack,
             broker.fenced,
+            features={
+                feature.name: (feature.min_supported_version, feature.max_supported_version)
+                for feature in broker.features
+            },
         )
         for broker in (image.brokers.values() if image is not None else ())
     ]

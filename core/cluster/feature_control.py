@@ -61,7 +61,7 @@ class FeatureControl:
                 what = ", ".join(f"{name} {level}" for name, level in lacking.items())
                 _log.error(
                     "broker %d is passed over: it does not support %s, which the cluster has finalized. "
-                    "Stop it, or lower these levels (kafka-features.sh downgrade)",
+                    "Stop it, or lower these levels (plog cluster features --downgrade)",
                     *(broker_id, what),
                 )
         self._passed_over = passed_over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from core.cluster.feature_levels import Levels
 
 METADATA_VERSION_FEATURE = "metadata.version"
 """A cluster has finalized it if it has KRaft, and not ZooKeeper."""
@@ -14,11 +14,11 @@ _FIRST_LEVELS = (
 """The first level of `metadata.version` that each release brought (org.apache.kafka.server.common.MetadataVersion)."""
 
 
-def find_release(supported_features: Mapping[str, int]) -> str | None:
+def find_release(supported_features: Levels) -> str | None:
     """Finds the release of the highest level of metadata.version that the broker supports; None if it says none, as
     with ZooKeeper, or one that is newer than all those known here.
     """
-    level = supported_features.get(METADATA_VERSION_FEATURE)
-    if level is None or level > _FIRST_LEVELS[-1][0]:
+    _, level = supported_features.get(METADATA_VERSION_FEATURE, (0, 0))
+    if level > _FIRST_LEVELS[-1][0]:
         return None
     return next((release for first, release in reversed(_FIRST_LEVELS) if first <= level), None)

@@ -16,6 +16,7 @@ from time import monotonic, sleep
 from typing import Self
 
 from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+from core.cluster.wanted_levels import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, UsageError
 from core.processes.broker_process import BrokerProcess
@@ -25,7 +26,7 @@ from core.processes.free_port import ensure_free, find_free, is_free
 from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess, find_jars
 from core.spark.java_home import find_java
-from core.zookeeper.dead_brokers import remove_registrations
+from core.zookeeper.cluster_preparation import ClusterPreparation
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 
 DEFAULT_BROKERS = 3
@@ -63,7 +64,8 @@ def settings_for_tests(brokers: int) -> dict[str, str]:
 class ClusterOptions:
     """What somebody wants of a cluster. `brokers`: as many as the directory has, or three, if that is None. `listen` is
     an address for each, or one from whose port on they get theirs (port 0: free ones); if it is empty they get those
-    that they had, or from 9092 on, or others that are free. `zookeeper` is somebody's own.
+    that they had, or from 9092 on, or others that are free. `zookeeper` is somebody's own. `features` are the levels
+    that a new cluster finalizes, in the words of `levels_of_new_cluster`.
     """
 
     brokers: int | None = None
@@ -73,6 +75,7 @@ class ClusterOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
     """More of `plog serve`'s, for each broker."""
+    features: Sequence[str] = ()
 
 
 _LAST_PORT = 65535
@@ -86,7 +89,9 @@ class LocalCluster:
     def __init__(
         self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
     ) -> None:
-        """`note` is called with what may surprise whoever asked for it, such as another port."""
+        """`note` is called with what may surprise whoever asked for it, such as another port. Raises UsageError for
+        features that plog does not have.
+        """
         self.directory = ClusterDirectory(directory)
         self.brokers: dict[int, BrokerProcess] = {}
         self.zookeeper: ZooKeeperProcess | None = None
@@ -95,6 +100,7 @@ class LocalCluster:
         self._note = note
         self._group = ProcessGroup()
         self._has_lost_zookeeper = False
+        self._features = levels_of_new_cluster(options.features)
 
     def __enter__(self) -> Self:
         """Raises AccessError if there is no Java or no extra, or the directory is taken; UsageError for options that
@@ -221,7 +227,7 @@ class LocalCluster:
         if self.zookeeper is not None:
             self.zookeeper.start()
             self.zookeeper.wait_until_ready()
-        self._forget_dead(self.brokers)
+        self._prepare()
         for broker in self.brokers.values():
             broker.start()
         deadline = monotonic() + _START_SECONDS
@@ -242,16 +248,27 @@ class LocalCluster:
         broker = self.brokers[node_id]
         if broker.is_running:
             return
-        self._forget_dead([node_id])
+        with ClusterPreparation.open(self._zookeeper_config) as preparation:
+            self._forget_dead(preparation, [node_id])
         broker.start()
         self._wait_for(broker, monotonic() + _START_SECONDS)
 
-    def _forget_dead(self, node_ids: Collection[int]) -> None:
+    def _prepare(self) -> None:
+        """Forgets earlier lives of the brokers, and has a new cluster begin with its features: clients find them as
+        soon as they find a broker. One that is there keeps what it has.
+        """
+        with ClusterPreparation.open(self._zookeeper_config) as preparation:
+            self._forget_dead(preparation, self.brokers)
+            is_new = preparation.finalize_features(self._features)
+        if self._options.features and not is_new:
+            self._note("the cluster is there already, and keeps its features: plog cluster features changes them")
+
+    def _forget_dead(self, preparation: ClusterPreparation, node_ids: Collection[int]) -> None:
         """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who
         has the directory's lock has seen all of them end. Somebody else's ZooKeeper may know others by these ids, so
         that it is only asked whether it answers.
         """
-        remove_registrations(self._zookeeper_config, node_ids if self.zookeeper is not None else ())
+        preparation.remove_registrations(node_ids if self.zookeeper is not None else ())
 
     def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
         while not broker.look_whether_ready():

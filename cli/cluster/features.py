@@ -1,0 +1,213 @@
+"""`plog cluster features`: the levels of features that brokers support, and those that the cluster has finalized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.served_cluster import open_cluster
+from cli.completion import complete_feature
+from cli.confirmation import YesOption, ensure_meant
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.place import typed_place
+from cli.session import session_of
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.cluster_description import ClusterDescription
+    from core.cluster.wanted_levels import PlannedUpdate, WantedLevel
+    from core.common.errors import KafkaError
+
+_COLUMNS = ["feature", "before", "level", "result"]
+
+
+def features(
+    upgrade: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--upgrade",
+            metavar="FEATURE[=LEVEL]",
+            help="Finalize this level, or the highest that all brokers support; `all` does it for all features. May be "
+            "repeated.",
+            autocompletion=complete_feature,
+            show_default=False,
+        ),
+    ] = None,
+    downgrade: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--downgrade",
+            metavar="FEATURE=LEVEL",
+            help="Finalize a lower level; 0 gives the feature up. May be repeated.",
+            autocompletion=complete_feature,
+            show_default=False,
+        ),
+    ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Lower a level even if something is lost that only the higher one keeps.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show which levels of features the brokers support and the cluster has finalized; finalize others.
+
+    Each range of levels has a line with the brokers that support it. The exit code is 1 if a level was refused, or a
+    broker does not support what is finalized, and 3 if a broker can't be reached from here.
+
+    \b
+    Example:
+      plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092
+    """
+    from core.cluster.wanted_levels import parse_wanted
+    from core.common.errors import UsageError
+
+    wanted = parse_wanted(upgrade or (), downgrade or (), is_unsafe=unsafe)
+    if unsafe and not downgrade:
+        raise UsageError("--unsafe goes with --downgrade only")
+    if not wanted:
+        raise typer.Exit(_show(bootstrap_server, data_dir, output))
+    with open_cluster("features", bootstrap_server, data_dir) as client:
+        raise typer.Exit(_change(client, wanted, output, is_meant=yes, dry_run=dry_run))
+
+
+# --- what is
+
+
+def _show(bootstrap_server: str | None, data_dir: Path | None, output: OutputFormat) -> int:
+    """Gives the exit code."""
+    from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
+    from core.client.cluster_status import describe_cluster
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.directory_cluster import read_cluster
+
+    with session_of(bootstrap_server, data_dir).open_source() as source:
+        is_served = isinstance(source, KafkaClient)
+        found = describe_cluster(source) if isinstance(source, KafkaClient) else read_cluster(source.directory)
+    rows = feature_rows(found, shows_all=output is OutputFormat.table)
+    if output is OutputFormat.table:
+        _say_epoch(found, is_served=is_served)
+    columns = FEATURE_COLUMNS if output is OutputFormat.table else [*FEATURE_COLUMNS, "epoch"]
+    write_rows(rows, columns, output)
+    code = max(_say_lacking(found), say_failures([b.failure for b in found.brokers if b.failure is not None]))
+    if is_served and code == 0:
+        _hint_at_more(found)
+    return code
+
+
+def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
+    from core.cluster.wanted_levels import features_of
+
+    if not is_served:
+        say("nobody serves it: this is what the files say")
+    elif not features_of(found):
+        say("no broker knows of any feature: those of Kafka 3.9 and before have none with ZooKeeper")
+    elif found.features_epoch >= 0:
+        say(f"levels are finalized in epoch {found.features_epoch}")
+    for broker in found.brokers:
+        if broker.is_fenced and is_served:
+            say(f"note: broker {broker.broker_id} is fenced, and can't be asked")
+
+
+def _say_lacking(found: ClusterDescription) -> int:
+    """Says which brokers can't work at what is finalized, and gives the exit code."""
+    from core.cluster.feature_levels import unsupported
+
+    code = 0
+    for broker in found.brokers:
+        for name, level in unsupported(found.features, broker.features or {}).items() if broker.features else ():
+            say(f"error: broker {broker.broker_id} does not support {name} {level}, which is finalized")
+            code = 1
+    return code
+
+
+def _hint_at_more(found: ClusterDescription) -> None:
+    from core.cluster.feature_levels import UpgradeType
+    from core.cluster.wanted_levels import ALL, WantedLevel, plan_updates
+
+    more = plan_updates([WantedLevel(ALL, None, UpgradeType.UPGRADE)], found)
+    if more:
+        say(f"hint: plog cluster features --upgrade {ALL}{typed_place()} would finalize {_levels_text(more)}")
+
+
+# --- what is to be
+
+
+def _change(
+    client: KafkaClient, wanted: Sequence[WantedLevel], output: OutputFormat, *, is_meant: bool, dry_run: bool
+) -> int:
+    """Gives the exit code. Raises the failure of a broker that has to be asked and can't be reached."""
+    from core.client.cluster_admin import ClusterAdmin
+    from core.client.cluster_status import describe_cluster
+    from core.cluster.wanted_levels import plan_updates
+
+    found = describe_cluster(client)
+    failures = [broker.failure for broker in found.brokers if broker.failure is not None]
+    if failures and any(one.level is None for one in wanted):
+        raise failures[0]
+    planned = plan_updates(wanted, found)
+    needed = [one for one in planned if one.is_needed]
+    if not needed:
+        say("nothing is to be done: it is so already")
+    risk = _warn(needed, found)
+    if risk and not (dry_run or is_meant):
+        ensure_meant(risk, "finalize these levels")
+    refused: Mapping[str, KafkaError] = {}
+    if needed:
+        refused = ClusterAdmin(client).update_features([one.update for one in needed], validate_only=dry_run)
+    if dry_run:
+        say("nothing was changed: without --dry-run it is done")
+    write_rows([_row(one, refused, dry_run=dry_run) for one in planned], _COLUMNS, output)
+    return 1 if refused else 0
+
+
+_LASTING = {
+    "metadata.version": "metadata.version can be lowered again only if no metadata get lost by that",
+    "kraft.version": "kraft.version is never lowered again",
+}
+
+
+def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
+    """Says what follows from it, and gives what may be wrong with that; nothing if a safe downgrade is all."""
+    from core.cluster.feature_levels import UpgradeType
+    from core.cluster.kafka_release import METADATA_VERSION_FEATURE
+    from core.cluster.wanted_levels import features_of
+
+    raised = [one for one in needed if one.update.way is UpgradeType.UPGRADE]
+    unsafe = [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
+    if raised:
+        has_zookeeper = METADATA_VERSION_FEATURE not in features_of(found)
+        kafkas = ", as Kafka's with ZooKeeper," if has_zookeeper else ""
+        say(f"warning: brokers that don't support {_levels_text(raised)}{kafkas} can't join the cluster any more")
+    for one in raised:
+        if one.update.name in _LASTING:
+            say(f"warning: {_LASTING[one.update.name]}")
+    if unsafe:
+        say(f"warning: what needs more than {_levels_text(unsafe)} may be lost: plog help cluster")
+        return "--unsafe may lose what only the higher level keeps"
+    return "--upgrade may keep brokers out of the cluster" if raised else ""
+
+
+def _levels_text(planned: Sequence[PlannedUpdate]) -> str:
+    return ", ".join(f"{one.update.name} {one.update.level}" for one in planned)
+
+
+def _row(planned: PlannedUpdate, refused: Mapping[str, KafkaError], *, dry_run: bool) -> Row:
+    update = planned.update
+    error = refused.get(update.name)
+    if error is not None:
+        result = f"{error.code.name}: {error.message}"
+    elif not planned.is_needed:
+        result = "not needed"
+    else:
+        done = "raised" if update.level > planned.before else "lowered"
+        result = f"would be {done}" if dry_run else done
+    return {"feature": update.name, "before": planned.before, "level": update.level, "result": result}

@@ -1,0 +1,25 @@
+"""Asks whether somebody means what can't be taken back, or keeps others out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cli.options import say
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")]
+
+
+def ensure_meant(risk: str, deed: str) -> None:
+    """Asks at a terminal whether to do the deed. Raises UsageError elsewhere, which names the risk; and if the answer
+    is not yes.
+    """
+    from core.common.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError(f"{risk}, and nobody can be asked here", hint="--yes says it")
+    say(f"{deed} all the same? (yes/no)")
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise UsageError("nothing was changed: the answer was not yes")
