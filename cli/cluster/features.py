@@ -111,7 +111,7 @@ def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
     elif not features_of(found):
         say("no broker knows of any feature: those of Kafka 3.9 and before have none with ZooKeeper")
     elif found.features_epoch >= 0:
-        say(f"levels are finalized in epoch {found.features_epoch}")
+        say(f"finalized levels as of epoch {found.features_epoch}")
     for broker in found.brokers:
         if broker.is_fenced and is_served:
             say(f"note: broker {broker.broker_id} is fenced, and can't be asked")
@@ -170,7 +170,7 @@ def _change(
 
 
 _LASTING = {
-    "metadata.version": "metadata.version can be lowered again only if no metadata get lost by that",
+    "metadata.version": "metadata.version can be lowered again only if no metadata is lost by that",
     "kraft.version": "kraft.version is never lowered again",
 }
 
@@ -181,7 +181,7 @@ def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
     from core.cluster.kafka_release import METADATA_VERSION_FEATURE
     from core.cluster.wanted_levels import features_of
 
-    raised = [one for one in needed if one.update.way is UpgradeType.UPGRADE]
+    raised = [one for one in needed if one.update.level > one.before]
     unsafe = [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
     if raised:
         has_zookeeper = METADATA_VERSION_FEATURE not in features_of(found)

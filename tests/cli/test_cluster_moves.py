@@ -1,4 +1,5 @@
-"""`plog cluster elect`, `reassign`, `drain`, `check` and `controller` where no cluster of several brokers is needed.
+"""`plog cluster elect`, `reassign`, `drain`, `check` and `controller` where no cluster of several brokers is needed;
+and which arguments of theirs, and of `features`, make no sense.
 
 tests/interop/test_cluster_commands.py and test_moves_in_a_mixed_cluster.py do it with several.
 """
@@ -14,6 +15,10 @@ from cli.cluster.moving import parse_broker, parse_brokers, parse_rate
 from core.common.errors import UsageError
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.server import Server, call_plog
+
+NEED_A_SERVER = [
+    ("elect", "--preferred"), ("reassign", "--status"), ("drain", "1"), ("check",), ("features", "--upgrade", "all"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,12 @@ def test_ids_of_brokers() -> None:
         (("reassign", "--topics", "t", "--throttle", "x"), "--throttle x: expected bytes per second"),
         (("reassign", "--topics", "t", "--to", "x"), "--to x: expected the ids of brokers"),
         (("drain", "x"), "'x' is no id of a broker"),
+        (("features", "--unsafe"), "--unsafe goes with --downgrade only"),
+        (("features", "--upgrade", "all", "--unsafe"), "--unsafe goes with --downgrade only"),
+        (("features", "--upgrade", "a=x"), "--upgrade a=x: x is no level, expected a number from 0 on"),
+        (("features", "--downgrade", "a"), "--downgrade a: expected FEATURE=LEVEL"),
+        (("features", "--upgrade", "a=1", "--downgrade", "a=0"), "a is named twice"),
+        (("features", "--feature", "a=1"), "did you mean --upgrade FEATURE=LEVEL, or --downgrade?"),
     ],
 )
 def test_commands_that_make_no_sense_reach_no_server(arguments: tuple[str, ...], message: str) -> None:
@@ -66,14 +77,14 @@ def test_commands_that_make_no_sense_reach_no_server(arguments: tuple[str, ...],
     assert message.encode() in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("elect", "--preferred"), ("reassign", "--status"), ("drain", "1"), ("check",)])
+@pytest.mark.parametrize("arguments", NEED_A_SERVER)
 def test_a_directory_that_nobody_serves_is_refused(arguments: tuple[str, ...]) -> None:
     done = call_plog("cluster", *arguments, "--data-dir", str(SAMPLE_DATA))
     assert done.returncode == 2
     assert f"plog cluster {arguments[0]} needs a cluster: nobody serves {SAMPLE_DATA}".encode() in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("elect", "--preferred"), ("reassign", "--status"), ("drain", "1"), ("check",)])
+@pytest.mark.parametrize("arguments", NEED_A_SERVER)
 def test_a_server_has_to_be_named_if_nothing_is_at_the_usual_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -95,10 +96,14 @@ def produce(servers: str, value: bytes) -> None:
     assert producer.flush(60) == 0
 
 
-def consume(servers: str, count: int) -> list[bytes | None]:
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
-    )
+def finalized(servers: str) -> dict[str, int]:
+    shown = call_plog("cluster", "features", "--bootstrap-server", servers.split(",")[-1], "--output", "json")
+    return {row["feature"]: row["finalized"] for row in json.loads(shown.stdout)}
+
+
+def consume(servers: str, count: int, protocol: str = "consumer") -> list[bytes | None]:
+    settings = {"bootstrap.servers": servers, "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({**settings, "group.id": f"of-{protocol}", "group.protocol": protocol})
     consumer.subscribe(["t"])
     found = [message.value() for _ in range(count) if (message := consumer.poll(60)) is not None]
     consumer.close()
@@ -118,6 +123,8 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         wait_until(lambda: re.search(create, first.said()), "it says what to type next")
         produce(first.servers, b"one")
         assert consume(first.servers, 1) == [b"one"]
+        lower = ("--downgrade", "transaction.version=1", "--bootstrap-server", first.servers.split(",")[0])
+        assert call_plog("cluster", "features", *lower).returncode == 0
         topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=10).topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 1, "__consumer_offsets": 4}
         assert all(len(one.replicas) == 2 for topic in topics.values() for one in topic.partitions.values())
@@ -142,7 +149,9 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
     assert fewer.returncode == 2
     assert b"has 2 brokers, and 1 of them would not have all its records\n" in fewer.stderr
 
-    with started(directory) as second:
+    with started(directory, "--feature", "none") as second:
+        assert "note: the cluster is there already, and keeps its features: plog cluster features" in second.said()
+        assert finalized(second.servers) == {"group.version": 1, "transaction.version": 1}
         assert second.brokers == first.brokers
         assert second.zookeeper == first.zookeeper
         produce(second.servers, b"two")
@@ -163,12 +172,14 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
 @requires_zookeeper
 @pytest.mark.java
 def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
-    command = [PLOG, "cluster", "start", "--brokers", "1", "--listen", "127.0.0.1:0"]
+    """It has finalized no feature, as it was told."""
+    command = [PLOG, "cluster", "start", "--brokers", "1", "--listen", "127.0.0.1:0", "--feature", "none"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as one:
         assert one.stdout is not None
         assert one.stdout.readline().startswith("broker 1 ")
-        assert one.stdout.readline().startswith("ready ")
+        servers = one.stdout.readline().split()[1]
+        assert finalized(servers) == {"group.version": 0, "transaction.version": 0}
         (folder,) = tmp_path.iterdir()
         children = children_of(one.pid)
         one.send_signal(signal.SIGTERM)
@@ -223,6 +234,8 @@ def refusal(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--set", "node.id=4"], "--set node.id: each broker has its own"),
         (["--set", "listeners"], "expected KEY=VALUE"),
         (["--zookeeper", "zk:1//x"], "is no chroot"),
+        (["--feature", "group.version=2"], "expected none, or FEATURE=LEVEL of group.version 0 to 1, transaction"),
+        (["--release-version", "3.9"], "did you mean --feature FEATURE=LEVEL, or --feature none?"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -64,6 +64,7 @@ LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
     "cluster topics": lambda w: w.where,
     "cluster describe": lambda w: [w.topic, *w.where],
     "cluster controller": lambda w: w.where,
+    "cluster features": lambda w: w.where,
     "cluster elect": lambda w: ["--preferred", w.topic, *w.where],
     "cluster reassign": lambda w: ["--topics", w.topic, "--to", "1", *w.where],
     "cluster check": lambda w: [w.topic, *w.where],

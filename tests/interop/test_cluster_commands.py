@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from core.client.client_connection import ClientConnection
+from core.protocol.api import Api
+from core.protocol.schema.update_features import UPDATE_FEATURES
 from tests.support.kafka_cluster import kafka_cluster
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
@@ -28,6 +32,7 @@ pytestmark = requires_kafka
 
 Cluster = dict[int, KafkaServer]
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +256,48 @@ def test_who_is_the_controller(cluster: Cluster) -> None:
         call_plog("cluster", "controller", "--data-dir", str(cluster[2].data_dir), "--output", "json").stdout
     )
     assert (term["controller"], term["epoch"], term["offset"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_levels_that_no_broker_supports_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The features before the one at fault are refused as well, in each version of UpdateFeatures."""
+    version_of = ClientConnection.version_of
+
+    def older(self: ClientConnection, api: Api[Any, Any], **options: int) -> int:
+        return version if api is UPDATE_FEATURES else version_of(self, api, **options)
+
+    monkeypatch.setattr(ClientConnection, "version_of", older)
+    upgrades = ("--upgrade", "share.version=0", "--upgrade", "transaction.version=9", "--yes")
+    refused = told(cluster, "cluster", "features", *upgrades, code=1)
+    assert "error: INVALID_UPDATE_VERSION: " in refused
+    assert "transaction.version" in refused
+
+
+def test_features_are_finalized_here_and_there(cluster: Cluster) -> None:
+    lower = ("cluster", "features", "--downgrade", "group.version=0", "--downgrade", "transaction.version=1")
+    before = ask(cluster, "cluster", "features")
+    assert [row["result"] for row in ask(cluster, *lower, "--dry-run")] == ["would be lowered", "would be lowered"]
+    assert [row["result"] for row in ask(cluster, *lower)] == ["lowered", "lowered"]
+    server = ("--bootstrap-server", cluster[3].address)
+    described = run_tool(FEATURES, *server, "describe").stdout.decode()
+    line = r"Feature: (\S+)\s+SupportedMinVersion: (\d)\s+SupportedMaxVersion: (\d)\s+FinalizedVersionLevel: (\d)\s"
+    by_tool = {name: tuple(map(int, levels)) for name, *levels in re.findall(line, described)}
+    assert (by_tool["group.version"], by_tool["transaction.version"]) == ((0, 1, 0), (0, 2, 1))
+    for row in ask(cluster, "cluster", "features"):
+        assert row["brokers"] == [1, 2, 3]
+        if row["feature"] != "metadata.version":  # of which the tool says releases
+            assert by_tool.pop(row["feature"]) == (row["min"], row["max"], row["finalized"])
+    assert not by_tool
+    raised = run_tool(
+        FEATURES, *server, "upgrade", "--feature", "group.version=1", "--feature", "transaction.version=2"
+    )
+    assert raised.returncode == 0, raised.stdout
+    levels = {row["feature"]: row["finalized"] for row in before}
+    now = ask(cluster, "cluster", "features")
+    assert {row["feature"]: row["finalized"] for row in now} == levels
+    assert now[0]["epoch"] > before[0]["epoch"]
 
 
 def test_plans_fit_on_a_narrow_terminal(cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""Features of a cluster of plogs alone (KIP-584). Finalized by Kafka's tool, they bring it groups of the consumer
-protocol and transactions of version 2, which outlive their coordinators; brokers that lack them are kept out.
+"""Features of a cluster of plogs alone (KIP-584). Finalized by Kafka's tool or plog's, they bring it groups of the
+consumer protocol and transactions of version 2, which outlive their coordinators; brokers that lack them are kept out.
 
 The tests share one cluster and run in this order; each leaves it well, but for the last.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from itertools import count
@@ -23,9 +24,10 @@ from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.client.admin import LATEST, Admin
 from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient
 from core.client.transaction_admin import TransactionAdmin
-from core.cluster.feature_levels import UpgradeType
+from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -40,6 +42,7 @@ from tests.interop.test_mixed_coordinators import produce as produce_to
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import MixedCluster, find_controller
 from tests.support.oracle import java_command, requires_kafka, requires_kafka39, run_tool
+from tests.support.server import call_plog
 from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka, requires_kafka39, pytest.mark.java]
@@ -108,11 +111,19 @@ def wait_for_features(cluster: MixedCluster, levels: dict[str, int]) -> None:
 
 def update(cluster: MixedCluster, way: UpgradeType = UpgradeType.UPGRADE, /, **levels: int) -> None:
     with contextlib.closing(KafkaClient(parse_bootstrap(cluster.address))) as client:
-        Admin(client).update_features({f"{name}.version": level for name, level in levels.items()}, way=way)
+        updates = [FeatureUpdate(f"{name}.version", level, way) for name, level in levels.items()]
+        assert ClusterAdmin(client).update_features(updates) == {}
 
 
 def feature_tool(cluster: MixedCluster, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return run_tool(TOOLS + "FeatureCommand", "--bootstrap-server", cluster.address, *arguments)
+
+
+def plog_features(cluster: MixedCluster, *arguments: str, code: int = 0) -> tuple[list[dict[str, Any]], str]:
+    """The rows of `plog cluster features`, and what it says beside them."""
+    done = call_plog("cluster", "features", *arguments, "--output", "json", "--bootstrap-server", cluster.address)
+    assert done.returncode == code, done.stderr.decode()
+    return json.loads(done.stdout or "[]"), done.stderr.decode()
 
 
 @contextlib.contextmanager
@@ -172,6 +183,14 @@ def test_kafkas_tool_finalizes_features(cluster: MixedCluster, zookeeper: KazooC
     assert zookeeper.get("/feature")[1].version == 1
     with pytest.raises(KafkaError, match="it is 2, which a downgrade only lowers"):
         update(cluster, transaction=1)
+    shown, _ = plog_features(cluster)
+    assert [
+        (row["feature"], row["finalized"], row["min"], row["max"], row["brokers"], row["epoch"]) for row in shown
+    ] == [
+        ("group.version", 1, 0, 1, [1, 2, 3], 1),
+        ("transaction.version", 2, 0, 2, [1, 2, 3], 1),
+    ]
+    assert "it is so already" in plog_features(cluster, "--upgrade", "all")[1]
 
 
 # --- groups of the consumer protocol
@@ -379,9 +398,16 @@ def test_a_downgrade_that_would_end_groups_is_refused(cluster: MixedCluster) -> 
         refused = feature_tool(cluster, "downgrade", "--feature", "group.version=0")
         assert refused.returncode == 1
         assert b"there are groups of the consumer protocol: " in refused.stdout
+        said = plog_features(cluster, "--downgrade", "group.version=0", "--dry-run", code=1)[1]
+        assert "INVALID_UPDATE_VERSION: group.version can't be lowered safely: there are groups" in said
         wait_for_features(cluster, ALL_LEVELS)
-    update(cluster, UpgradeType.SAFE_DOWNGRADE, transaction=1)  # nothing is in its way
-    update(cluster, UpgradeType.UNSAFE_DOWNGRADE, group=0, transaction=0)
+    lowered, _ = plog_features(cluster, "--downgrade", "transaction.version=1")  # nothing is in its way
+    assert [row["result"] for row in lowered] == ["lowered"]
+    described = feature_tool(cluster, "describe").stdout.decode()
+    assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 1\s+Epoch: \d+", described), described
+    plog_features(
+        cluster, "--downgrade", "group.version=0", "--downgrade", "transaction.version=0", "--unsafe", "--yes"
+    )
     wait_for_features(cluster, {})
     assert all(CONSUMER_GROUP_HEARTBEAT.key not in last_versions(cluster, node) for node in NODES)
     classic = Consumer(

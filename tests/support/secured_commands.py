@@ -75,6 +75,7 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("cluster", "topics"), shows=name),
         Line(("cluster", "describe"), (f"{topic}-0",), shows=b"leader"),
         Line(("cluster", "controller"), shows=b"controller"),
+        Line(("cluster", "features"), shows=b"group.version"),
         Line(("cluster", "elect"), ("--preferred", topic), shows=b"not needed"),
         Line(("cluster", "reassign"), ("--status", "--dry-run")),
         Line(("cluster", "drain"), ("1", "--dry-run"), code=2),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.client.cluster_admin import ClusterAdmin, ElectionType, OngoingReassignment
+from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -24,6 +25,7 @@ from core.protocol.schema.elect_leaders import (
     ReplicaElectionResult,
 )
 from core.protocol.schema.list_partition_reassignments import ListPartitionReassignmentsResponse
+from core.protocol.schema.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -137,3 +139,45 @@ def test_refusals_are_given_by_partition_and_null_cancels() -> None:
 def test_what_is_under_way_has_a_before_and_an_after() -> None:
     one = OngoingReassignment((3, 1, 2), (3,), (2,))
     assert (one.before, one.target) == ((1, 2), (3, 1))
+
+
+# --- features
+
+UPDATES = [FeatureUpdate("a", 1, UpgradeType.UPGRADE), FeatureUpdate("b", 0, UpgradeType.UNSAFE_DOWNGRADE)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_which_way_a_level_goes_is_said_as_the_version_has_it(version: int) -> None:
+    client = Client(lambda _request: UpdateFeaturesResponse(error_message=None))
+    client.version = version
+    assert admin(client).update_features(UPDATES) == {}
+    keys = [(one.feature, one.max_version_level, one.allow_downgrade) for one in client.asked[0].feature_updates]
+    ways = [one.upgrade_type for one in client.asked[0].feature_updates]
+    assert keys == [("a", 1, False), ("b", 0, version == 0)]
+    assert ways == ([1, 1] if version == 0 else [1, 3])
+
+
+def test_features_are_refused_one_by_one_or_all_together() -> None:
+    code = ErrorCode.INVALID_UPDATE_VERSION
+    results = [UpdatableFeatureResult("a", code, "too high"), UpdatableFeatureResult("b", ErrorCode.NONE, None)]
+    one_by_one = Client(lambda _request: UpdateFeaturesResponse(error_message=None, results=results))
+    refused = admin(one_by_one).update_features(UPDATES)
+    assert {name: (error.code, error.message) for name, error in refused.items()} == {"a": (code, "too high")}
+    together = Client(lambda _request: UpdateFeaturesResponse(error_code=code, error_message="a is too high"))
+    with pytest.raises(KafkaError, match="a is too high"):
+        admin(together).update_features(UPDATES)
+    elsewhere = UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
+    accepted = UpdateFeaturesResponse(error_message=None)
+    assert admin(Client(lambda _request: elsewhere, lambda _request: accepted)).update_features(UPDATES) == {}
+
+
+def test_features_are_not_changed_where_they_can_not_be_checked_only() -> None:
+    client = Client(lambda _request: UpdateFeaturesResponse(error_message=None))
+    client.version = 0
+    with pytest.raises(KafkaError, match="too old to check features only") as refusal:
+        admin(client).update_features(UPDATES, validate_only=True)
+    assert refusal.value.hint == "Apache Kafka 2.7 and later can do it, and a dry run since 3.3"
+    assert client.asked == []
+    client.version = 1
+    admin(client).update_features(UPDATES, validate_only=True)
+    assert client.asked[0].validate_only

@@ -19,11 +19,12 @@ def test_levels_are_those_of_kafka() -> None:
     names = sorted({tuple(map(int, found)) for found in re.findall(rb"IBP_(\d+)_(\d+)_IV(\d+)", code)})
     assert names[0] == (3, 3, 3)
     for level, (major, minor, _) in enumerate(names, start=7):
-        assert find_release({METADATA_VERSION_FEATURE: level}) == f"{major}.{minor}"
+        assert find_release({METADATA_VERSION_FEATURE: (7, level)}) == f"{major}.{minor}"
 
 
 @pytest.mark.parametrize(
-    "features", [{}, {"kraft.version": 1}, {METADATA_VERSION_FEATURE: 999}, {METADATA_VERSION_FEATURE: 0}]
+    "features",
+    [{}, {"kraft.version": (0, 1)}, {METADATA_VERSION_FEATURE: (7, 999)}, {METADATA_VERSION_FEATURE: (0, 0)}],
 )
-def test_none_is_guessed(features: dict[str, int]) -> None:
+def test_none_is_guessed(features: dict[str, tuple[int, int]]) -> None:
     assert find_release(features) is None

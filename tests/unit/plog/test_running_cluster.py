@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from core.client.client_connection import ClientConnection, SocketTransport
+from core.common.endpoint import parse_bootstrap
 from plog import pytest_plugin
 from plog.testing import RunningCluster, UsageError
 from tests.support.zookeeper_server import requires_zookeeper
@@ -24,7 +27,9 @@ from tests.support.zookeeper_server import requires_zookeeper
 pytestmark = [
     requires_zookeeper,
     pytest.mark.java,
-    pytest.mark.plog_cluster(zookeeper_session_timeout_ms="2000", min_insync_replicas="2"),
+    pytest.mark.plog_cluster(
+        features="transaction.version=1", zookeeper_session_timeout_ms="2000", min_insync_replicas="2"
+    ),
 ]
 
 DOCUMENTATION = (Path(__file__).resolve().parents[3] / "docs" / "testing.md").read_text()
@@ -39,6 +44,12 @@ def metadata(cluster: RunningCluster, broker: int | None = None) -> ClusterMetad
     """What one broker says, or any."""
     address = cluster.bootstrap_servers if broker is None else cluster.bootstrap_servers.split(",")[broker - 1]
     return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=10)
+
+
+def finalized(cluster: RunningCluster, broker: int) -> dict[str, int]:
+    ((host, port),) = parse_bootstrap(cluster.bootstrap_servers.split(",")[broker - 1])
+    with closing(ClientConnection(SocketTransport(host, port))) as connection:
+        return connection.features
 
 
 def consume(cluster: RunningCluster, topic: str, count: int) -> list[bytes]:
@@ -62,6 +73,7 @@ def test_it_is_whole_when_it_is_there(cluster: RunningCluster) -> None:
         found = metadata(cluster, broker)
         assert sorted(found.brokers) == [1, 2, 3]
         assert found.controller_id == cluster.controller()
+        assert finalized(cluster, broker) == {"group.version": 1, "transaction.version": 1}
     cluster.create_topic("t", 2, max_message_bytes="1000")
     cluster.wait_until_healthy()
     partitions = metadata(cluster).topics["t"].partitions
@@ -112,16 +124,16 @@ from types import SimpleNamespace
 from plog import testing
 
 @contextmanager
-def fake(data_dir, *, brokers, **settings):
+def fake(data_dir, *, brokers, features, **settings):
     (data_dir / "broker-1.log").touch()
-    yield SimpleNamespace(data_dir=data_dir, brokers=brokers, settings=settings)
+    yield SimpleNamespace(data_dir=data_dir, brokers=brokers, features=features, settings=settings)
 
 testing.running_cluster = fake
 """
 SOMEBODYS_TESTS = """
 import pytest
 
-pytestmark = pytest.mark.plog_cluster(brokers=2, num_partitions="2")
+pytestmark = pytest.mark.plog_cluster(brokers=2, features="none", num_partitions="2")
 seen = []
 
 @pytest.fixture(scope="module")
@@ -130,6 +142,7 @@ def of_the_module(plog_cluster):
 
 def test_one(plog_cluster, of_the_module):
     assert plog_cluster.brokers == 2
+    assert plog_cluster.features == "none"
     assert plog_cluster.settings == {"num_partitions": "2", "min_insync_replicas": "2"}
 
 def test_another(plog_cluster):
@@ -158,6 +171,7 @@ class TestOfOne:
 
 def test_it(plog_cluster):
     assert plog_cluster.brokers == 5
+    assert plog_cluster.features == ["group.version=0"]
 """
 
 
@@ -186,7 +200,11 @@ def test_the_tests_of_a_module_share_one_which_is_kept_if_one_fails(tmp_path: Pa
 
 
 def test_the_configuration_says_who_shares_one(tmp_path: Path) -> None:
-    said = run_tests(tmp_path, "plog_cluster_scope = class\nplog_cluster_brokers = 5", of_a_class=OF_A_CLASS)
+    said = run_tests(
+        tmp_path,
+        "plog_cluster_scope = class\nplog_cluster_brokers = 5\nplog_cluster_features = group.version=0",
+        of_a_class=OF_A_CLASS,
+    )
     assert "2 passed" in said, said
     assert not list((tmp_path / "tmp").iterdir())
 

@@ -1,0 +1,36 @@
+"""What is asked before something that can't be taken back."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from cli.confirmation import ensure_meant
+from core.common.errors import UsageError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_yes_is_the_only_yes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(" Yes \n"))
+    ensure_meant("it may lose records", "elect")
+    assert capsys.readouterr().err == "elect all the same? (yes/no)\n"
+    for answer in ("no\n", "y\n", "\n", ""):
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        with pytest.raises(UsageError, match="nothing was changed: the answer was not yes"):
+            ensure_meant("it may lose records", "elect")
+
+
+def test_without_a_terminal_nobody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    with pytest.raises(UsageError, match="it may lose records, and nobody can be asked here") as refusal:
+        ensure_meant("it may lose records", "elect")
+    assert refusal.value.hint == "--yes says it"
+    assert capsys.readouterr().err == ""
