@@ -262,17 +262,15 @@ def test_who_is_the_controller(cluster: Cluster) -> None:
 def test_levels_that_no_broker_supports_are_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """The features before the one at fault are refused as well, in each version of UpdateFeatures."""
+    """Each version of UpdateFeatures has its own way to say so."""
     version_of = ClientConnection.version_of
 
     def older(self: ClientConnection, api: Api[Any, Any], **options: int) -> int:
         return version if api is UPDATE_FEATURES else version_of(self, api, **options)
 
     monkeypatch.setattr(ClientConnection, "version_of", older)
-    upgrades = ("--upgrade", "share.version=0", "--upgrade", "transaction.version=9", "--yes")
-    refused = told(cluster, "cluster", "features", *upgrades, code=1)
-    assert "error: INVALID_UPDATE_VERSION: " in refused
-    assert "transaction.version" in refused
+    refused = told(cluster, "cluster", "features", "--upgrade", "transaction.version=9", "--yes", code=1)
+    assert re.search("error: INVALID_UPDATE_VERSION: .*transaction.version", refused), refused
 
 
 def test_features_are_finalized_here_and_there(cluster: Cluster) -> None:

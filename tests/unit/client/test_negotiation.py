@@ -49,7 +49,7 @@ class Broker:
 
 @pytest.mark.parametrize(("newest", "asked"), [(4, [4]), (3, [4, 3]), (2, [4, 3, 0]), (0, [4, 3, 0])])
 def test_features_are_heard_of_from_every_broker_that_tells_them(newest: int, asked: list[int]) -> None:
-    """Kafka tells them since version 3, of Kafka 2.4; version 4 is of 3.9."""
+    """Version 3 has them; version 4 is of Kafka 3.9."""
     broker = Broker(newest)
     connection = ClientConnection(broker)
     assert broker.asked == asked
