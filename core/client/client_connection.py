@@ -207,7 +207,7 @@ class ClientConnection:
         self.features: dict[str, int] = {}
         """What the cluster has finalized, by level."""
         self.features_epoch = -1
-        """Grows with each other level that is finalized, in KRaft with all metadata; -1 if the broker does not say it."""
+        """Grows when another level is finalized, in KRaft with all metadata; -1 if the broker does not say it."""
         self.supported_features: Levels = {}
         """The levels that the broker supports."""
         self._versions = self._negotiate()
