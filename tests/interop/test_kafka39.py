@@ -169,6 +169,14 @@ def peer(broker: Kafka39Broker) -> Iterator[Peer]:
     peer.connection.close()
 
 
+def test_it_has_no_features_and_refuses_them_one_by_one(broker: Kafka39Broker) -> None:
+    assert json.loads(plog(broker, "cluster", "features", "--output", "json")) == []
+    upgrades = ("--upgrade", "group.version=1", "--upgrade", "transaction.version=2", "--yes")
+    rows = json.loads(plog(broker, "cluster", "features", *upgrades, "--output", "json", code=1))
+    assert [row["feature"] for row in rows] == ["group.version", "transaction.version"]
+    assert all(row["result"].startswith("INVALID_REQUEST: Could not apply finalized") for row in rows), rows
+
+
 def test_topics_are_created_and_described(broker: Kafka39Broker) -> None:
     plog(broker, "topic", "create", "described", "--partitions", "3", "--config", "min.insync.replicas=1")
     rows = json.loads(plog(broker, "topic", "describe", "described", "--output", "json"))

@@ -18,6 +18,7 @@ from core.common.clock import ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret
+from core.zookeeper.cluster_preparation import ClusterPreparation
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import SessionState, ZooKeeperSession
@@ -594,3 +595,24 @@ def test_who_waits_for_an_answer_learns_that_the_session_was_closed(zookeeper: Z
             await closing
 
     run(scenario())
+
+
+# --- before the brokers of a cluster start
+
+
+def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    def finalize(where: str, **levels: int) -> bool:
+        with ClusterPreparation.open(zookeeper.config(where)) as preparation:
+            return preparation.finalize_features({f"{name}.version": level for name, level in levels.items()})
+
+    assert finalize(chroot, group=1)
+    assert not finalize(chroot, transaction=2)
+    with another_client(zookeeper) as client:
+        written, _ = client.get(f"{chroot}/feature")
+        client.create(f"{chroot}/older/brokers/ids", makepath=True)
+    assert json.loads(written) == {"version": 2, "status": 1, "features": {"group.version": {"max_version_level": 1}}}
+    assert not finalize(f"{chroot}/older", group=1), "a cluster of Kafka before 2.7"
+    assert not finalize(f"{chroot}/missing", group=1), "of which its brokers say more"
+    with another_client(zookeeper) as client:
+        assert client.exists(f"{chroot}/older/feature") is None
+        assert client.exists(f"{chroot}/missing") is None
