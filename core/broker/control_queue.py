@@ -93,7 +93,8 @@ class ControlQueue:
             self._failure = reason
             _log.warning("broker %d does not get %s: %s; it is sent again", request.broker_id, request.api.name, reason)
 
-    def close(self) -> None:
-        """Sends nothing any more."""
+    def close(self) -> list[ControlRequest]:
+        """Sends nothing any more; gives the requests that are not answered."""
         self._task.cancel()
         self._link.close()
+        return list(self._waiting)

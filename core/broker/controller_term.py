@@ -27,14 +27,15 @@ from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
 from core.protocol.schema.stop_replica import STOP_REPLICA
 from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import ZooKeeperError
+from core.zookeeper.transaction import Node, ZooKeeperError
 from core.zookeeper.watch import Watch
-from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS
+from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
 
 _log = logging.getLogger("plog.controller")
 
 _PRODUCER_ID_BLOCK = 1000
 _MAX_INT64 = 2**63 - 1
+_FOLLOWED_AT_ONCE = 100
 
 T = TypeVar("T")
 
@@ -65,10 +66,11 @@ class ControllerTerm:
         self._office = ControllerOffice(node_id, epoch, send=self._send, may_be_unclean=may_be_unclean)
         self.context = self._office.context
         self.controller = ClusterController(self._office)
-        self._queues: dict[int, tuple[int, ControlQueue]] = {}
+        self._queues: dict[int, tuple[LiveBroker, ControlQueue]] = {}
         self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._waiting: set[Pending[Any]] = set()
-        self._watches: list[Watch] = []
+        self._watches: dict[str, Watch] = {}
+        """By the paths of the nodes."""
         self._stale: set[str] = set()
         self._is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -104,7 +106,7 @@ class ControllerTerm:
             (LOG_DIR_EVENTS, self._refresh_disks),
         ):
             on_change = partial(self._on_change, path, refresh)
-            self._watches.append(await self._session.watch_children(path, on_change))
+            self._watches[path] = await self._session.watch_children(path, on_change)
         await self._begin_features()
         brokers = await self._read_brokers()
         deleted = await self._store.deleted_topics()
@@ -116,6 +118,8 @@ class ControllerTerm:
             "in office as the controller in epoch %d, with %d brokers and %d topics",
             *(self.epoch, len(brokers), len(found.topics)),
         )
+        await self._follow_brokers()
+        await self._follow_topics()
 
     async def _begin_features(self) -> None:
         """Takes up what is finalized. What can't be understood is left alone: none counts then."""
@@ -143,7 +147,7 @@ class ControllerTerm:
 
     def _end(self) -> None:
         self._is_over = True
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.cancel()
         for _, queue in self._queues.values():
             queue.close()
@@ -246,8 +250,15 @@ class ControllerTerm:
         now = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         if before != now:
             _log.info("brokers that live: %s", ", ".join(map(str, sorted(brokers))) or "none")
+        if brokers != self.context.brokers:
             self._sync_queues(brokers)
             await self.drive(self.controller.on_brokers(brokers))
+            await self._follow_brokers()
+
+    async def _follow_brokers(self) -> None:
+        """Has changes of their addresses and features seen."""
+        on_change = partial(self._on_change, BROKER_IDS, self._refresh_brokers)
+        await self._follow(BROKER_IDS, {broker_path(one): on_change for one in self.context.brokers})
 
     async def _refresh_topics(self) -> None:
         names = await self._store.topic_names()
@@ -257,6 +268,34 @@ class ControllerTerm:
         self.context.unreadable = found.unreadable
         if found.topics:
             await self.drive(self.controller.on_topics(found.topics))
+        await self._follow_topics()
+
+    async def _follow_topics(self) -> None:
+        """Has partitions seen that somebody adds to a topic in ZooKeeper by hand."""
+        await self._follow(TOPICS, {topic_path(name): partial(self._on_topic, name) for name in self.context.topics})
+
+    def _on_topic(self, name: str, node: Node | None) -> None:
+        """What this controller has written is known already."""
+        known = self.context.topics.get(name)
+        if node is not None and known is not None and node.stat.version != known.version:
+            self._on_change(topic_path(name), partial(self._refresh_topic, name), ())
+
+    async def _refresh_topic(self, name: str) -> None:
+        found = await self._store.read_topics([name])
+        if found.topics and name in self.context.topics and name not in self.context.deleted:
+            await self.drive(self.controller.on_topics(found.topics))
+
+    async def _follow(self, folder: str, wanted: Mapping[str, Callable[[Node | None], None]]) -> None:
+        """Has the data of those nodes of the folder watched, and of no others."""
+        for path in [path for path in self._watches if path.startswith(f"{folder}/") and path not in wanted]:
+            self._watches.pop(path).cancel()
+        new = [path for path in wanted if path not in self._watches]
+
+        async def follow(path: str) -> None:
+            self._watches[path] = await self._session.watch_data(path, wanted[path])
+
+        for start in range(0, len(new), _FOLLOWED_AT_ONCE):
+            await asyncio.gather(*map(follow, new[start : start + _FOLLOWED_AT_ONCE]))
 
     async def _refresh_deletions(self) -> None:
         """Reads topics after it: one that is not known then does not exist."""
@@ -271,20 +310,28 @@ class ControllerTerm:
     # --- control requests
 
     def _sync_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
-        """Has one queue for each life of a broker; what an earlier life was still to be told is dropped."""
-        for broker_id, (epoch, queue) in list(self._queues.items()):
-            if broker_id not in brokers or brokers[broker_id].epoch != epoch:
-                queue.close()
+        """Has one queue for each life of a broker; what an earlier life was still to be told is dropped. A broker that
+        listens elsewhere now is told there what was not answered: to be told twice does no harm.
+        """
+        left: dict[int, list[ControlRequest]] = {}
+        for broker_id, (known, queue) in list(self._queues.items()):
+            broker = brokers.get(broker_id)
+            if broker != known:
+                unanswered = queue.close()
                 del self._queues[broker_id]
+                if broker is not None and broker.epoch == known.epoch:
+                    left[broker_id] = unanswered
         for broker_id, broker in brokers.items():
             if broker_id not in self._queues:
                 queue = self._make_queue(broker_id, broker, self._on_answer)
                 queue.on_mistake = self._give_up
-                self._queues[broker_id] = broker.epoch, queue
+                self._queues[broker_id] = broker, queue
+                for request in left.get(broker_id, ()):
+                    queue.put(request)
 
     def _send(self, request: ControlRequest) -> None:
         found = self._queues.get(request.broker_id)
-        if found is not None and found[0] == request.broker_epoch:
+        if found is not None and found[0].epoch == request.broker_epoch:
             found[1].put(request)
 
     @property

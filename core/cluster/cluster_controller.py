@@ -124,12 +124,17 @@ class ClusterController:
 
     def on_brokers(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
         """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
-        quickly: what it held in memory is gone.
+        quickly: what it held in memory is gone. One with the same may listen elsewhere now, and all are told.
         """
-        self._context.stats.broker_changes += 1
         known = self._context.brokers
         gone = {one for one, broker in known.items() if one not in brokers or brokers[one].epoch != broker.epoch}
         come = [one for one in brokers if one not in known or one in gone]
+        changed = [one for one in known if one not in gone and brokers[one] != known[one]]
+        self._context.stats.broker_changes += bool(gone or come)
+        for broker_id in changed:
+            self._context.add_broker(broker_id, brokers[broker_id])
+            self._office.requests.tell_metadata()
+        yield from self._office.send_all()
         for broker_id in gone:
             self._context.remove_broker(broker_id)
         if gone:

@@ -113,7 +113,7 @@ class ZooKeeperSession:
         self._asked: dict[asyncio.Future[list[Any]], int] = {}  # for so many answers each
         self._failure = Refusal.AUTH_FAILED
         self._subscribers: list[Callable[[SessionState], None]] = []
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, None] = {}
         self._complaint = LastComplaint()
         self._next_word: asyncio.TimerHandle | None = None
         self.state = SessionState.CONNECTING
@@ -155,7 +155,7 @@ class ZooKeeperSession:
             return
         is_reached = self.state is SessionState.CONNECTED
         self._move_to(SessionState.CLOSED)
-        for watch in self._watches:
+        for watch in list(self._watches):
             watch.cancel()
         if self._client is None:
             return
@@ -318,7 +318,8 @@ class ZooKeeperSession:
         await self._connected()
         while not await watch.read():
             await self._connected()
-        self._watches = [one for one in self._watches if not one.is_cancelled] + [watch]
+        self._watches[watch] = None
+        watch.on_cancel = partial(self._watches.pop, watch, None)
         return watch
 
     async def _read_watched(self, question: Callable[..., Any], path: str, on_event: OnEvent) -> Any:

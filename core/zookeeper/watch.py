@@ -38,9 +38,11 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
         self._is_stale = False
         self.is_cancelled = False
+        self.on_cancel: Callable[[], None] = lambda: None
 
     def cancel(self) -> None:
         self.is_cancelled = True
+        self.on_cancel()
         if self._task is not None:
             self._task.cancel()
 

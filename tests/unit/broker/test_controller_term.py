@@ -30,12 +30,17 @@ from core.protocol.schema.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataResponse
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataResponse,
+)
 from core.zookeeper.controller_store import ControllerStore, FoundTopics, OutOfOfficeError
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Refusal, ZooKeeperError
+from core.zookeeper.transaction import Node, NodeStat, Refusal, ZooKeeperError
 from core.zookeeper.watch import Watch
-from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS
+from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
 from tests.support.scripted_controller import run
 
 T0 = TopicPartition("t", 0)
@@ -57,9 +62,15 @@ class FakeSession(ZooKeeperSession):
         self.watches: list[FakeWatch] = []
 
     async def watch_children(self, path: str, on_change: Callable[[Any], None]) -> Watch:
+        return await self._watch(path, on_change, [])
+
+    async def watch_data(self, path: str, on_change: Callable[[Any], None]) -> Watch:
+        return await self._watch(path, on_change, None)
+
+    async def _watch(self, path: str, on_change: Callable[[Any], None], found: Any) -> Watch:
         await asyncio.sleep(0)
         self.watched[path] = on_change
-        on_change([])
+        on_change(found)
         self.watches.append(FakeWatch())
         return self.watches[-1]
 
@@ -148,12 +159,14 @@ class FakeQueue(ControlQueue):
         assert not self.is_closed
         self.sent.append(request)
 
-    def close(self) -> None:
+    def close(self) -> list[ControlRequest]:
         self.is_closed = True
+        return self.sent
 
 
-def live(broker_id: int, epoch: int) -> LiveBroker:
-    return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id), {}, epoch)
+def live(broker_id: int, epoch: int, port: int = 9092) -> LiveBroker:
+    endpoints = [UpdateMetadataEndpoint(port, "127.0.0.1", "PLAINTEXT", 0)]
+    return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id, endpoints=endpoints), {}, epoch)
 
 
 class Office:
@@ -231,7 +244,8 @@ def test_a_broker_hears_of_the_others_before_it_is_told_what_it_leads() -> None:
                 apis = [request.api for request in it.sent(broker_id)]
                 assert apis[0] is UPDATE_METADATA
                 assert LEADER_AND_ISR in apis
-            assert set(it.session.watched) == {BROKER_IDS, TOPICS, DELETE_TOPICS, LOG_DIR_EVENTS}
+            folders = {BROKER_IDS, TOPICS, DELETE_TOPICS, LOG_DIR_EVENTS}
+            assert set(it.session.watched) == folders | {broker_path(1), broker_path(2), topic_path("t")}
             assert it.term.unsent == sum(len(queue) for _, _, queue in it.queues)
 
     run(scenario())
@@ -471,6 +485,60 @@ def test_another_life_of_a_broker_gets_nothing_of_the_one_before() -> None:
             )
             await it.settle()
             assert it.term.context.state(T0) == before
+
+    run(scenario())
+
+
+def test_a_broker_that_listens_elsewhere_is_told_there() -> None:
+    """As one of Kafka's whose listeners were changed while it runs. It gets what it has not answered; all hear of it."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            (old,) = (queue for number, _, queue in it.queues if number == 2)
+            unanswered, states = list(old.sent), len(it.store.written)
+            it.store.brokers[2] = live(2, 12, port=9999)
+            it.change(broker_path(2))
+            await it.settle()
+            assert old.is_closed
+            (new,) = (queue for number, _, queue in it.queues if number == 2 and queue is not old)
+            assert new.sent[: len(unanswered)] == unanswered
+            for broker_id in (1, 2):
+                last = it.sent(broker_id)[-1]
+                assert last.api is UPDATE_METADATA
+                assert [one.endpoints[0].port for one in last.request.live_brokers] == [9092, 9999]
+            assert len(it.store.written) == states, "nobody else is elected for that"
+            assert it.term.context.stats.broker_changes == 0
+
+    run(scenario())
+
+
+def test_partitions_that_somebody_adds_by_hand_are_led() -> None:
+    """As kafka-topics.sh --zookeeper of Kafka before 3.0 adds them."""
+
+    async def scenario() -> None:
+        async with office() as it:
+            topic = it.store.topics["t"]
+            topic.partitions[1], topic.version = unwritten_state((2, 1)), 1
+            it.session.watched[topic_path("t")](Node(b"", NodeStat(1, 0, 0, 0, 0, 0)))
+            await it.settle()
+            assert it.term.context.state(TopicPartition("t", 1)).leader == 2
+            assert it.term.context.topics["t"].version == 1
+            assert [write.partition for write in it.store.written if isinstance(write, StateWrite)] == [
+                TopicPartition("t", 1)
+            ]
+
+    run(scenario())
+
+
+def test_what_is_gone_is_watched_no_more() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            del it.store.brokers[2]
+            it.store.topics.clear()
+            it.change(BROKER_IDS)
+            it.change(TOPICS)
+            await it.settle()
+            assert sum(watch.is_cancelled for watch in it.session.watches) == 2
 
     run(scenario())
 
