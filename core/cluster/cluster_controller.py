@@ -134,7 +134,6 @@ class ClusterController:
         for broker_id in changed:
             self._context.add_broker(broker_id, brokers[broker_id])
             self._office.requests.tell_metadata()
-        yield from self._office.send_all()
         for broker_id in gone:
             self._context.remove_broker(broker_id)
         if gone:
@@ -142,7 +141,7 @@ class ClusterController:
             yield from self._office.elect(held)
             yield from self._office.shrink(held, gone)
             self._office.requests.tell_metadata(held)
-            yield from self._office.send_all()
+        yield from self._office.send_all()
         if come:
             yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
 
@@ -237,8 +236,15 @@ class ClusterController:
         leader. Gives for each what became of it.
         """
         results: Results = {}
+        for some in slices(dict.fromkeys(partitions)):
+            results |= yield from self._elect_leaders(some, is_unclean=is_unclean)
+        yield from self._office.send_all()
+        return results
+
+    def _elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
+        results: Results = {}
         changes: dict[TopicPartition, PartitionState] = {}
-        for partition in dict.fromkeys(partitions):
+        for partition in partitions:
             state = self._context.find(partition)
             if state is None or partition.topic in self._context.deleted:
                 results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -248,7 +254,6 @@ class ClusterController:
             if isinstance(election, Election):
                 changes[partition] = elected(state, election)
         yield from self._office.lead(changes)
-        yield from self._office.send_all()
         return results
 
     def _elect_preferred(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
@@ -297,8 +302,7 @@ class ClusterController:
         """Lets leaders change their replicas in sync (KIP-497). What is so already is confirmed: the answer to the
         request before may have been lost.
         """
-        broker = self._context.brokers.get(request.broker_id)
-        if broker is None or broker.epoch != request.broker_epoch:
+        if not self._is_present(request.broker_id, request.broker_epoch):
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         changes: dict[TopicPartition, PartitionState] = {}
         errors: Results = {}
@@ -395,36 +399,32 @@ class ClusterController:
         if broker_epoch not in (_UNKNOWN_EPOCH, broker.epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         self._context.shutting_down.add(broker_id)
+        held = [one for one in self._context.held_by([broker_id]) if len(self._context.state(one).replicas) > 1]
+        followed = [one for one in held if self._context.state(one).leader != broker_id]
+        for some in slices(one for one in held if self._context.state(one).leader == broker_id):
+            yield from self._hand_over(some)
+        for some in slices(followed):
+            for partition in some:
+                self._office.requests.stop(partition, broker_id, deletes=False)
+            yield from self._office.shrink(some, {broker_id})
+        yield from self._office.send_all()
+        return [one for one in held if (state := self._context.find(one)) and state.leader == broker_id]
+
+    def _hand_over(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
         moved: dict[TopicPartition, PartitionState] = {}
-        followed: list[TopicPartition] = []
-        for partition in self._context.held_by([broker_id]):
+        for partition in partitions:
             state = self._context.state(partition)
-            if len(state.replicas) == 1:
-                continue
-            if state.leader != broker_id:
-                followed.append(partition)
-                continue
             online = self._context.online(partition, includes_leaving=True)
             election = elect_for_shutdown(state.replicas, state.isr, online, self._context.shutting_down)
             if election is not None:
                 moved[partition] = elected(state, election)
         yield from self._office.lead(moved)
-        for partition in followed:
-            self._office.requests.stop(partition, broker_id, deletes=False)
-        yield from self._office.shrink(followed, {broker_id})
-        yield from self._office.send_all()
-        return [
-            partition
-            for partition in self._context.held_by([broker_id])
-            if len((state := self._context.state(partition)).replicas) > 1 and state.leader == broker_id
-        ]
 
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, first: int, version: int, count: int
     ) -> Decision[range | ErrorCode]:
         """Gives a broker the next block of producer ids, from `first` on; `version` is that of the block before."""
-        broker = self._context.brokers.get(broker_id)
-        if broker is None or broker.epoch != broker_epoch:
+        if not self._is_present(broker_id, broker_epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         ids = range(first, first + count)
         yield [ProducerIdWrite(broker_id, ids, version)]

@@ -46,21 +46,22 @@ class ControllerOffice:
 
     def change(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
         """Writes the states down and notes them, each with the version that it has then."""
-        if not states:
-            yield GIVE_WAY
-            return
+        yield GIVE_WAY
         context = self.context
-        versions = yield [StateWrite(one, state, context.epochs_of(state.isr)) for one, state in states.items()]
-        for (partition, state), version in zip(states.items(), versions, strict=True):
-            if partition.topic in context.topics:
-                context.put(partition, replace(state, partition_epoch=version))
+        for some in slices(states.items()):
+            versions = yield [StateWrite(one, state, context.epochs_of(state.isr)) for one, state in some]
+            for (partition, state), version in zip(some, versions, strict=True):
+                if partition.topic in context.topics:
+                    context.put(partition, replace(state, partition_epoch=version))
 
     def lead(self, states: Mapping[TopicPartition, PartitionState], *, is_new: bool = False) -> Decision[None]:
         """Changes the states, and gathers what replicas and others are told of it."""
         yield from self.change(states)
-        for partition in states:
-            if partition.topic in self.context.topics:
-                self.requests.tell_roles(partition, is_new=is_new)
+        for some in slices(states):
+            for partition in some:
+                if partition.topic in self.context.topics:
+                    self.requests.tell_roles(partition, is_new=is_new)
+            yield GIVE_WAY
 
     def elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
         """Elects for those of the partitions that lack a leader who is online; gives those for which that was possible.
@@ -97,6 +98,10 @@ class ControllerOffice:
 
     def shrink(self, partitions: Iterable[TopicPartition], leaving: set[int]) -> Decision[None]:
         """Takes brokers out of the replicas in sync, where somebody else is left who leads."""
+        for some in slices(partitions):
+            yield from self._shrink(some, leaving)
+
+    def _shrink(self, partitions: Iterable[TopicPartition], leaving: set[int]) -> Decision[None]:
         changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self.context.state(partition)

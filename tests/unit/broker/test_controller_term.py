@@ -490,7 +490,7 @@ def test_another_life_of_a_broker_gets_nothing_of_the_one_before() -> None:
 
 
 def test_a_broker_that_listens_elsewhere_is_told_there() -> None:
-    """As one of Kafka's whose listeners were changed while it runs. It gets what it has not answered; all hear of it."""
+    """As one of Kafka's whose listeners were changed while it runs. What it has not answered is sent there."""
 
     async def scenario() -> None:
         async with office() as it:

@@ -5,6 +5,7 @@ always does as it is told.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -893,3 +894,34 @@ def test_many_partitions_go_in_requests_of_a_bounded_size() -> None:
         for request in cluster.told(LEADER_AND_ISR)[2]
     ]
     assert sizes == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("broker_id", [1, 2])
+def test_others_have_a_turn_while_much_is_decided(broker_id: int) -> None:
+    """A broker stops that leads 3000 partitions, or follows them; and then they are given back. So many writes, and so
+    much work between two turns, are done at once.
+    """
+    cluster = Cluster()
+    cluster.take_office({number: led(1) for number in range(3000)})
+    cluster.forget()
+    partitions = [partition for partition, _ in cluster.context.partitions()]
+
+    def turns(decision: Decision[object]) -> int:
+        count = 0
+        try:
+            writes = next(decision)
+            while True:
+                count += 1
+                assert len(writes) <= 500
+                writes = decision.send([_version_after(write) for write in writes])
+        except StopIteration:
+            return count
+
+    assert turns(cluster.controller.shut_down(broker_id, -1)) > 12
+    assert {state.leader for _, state in cluster.context.partitions()} == {2 if broker_id == 1 else 1}
+    cluster.context.shutting_down.clear()
+    for partition in partitions:
+        state = cluster.context.state(partition)
+        cluster.context.put(partition, replace(state, isr=(1, 2, 3), leader=3))
+    assert turns(cluster.controller.balance_leaders(10)) > 12
+    assert {state.leader for _, state in cluster.context.partitions()} == {1}
