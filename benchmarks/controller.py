@@ -1,9 +1,9 @@
 """plog as the controller of a cluster: what taking office costs, and how long a cluster waits for it, beside Kafka's.
 
-    .venv/bin/python -m benchmarks.controller [--rounds 5] [--partitions 10000] [--topics 1000]
+    .venv/bin/python -m benchmarks.controller [--rounds 5] [--partitions 10000] [--of-a-topic 100] [--topics 1000]
 
 take-over  a ZooKeeper with so many partitions on three brokers: CPU seconds of this process from winning /controller to
-           the last control request queued, and memory for each partition
+           the last control request queued and the nodes of all topics watched, and memory for each partition
 cluster    three plogs, then three of Kafka 3.9's, on this machine: so many topics of one partition and three replicas
            made by one request, until all are led; a broker killed, until nobody is told that it leads something, less
            the session timeout; and the share of a processor that the controller takes while nothing happens
@@ -50,7 +50,6 @@ from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import ZooKeeperServer
 
 _BROKERS = (1, 2, 3)
-_OF_A_TOPIC = 100
 _IDLE_S = 10.0
 
 
@@ -73,16 +72,16 @@ class _Unsent:
         pass
 
 
-async def _fill(session: ZooKeeperSession, partitions: int) -> None:
+async def _fill(session: ZooKeeperSession, partitions: int, of_a_topic: int) -> None:
     await session.ensure_paths(PERSISTENT_PATHS)
     for one in _BROKERS:
         node = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9090 + one),), 0)
         await session.commit([Create(broker_path(one), node.encode(), is_ephemeral=True)])
     registered = await session.read_many([broker_path(one) for one in _BROKERS])
     epochs = {one: node.stat.czxid for one, node in zip(_BROKERS, registered, strict=True) if node is not None}
-    for number in range(partitions // _OF_A_TOPIC):
+    for number in range(partitions // of_a_topic):
         name = f"t{number}"
-        replicas = {one: tuple(_BROKERS[(one + k) % 3] for k in range(3)) for one in range(_OF_A_TOPIC)}
+        replicas = {one: tuple(_BROKERS[(one + k) % 3] for k in range(3)) for one in range(of_a_topic)}
         operations: list[Operation] = [
             Create(topic_path(name), TopicNode(replicas, random_uuid()).encode()),
             Create(f"{topic_path(name)}/partitions"),
@@ -96,12 +95,12 @@ async def _fill(session: ZooKeeperSession, partitions: int) -> None:
         await session.commit(operations)
 
 
-async def _take_over(address: str, partitions: int, rounds: int) -> tuple[list[float], float]:
+async def _take_over(address: str, partitions: int, of_a_topic: int, rounds: int) -> tuple[list[float], float]:
     """Gives the CPU seconds of each round, and the bytes of memory for a partition in one more."""
     servers, chroot = parse_zookeeper_connect(address)
     session = ZooKeeperSession(ZooKeeperConfig(servers, chroot, 30_000))
     await session.open()
-    await _fill(session, partitions)
+    await _fill(session, partitions, of_a_topic)
     seconds = [(await _one_term(session))[0] for _ in range(rounds)]
     tracemalloc.start()
     _, held_bytes = await _one_term(session)
@@ -204,13 +203,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--of-a-topic", type=int, default=100, help="partitions of each topic that is taken over")
     parser.add_argument("--topics", type=int, default=1000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         zookeeper = ZooKeeperServer(Path(folder) / "zookeeper")
         zookeeper.start()
         try:
-            seconds, held = asyncio.run(_take_over(zookeeper.address, arguments.partitions, arguments.rounds))
+            seconds, held = asyncio.run(
+                _take_over(zookeeper.address, arguments.partitions, arguments.of_a_topic, arguments.rounds)
+            )
         finally:
             zookeeper.kill()
     print(
