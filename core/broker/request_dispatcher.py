@@ -151,11 +151,9 @@ SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served
 """Those that clients of a lone broker may use."""
 
 
-def served_apis(finalized: Finalized | None, highest: Finalized | None) -> dict[AnyApi, VersionRange]:
-    """Gives what ApiVersions advertises; `highest` are the levels that features had since the broker started: a client
-    that is in the middle of something when a level is lowered comes to its end in the versions that it began with.
-    """
-    return {served.api: served.versions(highest) for served in _SERVED.values() if served.is_advertised(finalized)}
+def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
+    """Gives what ApiVersions advertises."""
+    return {served.api: served.versions(finalized) for served in _SERVED.values() if served.is_advertised(finalized)}
 
 
 Answer = list[Piece] | Pending[list[Piece]] | None
@@ -273,11 +271,11 @@ class RequestDispatcher:
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
         served = _SERVED.get(key)
-        highest = self._services.highest_of_cluster
-        if served is None or not served.is_known(highest):
+        finalized = self._services.finalized_of_cluster
+        if served is None or not served.is_known(finalized):
             raise MalformedMessageError(f"request of unknown API {key}")
         api = served.api
-        versions = served.versions(highest)
+        versions = served.versions(finalized)
         if version not in versions:
             if api is API_VERSIONS:
                 return None

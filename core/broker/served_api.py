@@ -44,11 +44,11 @@ class ServedApi(Generic[Req, Res]):
     not know it, either: clients that have it from one broker would be refused by the next.
     """
     needs_feature: Feature | None = None
-    """A feature that such a cluster must have finalized, as each of its brokers has to do what is
-    meant: for the versions after `last_without_feature`, or for all if that is None. Members still know an API that
-    they do not serve at all for that reason, and refuse it; they do not advertise it.
+    """A feature that such a cluster must have finalized, as each of its brokers has to do what is meant. Members still
+    know the API without it, and refuse it; they do not advertise it. Versions of an API are never for a feature, as in
+    Kafka 4: a client keeps what it was told when it connected, and hears of a feature with its next connection to any
+    broker.
     """
-    last_without_feature: int | None = None
     is_for_controllers: bool = False
     """Whether it is about a cluster: a lone broker does not know it, and members advertise it. Most is answered by the
     controller alone, which any of them may be.
@@ -65,8 +65,7 @@ class ServedApi(Generic[Req, Res]):
 
     def is_advertised(self, finalized: Finalized | None) -> bool:
         """Says whether clients hear of it."""
-        is_refused = self.last_without_feature is None and self._lacks_feature(finalized)
-        return not (self.is_between_brokers or is_refused) and self.is_known(finalized)
+        return not (self.is_between_brokers or self._lacks_feature(finalized)) and self.is_known(finalized)
 
     def versions(self, finalized: Finalized | None) -> VersionRange:
         """Gives those that are served; both ends are in."""
@@ -74,8 +73,7 @@ class ServedApi(Generic[Req, Res]):
         if finalized is None:
             return versions
         first = versions.first if self.first_of_members is None else self.first_of_members
-        lasts = [self.last_of_members, self.last_without_feature if self._lacks_feature(finalized) else None]
-        return VersionRange(first, min(versions.last, *(last for last in lasts if last is not None), versions.last))
+        return VersionRange(first, versions.last if self.last_of_members is None else self.last_of_members)
 
     def _lacks_feature(self, finalized: Finalized | None) -> bool:
         """Says whether it needs a level of a feature that the broker's cluster has not finalized."""

@@ -27,12 +27,8 @@ class Services(LogServices):
     transaction_log: TransactionLog
     fetch_sessions: FetchSessionCache
     late_checks: LateChecks
-    find_served_apis: Callable[
-        [Mapping[str, int] | None, Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]
-    ]
-    """Gives what ApiVersions advertises if a cluster has finalized those features, and had the others at most; with
-    None, what a lone broker does.
-    """
+    find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
+    """Gives what ApiVersions advertises where a cluster has finalized those features; with None, on a lone broker."""
     membership: Membership | None = None
     """The broker's place in a cluster; None if it is alone."""
 
@@ -40,11 +36,6 @@ class Services(LogServices):
     def finalized_of_cluster(self) -> Mapping[str, int] | None:
         """Gives the features that its cluster has finalized, by level; None if the broker is alone."""
         return None if self.membership is None else self.image.features
-
-    @property
-    def highest_of_cluster(self) -> Mapping[str, int] | None:
-        """Gives the highest levels that features of its cluster had since the broker started; None if it is alone."""
-        return None if self.membership is None else self.membership.controller.highest_features
 
     def lacks(self, feature: Feature) -> bool:
         """Says whether the broker is in a cluster that has not finalized the feature."""
@@ -54,7 +45,7 @@ class Services(LogServices):
     @property
     def served_apis(self) -> Mapping[Api[Any, Any], VersionRange]:
         """Gives what ApiVersions advertises now."""
-        return self.find_served_apis(self.finalized_of_cluster, self.highest_of_cluster)
+        return self.find_served_apis(self.finalized_of_cluster)
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -22,9 +22,6 @@ Feature = tuple[str, int]
 GROUPS_OF_CONSUMERS: Feature = (GROUP_VERSION, 1)
 """What brings groups of the consumer protocol (KIP-848)."""
 
-TRANSACTIONS_THAT_RAISE_EPOCHS: Feature = (TRANSACTION_VERSION, 2)
-"""What brings transactions each end of which raises the producer's epoch (KIP-890)."""
-
 METADATA_VERSION = 30
 """`metadata.version` of the records that a lone broker writes: Kafka 4.3's."""
 

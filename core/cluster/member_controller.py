@@ -41,8 +41,6 @@ class MemberController:
         """The epoch in which it does: `/controller_epoch`."""
         self.features_epoch = 0
         """The version in which the features that the image has are written down: /feature."""
-        self.highest_features: dict[str, int] = {}
-        """The highest level that each feature had."""
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
         self.allocate: Callable[[], range] = self._refuse
@@ -85,9 +83,6 @@ class MemberController:
     def take_features(self, finalized: Mapping[str, int], epoch: int) -> None:
         """Takes up the features that the cluster has finalized, all of them."""
         self.features_epoch = epoch
-        self.highest_features |= {
-            name: level for name, level in finalized.items() if level > self.highest_features.get(name, 0)
-        }
         known = self.image.features
         gone = [FeatureLevelRecord(name, 0) for name in known if name not in finalized]
         changed = [FeatureLevelRecord(name, level) for name, level in finalized.items() if known.get(name) != level]

@@ -6,7 +6,6 @@ from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.broker.transaction_guard import code_for_client
-from core.cluster.feature_levels import TRANSACTIONS_THAT_RAISE_EPOCHS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -57,10 +56,4 @@ def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
     )
 
 
-SERVES = ServedApi(
-    END_TXN,
-    handle,
-    Needs.NOTHING,
-    needs_feature=TRANSACTIONS_THAT_RAISE_EPOCHS,
-    last_without_feature=_FIRST_VERSION_THAT_RAISES_EPOCH - 1,
-)
+SERVES = ServedApi(END_TXN, handle, Needs.NOTHING)

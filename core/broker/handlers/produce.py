@@ -16,7 +16,6 @@ from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.broker.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
-from core.cluster.feature_levels import TRANSACTIONS_THAT_RAISE_EPOCHS
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
@@ -437,10 +436,4 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     return response
 
 
-SERVES = ServedApi(
-    PRODUCE,
-    handle,
-    Needs.NOTHING,
-    needs_feature=TRANSACTIONS_THAT_RAISE_EPOCHS,
-    last_without_feature=_FIRST_VERSION_WITH_IMPLICIT_ADDING - 1,
-)
+SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)

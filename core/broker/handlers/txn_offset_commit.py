@@ -9,7 +9,6 @@ from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.broker.transaction_guard import ClientCapability, ask_elsewhere, refusals
-from core.cluster.feature_levels import TRANSACTIONS_THAT_RAISE_EPOCHS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -167,10 +166,4 @@ def _refuse(responses: _Responses, code: ErrorCode) -> None:
         response.error_code = code
 
 
-SERVES = ServedApi(
-    TXN_OFFSET_COMMIT,
-    handle,
-    Needs.NOTHING,
-    needs_feature=TRANSACTIONS_THAT_RAISE_EPOCHS,
-    last_without_feature=_FIRST_VERSION_WITH_IMPLICIT_ADDING - 1,
-)
+SERVES = ServedApi(TXN_OFFSET_COMMIT, handle, Needs.NOTHING)

@@ -14,7 +14,6 @@ from core.broker.commit_wait import Uncommitted, error_of_uncommitted, find_unco
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.cluster.feature_levels import TRANSACTIONS_THAT_RAISE_EPOCHS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -87,12 +86,4 @@ def _refuse(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
     result.error_code = error_of_uncommitted(code)
 
 
-_LAST_VERSION_WITHOUT_TRANSACTION_VERSION = 1  # KIP-1228
-
-SERVES = ServedApi(
-    WRITE_TXN_MARKERS,
-    handle,
-    Needs.NOTHING,
-    needs_feature=TRANSACTIONS_THAT_RAISE_EPOCHS,
-    last_without_feature=_LAST_VERSION_WITHOUT_TRANSACTION_VERSION,
-)
+SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING)
