@@ -35,7 +35,7 @@ def _place(folder: Path, files: list[str]) -> Path:
 def go_client() -> list[str]:
     """The program, built at the first use."""
     folder = _HERE / "go"
-    program = _place(folder, ["main.go", "go.mod", "go.sum"])
+    program = _place(folder, ["main.go", "copy.go", "go.mod", "go.sum"])
     if not program.exists():
         beside = program.with_name(f"{program.name}.{os.getpid()}")
         subprocess.run(["go", "build", "-o", beside, "."], cwd=folder, check=True)

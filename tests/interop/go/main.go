@@ -1,5 +1,6 @@
 // A franz-go client that does what teams do with one: `client first ADDRESS`, then, once the broker was restarted,
-// `client second ADDRESS`; and `client transactions ADDRESS`. It prints what it saw as JSON; anything that fails ends it with exit code 1.
+// `client second ADDRESS`; and `client transactions ADDRESS`. It prints what it saw as JSON; anything that fails ends it
+// with exit code 1. `client copy ADDRESS IN OUT NAME` copies a topic until SIGTERM (copy.go).
 package main
 
 import (
@@ -238,6 +239,10 @@ func fence(ctx context.Context, address string) map[string]any {
 }
 
 func main() {
+	if os.Args[1] == "copy" {
+		(&copier{address: os.Args[2], in: os.Args[3], out: os.Args[4], name: os.Args[5]}).run()
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	address := os.Args[2]

@@ -1,0 +1,143 @@
+"""Exactly-once copiers in a cluster that a nemesis troubles at length: `scripts/torture --copiers N`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+from core.broker.group_log import GROUPS_TOPIC
+from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.client.admin import Admin
+from core.client.kafka_client import KafkaClient
+from core.cluster.feature_levels import UpgradeType
+from core.common.endpoint import parse_bootstrap
+from core.log.file_names import partition_directory_name
+from tests.crash.cluster.cluster_nemesis import ClusterNemesis
+from tests.crash.cluster.cut_off import CutOff
+from tests.crash.cluster.operators import Operators
+from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
+from tests.crash.copiers.copier_crew import CopierCrew
+from tests.crash.copiers.copier_process import COUNTS, SOURCE
+from tests.crash.copiers.librdkafka_copier import PARTITIONS
+from tests.interop.test_mixed_coordinators import kept_in
+from tests.support.mixed_cluster import MixedCluster
+from tests.support.waiting import wait_until
+
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "5000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+_REST = 0.3
+"""How often the next deed comes before all is well again."""
+START_SECONDS = 180
+"""How long a plog may take to start on a busy machine."""
+_SYNC_SECONDS = 180
+
+
+class CopierChaos:
+    """`run` it once. What it leaves in `directory` after a failure is the evidence."""
+
+    def __init__(self, directory: Path, *, seed: int, kafkas: int, plogs: int) -> None:
+        """One of plog's is the first controller. With no Kafkas, `transaction.version` 2 is finalized half-way."""
+        self._directory = directory
+        self._random = Random(seed)
+        self._cut_off = CutOff(_note)
+        self._can_finalize = not kafkas
+        self._cluster = MixedCluster(
+            directory, kafkas, range(5, 5 + plogs), SETTINGS, plog_controls=True, hosts=self._cut_off.host_of
+        )
+        for member in self._cluster.plogs.values():
+            member.server.ready_seconds = START_SECONDS
+
+    def run(self, deeds: int) -> CopierCrew:
+        """AssertionError if anything is lost, doubled, mixed up, left open, or stands still."""
+        with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
+            operators = Operators(self._cluster, self._metadata, self._random)
+            nemesis = ClusterNemesis(
+                self._cluster, self._metadata, self._random, operators, self._cut_off, lambda _broker: None
+            )
+            make_topics(self._cluster, list(self._cluster.brokers))
+            crew = CopierCrew(self._cluster.address, self._directory / "copiers", transactional_ids(), instances=2)
+            with crew:
+                crew.wait_for_progress()
+                for number in range(deeds):
+                    if number == deeds // 2 and self._can_finalize:
+                        _note("transaction.version 2 is finalized")
+                        finalize_transactions(self._cluster)
+                    self._deed(nemesis, crew)
+                self._wait_for_sync()
+                crew.finish()
+            wait_until_equal(self._cluster, self._metadata)
+        return crew
+
+    def _deed(self, nemesis: ClusterNemesis, crew: CopierCrew) -> None:
+        deed = nemesis.draw()
+        _note(f"{deed} ..")
+        _note(f"{deed}: {nemesis.strike(deed)}")
+        if self._random.random() < _REST:
+            _note(f"rest: {nemesis.rest()}")
+            return
+        self._wait_for_sync()
+        crew.wait_for_progress(self._ensure_running)
+        _note(f"all is well; {crew.total} records, begun again {crew.begun_again()}")
+
+    def _wait_for_sync(self) -> None:
+        def are_whole() -> bool:
+            self._ensure_running()
+            return (
+                self._metadata.alive() == self._cluster.brokers.keys()
+                and all(state.is_whole for state in self._metadata.states().values())
+                and self._metadata.controller() is not None
+                and not self._metadata.unfinished()
+            )
+
+        self._metadata.wait_until(are_whole, "all replicas are in sync", seconds=_SYNC_SECONDS)
+
+    def _ensure_running(self) -> None:
+        """A plog that ends by itself is a failure; Kafka's brokers do so, and are started again."""
+        for member in self._cluster.plogs.values():
+            process = member.server.process
+            assert process is not None
+            assert process.poll() is None, f"plog {member.node_id} ended by itself with {process.poll()}"
+        for broker in self._cluster.kafka.brokers.values():
+            if not broker.is_running:
+                _note(f"Kafka {broker.node_id} ended by itself")
+                broker.start()
+
+
+def make_topics(cluster: MixedCluster, nodes: Sequence[int]) -> None:
+    """Each of three brokers is the preferred leader of one partition of each topic."""
+    replicas = [[nodes[(turn + i) % len(nodes)] for i in range(3)] for turn in range(PARTITIONS)]
+    for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+        cluster.make_topic(topic, *replicas, cleanup_policy="compact", segment_bytes="104857600")
+    for topic in (SOURCE, "out-confluent", "out-idempotent", "out-franz", COUNTS):
+        cluster.make_topic(topic, *replicas)
+
+
+def transactional_ids() -> dict[str, str]:
+    """Each is kept in another partition."""
+    return {name: kept_in(number, name) for number, name in enumerate(("confluent", "franz"))}
+
+
+def finalize_transactions(cluster: MixedCluster) -> None:
+    """Raises the cluster's `transaction.version` to 2."""
+    with closing(KafkaClient(parse_bootstrap(cluster.address))) as client:
+        Admin(client).update_features({"transaction.version": 2}, way=UpgradeType.UPGRADE)
+
+
+def wait_until_equal(cluster: MixedCluster, metadata: Metadata) -> None:
+    """Until the logs of all replicas are equal; in what each broker compacts or cuts by itself, the latest records."""
+    for name, state in metadata.states().items():
+        find = differences_of_keys if "__" in name.topic or name.topic.endswith("-changelog") else differences
+        folders = {node: cluster.brokers[node].data_dir / partition_directory_name(name) for node in state.replicas}
+        wait_until(lambda find=find, folders=folders: find(folders) == [], f"{name}: {find(folders)}")
+
+
+def _note(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,161 @@
+"""Copiers of all kinds side by side in one cluster, what they copy, and whether all of it was copied exactly once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Self
+
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.topic_partition import TopicPartition
+from tests.crash.copiers.copier_process import (
+    COUNTS,
+    SOURCE,
+    franz_gos,
+    librdkafkas,
+    streams_counter,
+)
+from tests.crash.copiers.feed import Feed, Record, Watch, read_all
+from tests.crash.copiers.librdkafka_copier import PARTITIONS
+from tests.support.server import call_plog
+from tests.support.waiting import wait_until
+
+_STUCK_SECONDS = 90
+_IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
+
+
+class CopierCrew:
+    """Owned by one thread. Fed and at work while `with` lasts; then `finish` it."""
+
+    def __init__(self, address: str, folder: Path, transactional_ids: Mapping[str, str], instances: int) -> None:
+        """`transactional_ids` of the copiers `confluent` and `franz`, which name their groups as well; `instances`
+        of the Streams application.
+        """
+        self._address = address
+        self._groups = transactional_ids
+        self.targets = ("out-confluent", "out-idempotent", "out-franz", COUNTS)
+        folder.mkdir()
+        confluent, franz = transactional_ids["confluent"], transactional_ids["franz"]
+        self.copiers = [
+            librdkafkas("transactional", confluent, address, "out-confluent", folder),
+            librdkafkas("idempotent", "idempotent", address, "out-idempotent", folder),
+            franz_gos(franz, address, "out-franz", folder),
+            *(streams_counter(f"streams-{number}", address, folder) for number in range(instances)),
+        ]
+        self._feed = Feed(address, SOURCE)
+        self._watch = Watch(address, self.targets)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for copier in self.copiers:
+            self._stack.callback(copier.kill)
+            copier.start()
+        self._stack.enter_context(self._watch)
+        self._stack.enter_context(self._feed)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    @property
+    def total(self) -> int:
+        """How many records there are to copy until now."""
+        return self._feed.total()
+
+    def begun_again(self) -> dict[str, int]:
+        return {copier.name: copier.begun_again() for copier in self.copiers}
+
+    def wait_for_progress(self, ensure: Callable[[], None] = lambda: None) -> None:
+        """Until all have committed what there is to copy now, and somewhat more. `ensure` is called meanwhile."""
+        before = self._feed.total()
+        deadline = time.monotonic() + _STUCK_SECONDS
+        while self._feed.total() < before + 20:
+            self._ensure_well(deadline, "the feed gets nowhere")
+            ensure()
+            time.sleep(0.05)
+        wanted = self._feed.total()
+        while behind := {target: n for target in self.targets if (n := self._watch.total(target)) < wanted}:
+            self._ensure_well(deadline, f"of {wanted} records only {behind} are copied")
+            ensure()
+            time.sleep(0.05)
+
+    def _ensure_well(self, deadline: float, what: str) -> None:
+        for worker in (self._feed, self._watch):
+            assert worker.failure is None, worker.failure
+        for copier in self.copiers:
+            assert not copier.has_ended, f"{copier.name} has ended by itself: {copier.last_words()}"
+        if time.monotonic() > deadline:
+            for copier in self.copiers:
+                copier.ask_where_it_is()
+            raise AssertionError(what)
+
+    def finish(self) -> None:
+        """Has all copied, and all come to an end; AssertionError if anything is not as it must be."""
+        self._feed.stop()
+        self.wait_for_all()
+        for copier in self.copiers:
+            copier.stop()
+        self._watch.stop()
+        self._ensure_nothing_is_open()
+        self._ensure_offsets()
+        self._ensure_copied()
+
+    def wait_for_all(self) -> None:
+        total = self._feed.total()
+
+        def are_done() -> bool:
+            self._ensure_well(float("inf"), "")
+            return all(self._watch.total(target) >= total for target in self.targets)
+
+        wait_until(are_done, f"{total} records are copied", seconds=_STUCK_SECONDS)
+
+    def _ensure_nothing_is_open(self) -> None:
+        servers = ("--output", "ndjson", "--bootstrap-server", self._address)
+
+        def open_states() -> list[str]:
+            listed = call_plog("transaction", "list", *servers).stdout.splitlines()
+            assert listed
+            return [state for line in listed if (state := json.loads(line)["state"]) not in _IDLE_STATES]
+
+        wait_until(lambda: open_states() == [], f"transactions are open: {open_states()}")
+        hanging = call_plog("transaction", "find-hanging", "--all", *servers)
+        assert (hanging.returncode, hanging.stdout) == (0, b""), hanging
+
+    def _ensure_offsets(self) -> None:
+        """The copiers' groups are where their source ends."""
+        ends = {TopicPartition(SOURCE, partition): len(kept) for partition, kept in self._feed.acknowledged.items()}
+        with closing(KafkaClient(parse_bootstrap(self._address))) as client:
+            for group in self._groups.values():
+                offsets = {name: kept.offset for name, kept in GroupAdmin(client).offsets(group).items()}
+                assert offsets == ends, f"offsets of {group}"
+
+    def _ensure_copied(self) -> None:
+        """Read once more, all is what the watch has seen committed: each record once, and in order."""
+        fed = read_all(self._address, [SOURCE])
+        assert {partition: fed[SOURCE, partition] for partition in range(PARTITIONS)} == self._feed.acknowledged
+        found = read_all(self._address, self.targets)
+        assert found == self._watch.found, "what was read is still there"
+        for target in self.targets:
+            if target != COUNTS:
+                for partition in range(PARTITIONS):
+                    assert found[target, partition] == fed[SOURCE, partition], f"{target}-{partition}"
+        occurrences: dict[bytes, int] = defaultdict(int)
+        for partition in range(PARTITIONS):
+            for _, word in fed[SOURCE, partition]:
+                occurrences[word] += 1
+        counted = counts_by_word([one for partition in range(PARTITIONS) for one in found[COUNTS, partition]])
+        assert counted == {word: list(range(1, number + 1)) for word, number in occurrences.items()}
+
+
+def counts_by_word(records: list[Record]) -> dict[bytes, list[int]]:
+    """In the order in which they were written; a count is a long."""
+    counted: dict[bytes, list[int]] = defaultdict(list)
+    for word, number in records:
+        counted[word].append(int.from_bytes(number, "big"))
+    return counted
