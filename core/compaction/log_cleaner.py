@@ -151,7 +151,7 @@ class LogCleaner:
     def _on_answer(self, cleaning: _Cleaning) -> None:
         log, answer = cleaning.log, cleaning.answer
         is_served = self._log_manager.logs.get(log.partition) is log  # else it is deleted, or offline
-        if cleaning.is_broken_off or not is_served:
+        if cleaning.is_broken_off or not is_served or self._is_closed:
             self._end(cleaning, keeps_process=False)
         elif isinstance(answer, SegmentReady):
             self._swap(cleaning, answer)

@@ -291,6 +291,34 @@ def test_a_closed_cleaner_begins_nothing(broker: SteeredNode, process: InlinePro
     assert T0 not in broker.services.log_manager.checkpoints.clean_offsets
 
 
+@pytest.mark.parametrize("answers_first", [True, False])
+def test_a_cleaner_that_is_closed_meanwhile(
+    broker: SteeredNode, process: InlineProcess, caplog: pytest.LogCaptureFixture, answers_first: bool
+) -> None:
+    """What its process says last counts no more, and is nothing to complain of: a clean stop ends it."""
+    add_compacted(broker)
+    fill(broker)
+    before = keys_and_values(broker)
+    background = Background()
+    broker.runtime.use(run_cleaning=background)
+    tick(broker)
+    work, then = background.waiting[0]
+    assert then is not None
+    if answers_first:
+        work()  # a segment is ready
+        broker.cleaning.cleaner.close()
+    else:
+        broker.cleaning.cleaner.close()
+        process.failure = PlogError("the cleaner's process ended before its work did")
+        work()
+    then()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert not broker.cleaning.cleaner.is_cleaning(T0)
+    assert not broker.services.log_manager.offline
+    assert not list(broker.services.replicas.find("t", 0).log.directory.glob("*.swap"))
+    assert keys_and_values(broker) == before
+
+
 def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) -> None:
     add_compacted(broker)
     fill(broker)
