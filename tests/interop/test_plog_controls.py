@@ -129,6 +129,16 @@ def test_the_nodes_have_kafkas_form(cluster: MixedCluster, metadata: Metadata) -
         assert form(metadata.read(ours)) == form(json.loads(kafkas[theirs])), ours
 
 
+def test_partitions_that_somebody_adds_by_hand_are_led(cluster: MixedCluster, metadata: Metadata) -> None:
+    """In the topic's node, as Kafka's tools did before 3.0."""
+    cluster.make_topic("by-hand", ALL)
+    path = "/brokers/topics/by-hand"
+    node = metadata.read(path)
+    node["partitions"]["1"] = [KAFKA, SECOND]
+    metadata.write(path, node)
+    cluster.wait_for(TopicPartition("by-hand", 1), leader=KAFKA, isr=(KAFKA, SECOND))
+
+
 def reassignment(folder: Path, **replicas: Sequence[int]) -> str:
     path = folder / "moves.json"
     partitions = [{"topic": topic, "partition": 0, "replicas": list(one)} for topic, one in replicas.items()]

@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 class Metadata:
-    """Reads ZooKeeper; owned by one thread."""
+    """Reads ZooKeeper, and writes by hand; owned by one thread."""
 
     def __init__(self, address: str) -> None:
         self._client = KazooClient(address + CHROOT, timeout=30)
@@ -127,6 +127,10 @@ class Metadata:
     def read(self, path: str) -> Any:
         """Reads the JSON of a node that is there."""
         return self._read(path)
+
+    def write(self, path: str, node: Any) -> None:
+        """Changes a node that is there, by hand."""
+        self._client.retry(self._client.set, path, json.dumps(node).encode())
 
     def _read(self, path: str) -> Any:
         return json.loads(self._client.retry(self._client.get, path)[0])
