@@ -133,6 +133,7 @@ class FakeSession:
         """What becomes of the next transactions: "" for nothing, "request" or "answer" for what is lost of them."""
         self.meanwhile: list[Callable[[], None]] = []
         """What others do before the next requests are answered, one of them before each."""
+        self.committed: list[list[Operation]] = []
 
     def expire(self) -> None:
         """Ends the session, and begins another one. Its user does not know yet."""
@@ -145,6 +146,10 @@ class FakeSession:
             self._move_to(SessionState.EXPIRED)
             self.session_id = self._id_of_servers
             self._move_to(SessionState.CONNECTED)
+
+    def hear_of_expiry(self) -> None:
+        """Has the news of an expiry reach the user while nothing else does: there is no connection yet."""
+        self._move_to(SessionState.EXPIRED)
 
     def close(self) -> None:
         self._end()
@@ -195,6 +200,7 @@ class FakeSession:
 
     async def commit(self, operations: Sequence[Operation]) -> list[Answer]:
         self._let_others_act()
+        self.committed.append(list(operations))
         lost = self.loses.pop(0) if self.loses else ""
         if lost == "request":
             raise ZooKeeperError(Refusal.CONNECTION_LOST, operations[0].path)

@@ -193,6 +193,28 @@ def test_nothing_is_sent_after_the_end() -> None:
     run(scenario())
 
 
+def test_what_was_not_answered_is_not_sent_again_after_the_end() -> None:
+    """Another queue, to a broker that is as silent, goes on: this one would have done so as well."""
+
+    async def scenario() -> None:
+        options = {"request_timeout_ms": 50}
+        async with (
+            Broker(lambda _: None) as broker,
+            Broker(lambda _: None) as other,
+            sent_to(broker.find()[1], **options) as sent,
+            sent_to(other.find()[1], **options) as goes_on,
+        ):
+            sent.put(0)
+            await broker.was_asked(1)
+            sent.queue.close()
+            asked = len(broker.asked)
+            goes_on.put(0)
+            await other.was_asked(4)
+            assert len(broker.asked) == asked
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("bad", [0, 1])
 def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture) -> None:
     """A request that can't be encoded, or an answer that nobody can take: the controller hears that the broker lacks

@@ -310,6 +310,24 @@ def test_who_is_deposed_while_it_writes_tells_nobody() -> None:
     run(scenario())
 
 
+def test_nobody_hears_of_a_leader_before_it_is_written_down() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            before = len(it.sent(2))
+            it.store.gate.clear()
+            it.store.brokers = {2: live(2, 12)}
+            it.change(BROKER_IDS)
+            await it.settle()
+            assert it.sent(2)[before:] == []
+            it.store.gate.set()
+            await it.settle()
+            (state,) = [write.state for write in it.store.written if isinstance(write, StateWrite)]
+            assert state.leader == 2
+            assert LEADER_AND_ISR in [request.api for request in it.sent(2)[before:]]
+
+    run(scenario())
+
+
 def test_who_asks_after_the_end_is_told_at_once() -> None:
     """Also in the turn in which it ended."""
 
@@ -351,6 +369,23 @@ def test_a_broker_that_comes_while_it_begins_is_not_missed() -> None:
         assert set(it.term.context.brokers) == {1, 2, 3}
         assert [request.api for request in it.sent(3)][:1] == [UPDATE_METADATA]
         it.term.close()
+
+    run(scenario())
+
+
+def test_a_broker_that_comes_while_brokers_are_read_is_not_missed() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+
+            def come() -> None:
+                it.store.brokers[4] = live(4, 14)
+                it.change(BROKER_IDS)
+
+            it.store.brokers[3] = live(3, 13)
+            it.store.while_reading = come
+            it.change(BROKER_IDS)
+            await it.settle()
+            assert set(it.term.context.brokers) == {1, 2, 3, 4}
 
     run(scenario())
 

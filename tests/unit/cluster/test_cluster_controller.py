@@ -417,6 +417,17 @@ def test_an_older_form_of_the_request_lets_in_no_dead_broker() -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_leader_that_has_recovered_does_not_say_that_it_has_not(shrunk: Cluster) -> None:
+    """KIP-704: it is said once, by the first leader after an unclean election."""
+    partition = AlteredPartition(
+        partition_index=0, leader_epoch=4, partition_epoch=9, new_isr=[1], leader_recovery_state=1
+    )
+    request = AlterPartitionRequest(1, 101, [AlteredTopic(topic_id=ID, partitions=[partition])])
+    answer = shrunk.drive(shrunk.controller.alter_partitions(request))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+    assert shrunk.written == []
+
+
 # --- controlled shutdown
 
 
@@ -534,6 +545,15 @@ def test_news_of_an_earlier_life_of_a_disk_are_old() -> None:
     assert cluster.state() == (1, 4, (1, 2, 3))
 
 
+def test_the_disk_of_a_later_life_has_not_failed() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    answer_storage_error(cluster, 1)
+    cluster.brokers(2, 3)
+    cluster.brokers(1, 2, 3, epochs={1: 700})
+    assert cluster.context.is_online(T0, 1)
+
+
 # --- topics
 
 
@@ -573,12 +593,20 @@ def test_a_topic_grows() -> None:
     assert cluster.state(T0) == (1, 4, (1, 2, 3)), "what was there stays"
 
 
-def stop_answer(cluster: Cluster, broker_id: int, code: ErrorCode = ErrorCode.NONE, *, deletes: bool = True) -> None:
+def stop_answer(
+    cluster: Cluster,
+    broker_id: int,
+    code: ErrorCode = ErrorCode.NONE,
+    *,
+    deletes: bool = True,
+    broker_epoch: int | None = None,
+) -> None:
     answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("t", 0, code)])
     request = StopReplicaRequest(
         topic_states=[StopReplicaTopicState("t", [StopReplicaPartitionState(0, -2, delete_partition=deletes)])]
     )
-    cluster.drive(cluster.controller.on_replicas_stopped(broker_id, 100 + broker_id, request, answer))
+    epoch = 100 + broker_id if broker_epoch is None else broker_epoch
+    cluster.drive(cluster.controller.on_replicas_stopped(broker_id, epoch, request, answer))
 
 
 def test_a_topic_is_gone_when_all_replicas_are() -> None:
@@ -614,6 +642,17 @@ def test_a_deletion_waits_for_a_broker_that_is_dead() -> None:
     cluster.brokers(1, 2, 3)
     assert cluster.stopped() == {3: [(0, True, -2)]}
     stop_answer(cluster, 3, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert cluster.written == []
+    stop_answer(cluster, 3)
+    assert cluster.written == [TopicRemoval("t")]
+
+
+def test_what_an_earlier_life_of_a_broker_has_deleted_may_be_there_again() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, deleted=["t"])
+    stop_answer(cluster, 1)
+    stop_answer(cluster, 2)
+    stop_answer(cluster, 3, broker_epoch=99)
     assert cluster.written == []
     stop_answer(cluster, 3)
     assert cluster.written == [TopicRemoval("t")]
@@ -779,6 +818,25 @@ def test_another_controller_ends_what_one_began() -> None:
     cluster.take_office({0: state}, brokers=(1, 2, 3, 4))
     assert assigned(cluster) == ((3, 4), (), ())
     assert cluster.state() == (3, 5, (3, 4))
+
+
+def test_a_move_ends_when_the_only_replica_in_sync_is_back() -> None:
+    state = PartitionState(3, 4, (3,), (3, 1, 2), 9, adding_replicas=(3,), removing_replicas=(1, 2))
+    cluster = Cluster()
+    cluster.take_office({0: state}, brokers=(1, 2))
+    assert cluster.state() == (-1, 5, (3,))
+    assert assigned(cluster) == ((3, 1, 2), (3,), (1, 2))
+    cluster.brokers(1, 2, 3, epochs={3: 700})
+    assert assigned(cluster) == ((3,), (), ())
+    assert cluster.state()[0] == 3
+
+
+def test_a_move_whose_new_leader_is_given_up_is_led_by_who_is_in_sync() -> None:
+    state = PartitionState(3, 4, (3, 2), (3, 4, 1, 2), 9, adding_replicas=(3, 4), removing_replicas=(1, 2))
+    cluster = Cluster()
+    cluster.take_office({0: state}, brokers=(1, 2, 3, 4))
+    assert reassign(cluster, None) is None
+    assert cluster.state() == (2, 5, (2,))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,15 @@ def test_levels_are_written_together_upon_what_was_written_before() -> None:
     assert written_by(control.update(again)) == [FeatureWrite({"transaction.version": 2, "group.version": 1}, 5)]
 
 
+def test_a_level_counts_once_it_is_written_down() -> None:
+    control = in_office(group=1)
+    decision = control.update([FeatureUpdate("transaction.version", 2, UP)])
+    next(decision)
+    assert control.finalized == {"group.version": 1}
+    decision.close()  # it is out of office
+    assert control.finalized == {"group.version": 1}
+
+
 @pytest.mark.parametrize(
     ("update", "problem"),
     [

@@ -1,0 +1,180 @@
+"""What a controller writes down, at a model of ZooKeeper that loses requests and answers; `tests/interop` has a real
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from core.cluster.controller_context import unwritten_state
+from core.cluster.controller_writes import (
+    NOT_WRITTEN,
+    AssignmentWrite,
+    DeletionWrite,
+    FeatureWrite,
+    ProducerIdWrite,
+    StateWrite,
+    TopicRemoval,
+    Write,
+)
+from core.cluster.partition_state import PartitionState
+from core.common.topic_partition import TopicPartition
+from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
+from core.zookeeper.transaction import Check, Delete, Node
+from core.zookeeper.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS, PRODUCER_ID_BLOCK
+from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.scripted_controller import run
+
+ID = bytes(range(16))
+T0 = TopicPartition("t", 0)
+WISH = "/admin/delete_topics/t"
+
+
+def led(leader: int = 1, version: int = NOT_WRITTEN, epoch: int = 0) -> PartitionState:
+    return PartitionState(leader, epoch, (1, 2), (1, 2), version)
+
+
+def assignment(partitions: int = 1, version: int = NOT_WRITTEN, configs: Mapping[str, str] = {}) -> AssignmentWrite:
+    return AssignmentWrite("t", ID, {n: unwritten_state((1, 2)) for n in range(partitions)}, version, configs)
+
+
+FIRST: list[Write] = [assignment(configs={"retention.ms": "5"}), StateWrite(T0, led())]
+
+
+class Office:
+    """The controller of epoch 5, with what it has written down first."""
+
+    def __init__(self, *first: Write) -> None:
+        self.zookeeper = FakeZooKeeper()
+        self.session: FakeSession = self.zookeeper.session()
+        self.store = ControllerStore(cast("Any", self.session), 5, 1)
+        self._first = first
+
+    async def begin(self) -> None:
+        await self.session.ensure_paths([*PERSISTENT_PATHS, PRODUCER_ID_BLOCK])
+        self.zookeeper.set(CONTROLLER_EPOCH, b"4")
+        self.zookeeper.set(CONTROLLER_EPOCH, b"5")
+        if self._first:
+            await self.store.commit(self._first)
+        self.session.committed.clear()
+
+    def nodes(self) -> dict[str, Node]:
+        return dict(self.zookeeper.nodes)
+
+    def be_followed(self) -> None:
+        """Another controller is elected."""
+        self.zookeeper.set(CONTROLLER_EPOCH, b"6")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        AssignmentWrite("new", ID, {0: unwritten_state((1,))}, NOT_WRITTEN),
+        StateWrite(T0, led(2, 0, 1)),
+        assignment(2, version=0),
+        DeletionWrite("t"),
+        TopicRemoval("t"),
+        ProducerIdWrite(1, range(1000), 0),
+        FeatureWrite({"group.version": 1}, NOT_WRITTEN),
+    ],
+    ids=lambda write: type(write).__name__,
+)
+def test_an_earlier_controller_writes_nothing(write: Write) -> None:
+    async def scenario() -> None:
+        office = Office(*FIRST)
+        await office.begin()
+        office.be_followed()
+        before = office.nodes()
+        with pytest.raises(OutOfOfficeError, match="/controller_epoch"):
+            await office.store.commit([write])
+        assert office.nodes() == before
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("lost", ["", "request", "answer"])
+def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
+    async def scenario() -> None:
+        office = Office()
+        await office.begin()
+        life: list[tuple[Sequence[Write], list[int]]] = [
+            (FIRST, [0, 0]),
+            ([StateWrite(T0, led(2, 0, 1))], [1]),
+            ([assignment(2, version=0)], [1]),
+            ([ProducerIdWrite(1, range(1000), 0)], [1]),
+            ([FeatureWrite({"group.version": 1}, NOT_WRITTEN)], [0]),
+            ([DeletionWrite("t")], [0]),
+        ]
+        for writes, versions in life:
+            office.session.loses.append(lost)
+            assert await office.store.commit(writes) == versions
+        assert {path: node.stat.version for path, node in office.nodes().items() if path.endswith("/t")} == {
+            "/brokers/topics/t": 1, "/config/topics/t": 0, WISH: 0,
+        }  # fmt: skip
+        office.session.loses.append(lost)
+        await office.store.commit([TopicRemoval("t")])
+        assert not [path for path in office.nodes() if "t" in path.split("/")]
+
+    run(scenario())
+
+
+def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> None:
+    """The settings of an earlier topic of that name are there, and are the same."""
+
+    async def scenario() -> None:
+        office = Office()
+        await office.begin()
+        office.zookeeper.set("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}')
+        office.session.loses.append("request")
+        await office.store.commit(FIRST[:1])
+        assert "/brokers/topics/t" in office.nodes()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "write", [StateWrite(T0, led(2, 0, 1)), assignment(2, version=0), ProducerIdWrite(1, range(1000), 0)]
+)
+def test_what_others_have_written_since_stays(write: Write) -> None:
+    async def scenario() -> None:
+        office = Office(*FIRST)
+        await office.begin()
+        for path in (f"/brokers/topics/t/partitions/{T0.partition}/state", "/brokers/topics/t", PRODUCER_ID_BLOCK):
+            office.zookeeper.set(path, b"others'")
+        before = office.nodes()
+        with pytest.raises(OutOfOfficeError, match="was changed by somebody else"):
+            await office.store.commit([write])
+        assert office.nodes() == before
+
+    run(scenario())
+
+
+def test_the_wish_to_delete_a_topic_is_what_is_removed_last() -> None:
+    """In the last of several transactions: whoever becomes the controller in between goes on by it."""
+
+    async def scenario() -> None:
+        states = [StateWrite(TopicPartition("t", number), led()) for number in range(80)]
+        office = Office(assignment(80), *states, DeletionWrite("t"))
+        await office.begin()
+        await office.store.commit([TopicRemoval("t")])
+        assert len(office.session.committed) > 1
+        assert all(isinstance(operations[0], Check) for operations in office.session.committed)
+        assert office.session.committed[-1][-1] == Delete(WISH)
+
+    run(scenario())
+
+
+def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whole() -> None:
+    async def scenario() -> None:
+        office = Office(assignment(2), *(StateWrite(TopicPartition("t", number), led()) for number in (0, 1)))
+        await office.begin()
+        read = await office.store.read_topics(["t"])
+        assert list(read.topics["t"].partitions) == [0, 1]
+        assert set(read.confirmed) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        office.zookeeper.set("/brokers/topics/t/partitions/0/state", b'{"leader":1}')
+        assert await office.store.read_topics(["t"]) == ({}, {}, {"t"})
+
+    run(scenario())
