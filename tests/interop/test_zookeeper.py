@@ -365,7 +365,7 @@ def test_a_server_that_hangs_suspends_the_session(zookeeper: ZooKeeperServer, ch
     """A transaction that was under way says that it may have been done."""
 
     async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot, session_timeout_ms=2000)) as session:
+        async with session_of(zookeeper.config(chroot, session_timeout_ms=4000)) as session:
             states: list[SessionState] = []
             session.subscribe(states.append)
             with zookeeper.paused():
