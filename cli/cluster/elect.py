@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,7 +65,8 @@ def elect(
         placed = _find(client, names or (), is_unclean=unclean)
         if dry_run:
             say("nothing was changed: without --dry-run it is done")
-            write_rows([_planned(p, is_unclean=unclean) for p in placed], _COLUMNS, output, drops=["before"])
+            rows = [_planned(p, client.node_ids, is_unclean=unclean) for p in placed]
+            write_rows(rows, _COLUMNS, output, drops=["before"])
             return
         if unclean and any(not p.has_leader for p in placed) and not yes:
             ensure_meant("--unclean may lose confirmed records", "elect")
@@ -120,22 +121,28 @@ def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]
     brokers = describe_cluster(client).brokers
     surveys = survey_brokers(client, brokers, [p.partition for p in leaderless])
     for p in leaderless:
-        ends = {b: surveys[b].ends.get(p.partition) for b in p.replicas if b in surveys and b not in p.offline}
-        having = ", ".join(
-            f"broker {b} has offsets up to {end - 1}" if type(end) is int else f"what broker {b} has is not known"
-            for b, end in ends.items()
-        )
-        in_sync = f"in sync: {', '.join(map(str, p.isr))}, of which none is there" if p.isr else "nobody is in sync"
+        ends = {b: surveys[b].ends.get(p.partition) for b in p.replicas if b in surveys}
+        having = ", ".join(_what_it_has(b, end, is_offline=b in p.offline) for b, end in ends.items())
+        in_sync = f"in sync: {', '.join(map(str, p.isr))}, of which none can lead" if p.isr else "nobody is in sync"
         say(
             f"warning: {p.partition} has no leader: {in_sync}; {having or 'no replica of it lives'}. What others had "
             "beyond that is lost, also if it was confirmed"
         )
 
 
-def _planned(p: ReplicatedPartition, *, is_unclean: bool) -> Row:
+def _what_it_has(broker_id: int, end: object, *, is_offline: bool) -> str:
+    if is_offline:
+        return f"broker {broker_id} lives, and its log says why it does not lead"
+    if type(end) is int:
+        return f"broker {broker_id} has offsets up to {end - 1}"
+    return f"what broker {broker_id} has is not known"
+
+
+def _planned(p: ReplicatedPartition, brokers: Collection[int], *, is_unclean: bool) -> Row:
+    """Gives the row of what would be done, with these brokers that live."""
     first = p.replicas[0]
     if is_unclean:
-        living = [b for b in p.replicas if b not in p.offline]
+        living = [b for b in p.replicas if b not in p.offline] or [b for b in p.replicas if b in brokers]
         result = f"{p.leader} leads: not needed" if p.has_leader else f"one of {living} would lead"
         if not p.has_leader and not living:
             result = "no replica lives: refused"

@@ -112,7 +112,7 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     (planned,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--dry-run")
     assert planned["result"] == "one of [6] would lead"
     _, said = say(cluster, "cluster", "elect", "--unclean", "lost-0", code=2)
-    assert "lost-0 has no leader: in sync: 5, of which none is there; broker 6 has offsets up to 999." in said
+    assert "lost-0 has no leader: in sync: 5, of which none can lead; broker 6 has offsets up to 999." in said
     assert "hint: --yes says it" in said
     (elected,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--yes")
     assert (elected["before"], elected["leader"], elected["result"]) == (None, 6, "elected")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -91,15 +92,19 @@ class Terminal:
         return "\n".join(line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n"))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for job in _processes_of(self._shell.pid):
-            os.kill(job, signal.SIGTERM)
+        _signal_all(self._shell.pid, signal.SIGTERM)
         os.close(self._own)  # hangs up the shell
         try:
             self._shell.wait(30)
         finally:
             self._shell.kill()
-            for job in _processes_of(self._shell.pid):
-                os.kill(job, signal.SIGKILL)
+            _signal_all(self._shell.pid, signal.SIGKILL)
+
+
+def _signal_all(session: int, number: signal.Signals) -> None:
+    for process in _processes_of(session):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(process, number)
 
 
 def _processes_of(session: int) -> list[int]:
