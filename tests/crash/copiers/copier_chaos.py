@@ -11,13 +11,13 @@ from random import Random
 
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
-from core.client.admin import Admin
+from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient
-from core.cluster.feature_levels import UpgradeType
+from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.common.endpoint import parse_bootstrap
 from core.log.file_names import partition_directory_name
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
-from tests.crash.cluster.cut_off import CutOff
+from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import Operators
 from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
 from tests.crash.copiers.copier_crew import CopierCrew
@@ -46,27 +46,33 @@ class CopierChaos:
         """One of plog's is the first controller. With no Kafkas, `transaction.version` 2 is finalized half-way."""
         self._directory = directory
         self._random = Random(seed)
-        self._cut_off = CutOff(_note)
-        self._can_finalize = not kafkas
-        self._cluster = MixedCluster(
-            directory, kafkas, range(5, 5 + plogs), SETTINGS, plog_controls=True, hosts=self._cut_off.host_of
-        )
-        for member in self._cluster.plogs.values():
-            member.server.ready_seconds = START_SECONDS
+        self._kafkas = kafkas
+        self._plogs = range(5, 5 + plogs)
 
     def run(self, deeds: int) -> CopierCrew:
         """AssertionError if anything is lost, doubled, mixed up, left open, or stands still."""
+        with Network([*range(1, 1 + self._kafkas), *self._plogs], _note) as network:
+            return self._run(deeds, network)
+
+    def _run(self, deeds: int, network: Network) -> CopierCrew:
+        self._make_cluster(network)
         with self._cluster, closing(Metadata(self._cluster.kafka.zookeeper.address)) as self._metadata:
             operators = Operators(self._cluster, self._metadata, self._random)
             nemesis = ClusterNemesis(
-                self._cluster, self._metadata, self._random, operators, self._cut_off, lambda _broker: None
+                self._cluster,
+                self._metadata,
+                self._random,
+                operators,
+                network,
+                lambda _broker: None,
+                has_disks=False,
             )
             make_topics(self._cluster, list(self._cluster.brokers))
             crew = CopierCrew(self._cluster.address, self._directory / "copiers", transactional_ids(), instances=2)
             with crew:
                 crew.wait_for_progress()
                 for number in range(deeds):
-                    if number == deeds // 2 and self._can_finalize:
+                    if number == deeds // 2 and not self._kafkas:
                         _note("transaction.version 2 is finalized")
                         finalize_transactions(self._cluster)
                     self._deed(nemesis, crew)
@@ -74,6 +80,19 @@ class CopierChaos:
                 crew.finish()
             wait_until_equal(self._cluster, self._metadata)
         return crew
+
+    def _make_cluster(self, network: Network) -> None:
+        self._cluster = MixedCluster(
+            self._directory,
+            self._kafkas,
+            self._plogs,
+            SETTINGS,
+            plog_controls=True,
+            place_of=network.place_of,
+            zookeeper=network.zookeeper,
+        )
+        for member in self._cluster.plogs.values():
+            member.server.ready_seconds = START_SECONDS
 
     def _deed(self, nemesis: ClusterNemesis, crew: CopierCrew) -> None:
         deed = nemesis.draw()
@@ -127,7 +146,8 @@ def transactional_ids() -> dict[str, str]:
 def finalize_transactions(cluster: MixedCluster) -> None:
     """Raises the cluster's `transaction.version` to 2."""
     with closing(KafkaClient(parse_bootstrap(cluster.address))) as client:
-        Admin(client).update_features({"transaction.version": 2}, way=UpgradeType.UPGRADE)
+        update = FeatureUpdate("transaction.version", 2, UpgradeType.UPGRADE)
+        assert ClusterAdmin(client).update_features([update]) == {}
 
 
 def wait_until_equal(cluster: MixedCluster, metadata: Metadata) -> None:
