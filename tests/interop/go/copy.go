@@ -32,7 +32,8 @@ func (c *copier) newSession() (*kgo.GroupTransactSession, error) {
 		kgo.RequestTimeoutOverhead(3*time.Second), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }), kgo.RequestRetries(300),
-		kgo.RetryTimeout(10*time.Second), // it goes on asking a coordinator that is paused, for 30 s otherwise
+		// It goes on asking a broker that is paused: for 30 s if it is a coordinator, and 13 s for each Produce otherwise.
+		kgo.RetryTimeout(10*time.Second), kgo.ProduceRequestTimeout(2*time.Second),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, level, nil)))
 }
 
