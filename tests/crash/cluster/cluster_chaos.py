@@ -23,7 +23,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
 
-from core.log.file_names import partition_directory_name
+from core.log.file_names import LOG_SUFFIX, partition_directory_name
 from tests.crash.chaos.checker import check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
@@ -255,7 +255,7 @@ class ClusterChaos:
     def _verify(self, broker: Broker, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
         done = call_plog("verify", "--output", "ndjson", str(broker.data_dir))
         findings = [json.loads(line) for line in done.stdout.splitlines()]
-        wrong = [finding for finding in findings if is_wrong(finding)]
+        wrong = [finding for finding in findings if is_wrong(finding) and not _may_be_copied(finding)]
         if wrong or (done.returncode and not findings):
             ending = f"ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-300:]}"
             self._problem(f"verify of plog {broker.node_id} {ending}")
@@ -318,3 +318,13 @@ class ClusterChaos:
             time.sleep(1)
         for difference in found:
             self._problem(difference)
+
+
+def _may_be_copied(finding: dict[str, Any]) -> bool:
+    """Says whether it is a hole that a follower copied from a leader whose cleaner had made it. In the last segment,
+    which no cleaner touches, nothing proves that.
+    """
+    if finding["code"] != "offsets-missing":
+        return False
+    log = Path(finding["path"])
+    return log.parent.name.startswith(f"{KEYED}-") and log == max(log.parent.glob(f"*{LOG_SUFFIX}"))
