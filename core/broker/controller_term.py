@@ -292,7 +292,11 @@ class ControllerTerm:
         new = [path for path in wanted if path not in self._watches]
 
         async def follow(path: str) -> None:
-            self._watches[path] = await self._session.watch_data(path, wanted[path])
+            watch = await self._session.watch_data(path, wanted[path])
+            if self._is_over:
+                watch.cancel()  # another one could not be watched, and this one was under way
+            else:
+                self._watches[path] = watch
 
         for start in range(0, len(new), _FOLLOWED_AT_ONCE):
             await asyncio.gather(*map(follow, new[start : start + _FOLLOWED_AT_ONCE]))

@@ -315,9 +315,13 @@ class ZooKeeperSession:
 
     async def _begin_watch(self, path: str, question: Callable[..., Any], on_answer: Callable[[Any], None]) -> Watch:
         watch = Watch(path, partial(self._read_watched, question, path), on_answer, self._call_soon)
-        await self._connected()
-        while not await watch.read():
+        try:
             await self._connected()
+            while not await watch.read():
+                await self._connected()
+        except BaseException:
+            watch.cancel()  # kazoo may have it already, and would have it read again at the next change
+            raise
         self._watches[watch] = None
         watch.on_cancel = partial(self._watches.pop, watch, None)
         return watch

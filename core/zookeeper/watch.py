@@ -39,6 +39,7 @@ class Watch:
         self._is_stale = False
         self.is_cancelled = False
         self.on_cancel: Callable[[], None] = lambda: None
+        """Called by `cancel`."""
 
     def cancel(self) -> None:
         self.is_cancelled = True

@@ -337,6 +337,28 @@ def test_children_and_data_are_watched(zookeeper: ZooKeeperServer, chroot: str) 
     run(scenario())
 
 
+def test_a_watch_that_was_given_up_before_it_began_tells_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    """As of a controller that is deposed while it takes office. ZooKeeper has been asked for it."""
+
+    async def scenario() -> None:
+        given_up: list[object] = []
+        data: list[bytes | None] = []
+        async with session_of(zookeeper.config(chroot)) as session:
+            await session.commit([Create("/a", b"0")])
+            beginning = asyncio.ensure_future(session.watch_data("/a", given_up.append))
+            await asyncio.sleep(0)
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+            await session.watch_data("/a", lambda node: data.append(node and node.data))
+            await session.commit([SetData("/a", b"1")])
+            await until(lambda: data[-1] == b"1")
+            await session.read("/a")  # which is answered after what was asked at the change
+            assert given_up == []
+
+    run(scenario())
+
+
 def test_watches_go_on_after_an_expiry_and_after_a_crash(zookeeper: ZooKeeperServer, chroot: str) -> None:
     async def scenario() -> None:
         data: list[bytes | None] = []

@@ -60,6 +60,8 @@ class FakeSession(ZooKeeperSession):
     def __init__(self) -> None:
         self.watched: dict[str, Callable[[Any], None]] = {}
         self.watches: list[FakeWatch] = []
+        self.refuses: str | None = None
+        """The path of a node that can't be watched; that is known long before others are answered."""
 
     async def watch_children(self, path: str, on_change: Callable[[Any], None]) -> Watch:
         return await self._watch(path, on_change, [])
@@ -68,7 +70,10 @@ class FakeSession(ZooKeeperSession):
         return await self._watch(path, on_change, None)
 
     async def _watch(self, path: str, on_change: Callable[[Any], None], found: Any) -> Watch:
-        await asyncio.sleep(0)
+        if path == self.refuses:
+            raise ZooKeeperError(Refusal.NO_AUTH, path)
+        for _ in range(1 if self.refuses is None else 20):
+            await asyncio.sleep(0)
         self.watched[path] = on_change
         on_change(found)
         self.watches.append(FakeWatch())
@@ -574,6 +579,19 @@ def test_what_is_gone_is_watched_no_more() -> None:
             it.change(TOPICS)
             await it.settle()
             assert sum(watch.is_cancelled for watch in it.session.watches) == 2
+
+    run(scenario())
+
+
+def test_a_term_that_is_over_watches_nothing_though_an_answer_was_under_way() -> None:
+    async def scenario() -> None:
+        it = Office()
+        it.session.refuses = broker_path(2)
+        it.begin()
+        await it.settle()
+        assert it.overs == 1
+        assert {broker_path(1), TOPICS} <= set(it.session.watched)
+        assert all(watch.is_cancelled for watch in it.session.watches)
 
     run(scenario())
 
