@@ -123,7 +123,9 @@ def _say_lacking(found: ClusterDescription) -> int:
 
     code = 0
     for broker in found.brokers:
-        for name, level in unsupported(found.features, broker.features or {}).items() if broker.features else ():
+        if broker.features is None:
+            continue
+        for name, level in unsupported(found.features, broker.features).items():
             say(f"error: broker {broker.broker_id} does not support {name} {level}, which is finalized")
             code = 1
     return code

@@ -18,7 +18,8 @@ ALL = "all"
 NONE = "none"
 """No feature."""
 
-_MOST = (1 << 15) - 1
+_HIGHEST_LEVEL = (1 << 15) - 1
+"""UpdateFeatures has an int16 for it."""
 
 
 class PlannedUpdate(NamedTuple):
@@ -66,7 +67,7 @@ def _parse(text: str, option: str) -> tuple[str, int | None]:
         raise UsageError(f"{option} {text}: expected FEATURE=LEVEL", hint=f"{option} transaction.version=2")
     if not separator:
         return name, None
-    if not (level.isascii() and level.isdecimal() and len(level) < 6 and int(level) <= _MOST):
+    if not (level.isascii() and level.isdecimal() and len(level) < 6 and int(level) <= _HIGHEST_LEVEL):
         raise UsageError(f"{option} {text}: {level or 'nothing'} is no level, expected a number from 0 on")
     return name, int(level)
 

@@ -122,6 +122,9 @@ def test_who_lacks_what_is_in_a_line_of_its_own(found: ClusterDescription, share
     found.features["transaction.version"] = 2
     said = told(server=shared_server.address, code=1)
     assert "error: broker 2 does not support transaction.version 2, which is finalized\n" in said
+    found.brokers[1:] = [BrokerDescription(2, {"": "b:1"}, versions={}, features={})]
+    said = told(server=shared_server.address, code=1)
+    assert "error: broker 2 does not support transaction.version 2, which is finalized\n" in said
 
 
 def test_a_cluster_without_features(found: ClusterDescription, shared_server: Server) -> None:
