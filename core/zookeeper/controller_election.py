@@ -60,7 +60,7 @@ class ControllerElection:
         on_lost: Callable[[], None],
         until_registered: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
-        """`until_registered` returns while the broker is registered."""
+        """`until_registered` waits until the broker is registered."""
         self._session = session
         self._broker_id = broker_id
         self._clock = clock

@@ -106,7 +106,7 @@ class Registration:
         self._is_registered.set()
 
     async def until_registered(self) -> None:
-        """Returns while the broker is registered, as far as is known here."""
+        """Waits until the broker is registered, as far as is known here."""
         await self._is_registered.wait()
 
     async def _try(self) -> int | None:

@@ -57,7 +57,8 @@ class Trouble:
 
     def others(self) -> list[int]:
         """All but the controller."""
-        return [node for node in NODES if node != self.controller()]
+        controller = self.controller()
+        return [node for node in NODES if node != controller]
 
     def kill(self, *nodes: int) -> None:
         """They are started again when the others have gone on without them."""

@@ -214,16 +214,7 @@ class ClusterChaos:
         self._note("all is well")
 
     def _wait_for_sync(self) -> None:
-        def are_whole() -> bool:
-            self._ensure_running()
-            return (
-                self._metadata.alive() == self._cluster.brokers.keys()
-                and all(state.is_whole for state in self._metadata.states().values())
-                and self._metadata.controller() is not None
-                and not self._metadata.unfinished()
-            )
-
-        self._metadata.wait_until(are_whole, "all replicas are in sync", seconds=_SYNC_SECONDS)
+        self._metadata.settle(self._cluster.brokers, self._ensure_running, seconds=_SYNC_SECONDS)
 
     def _ensure_running(self) -> None:
         """Nobody ends by himself. If Kafka does it is noted, and it is started again, and so if it can't go on."""

@@ -108,10 +108,15 @@ class Metadata:
             assert time.monotonic() < deadline, f"{what}: alive {self.alive()}, {self.states()}"
             time.sleep(_PAUSE_SECONDS)
 
-    def settle(self, nodes: Collection[int]) -> None:
-        """Until all of these live, all replicas are in sync, and nothing that a controller began is left undone."""
+    def settle(
+        self, nodes: Collection[int], meanwhile: Callable[[], None] = lambda: None, *, seconds: float = 60
+    ) -> None:
+        """Waits until all of these live, all replicas are in sync, and nothing that a controller began is left undone.
+        `meanwhile` is called before each look.
+        """
 
         def is_so() -> bool:
+            meanwhile()
             return (
                 self.alive() == set(nodes)
                 and self.controller() is not None
@@ -119,7 +124,7 @@ class Metadata:
                 and all(state.is_whole for state in self.states().values())
             )
 
-        self.wait_until(is_so, "all is well", seconds=60)
+        self.wait_until(is_so, "all replicas are in sync", seconds=seconds)
 
     def _children(self, path: str) -> list[str]:
         return list(self._client.retry(self._client.get_children, path))
