@@ -24,6 +24,7 @@ from core.cluster.topic_rules import (
     MOST_PARTITIONS,
     checked_assignments,
     ensure_grows,
+    ensure_has_no_gaps,
     ensure_may_be_made,
     too_many,
     wanted_replicas,
@@ -185,6 +186,7 @@ class ClusterTopics:
         if topic is None or name in self._context.deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         present = len(topic.partitions)
+        ensure_has_no_gaps(name, topic.partitions)
         ensure_grows(name, present, count, assignments)
         if count - present > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(count - present))

@@ -264,10 +264,10 @@ class ControllerTerm:
         names = await self._store.topic_names()
         self.controller.on_topics_gone(self.context.topics.keys() - set(names))
         new = [name for name in names if name not in self.context.topics]
-        found = await self._store.read_topics(new)
+        found = await self._store.read_topics(new, self.controller.names)
         self.context.unreadable = found.unreadable
         if found.topics:
-            await self.drive(self.controller.on_topics(found.topics))
+            await self.drive(self.controller.on_topics(found.topics, found.confirmed))
         await self._follow_topics()
 
     async def _follow_topics(self) -> None:
@@ -281,9 +281,9 @@ class ControllerTerm:
             self._on_change(topic_path(name), partial(self._refresh_topic, name), ())
 
     async def _refresh_topic(self, name: str) -> None:
-        found = await self._store.read_topics([name])
+        found = await self._store.read_topics([name], self.controller.names)
         if found.topics and name in self.context.topics and name not in self.context.deleted:
-            await self.drive(self.controller.on_topics(found.topics))
+            await self.drive(self.controller.on_topics(found.topics, found.confirmed))
 
     async def _follow(self, folder: str, wanted: Mapping[str, Callable[[Node | None], None]]) -> None:
         """Has the data of those nodes of the folder watched, and of no others."""

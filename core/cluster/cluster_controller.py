@@ -53,7 +53,7 @@ class ClusterController:
     def __init__(self, office: ControllerOffice) -> None:
         self._office = office
         self._context = office.context
-        self._names: dict[bytes, str] = {}
+        self.names: dict[bytes, str] = {}  # of topics, by their ids
         self.features = FeatureControl()
         self.deletions = TopicDeletions(office)
         self.reassignments = Reassignments(office)
@@ -163,26 +163,25 @@ class ClusterController:
         self.deletions.resume(self._context.deleted)
         yield from self._office.send_all()
 
-    def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
+    def on_topics(self, topics: Mapping[str, ControlledTopic], confirmed: Confirmed) -> Decision[None]:
         """Takes up topics that were made, have more partitions than were known, or can be understood again: brokers may
-        not have been told what they lead and follow of these.
+        not have been told what they lead and follow of these, and may have begun another life since.
         """
-        partitions: list[TopicPartition] = []
-        unknown: set[TopicPartition] = set()
+        found: list[TopicPartition] = []
         for name, topic in topics.items():
             known = self._context.topics.get(name)
             named = [TopicPartition(name, number) for number in topic.partitions]
             if known is None or known.topic_id != topic.topic_id:
                 self._put_topic(name, topic)
-                unknown.update(named)
-            else:
-                known.version = topic.version
-                for partition in named:
-                    if self._context.find(partition) is None:
-                        self._context.put(partition, topic.partitions[partition.partition])
-            partitions += named
-        told = [one for one in partitions if one in unknown and self._context.is_written(one)]
-        yield from self._office.elect(one for one in partitions if one in unknown or not self._context.is_written(one))
+                found += named
+                continue
+            known.version = topic.version
+            found += [one for one in named if not self._context.is_written(one)]
+            for partition in (one for one in named if self._context.find(one) is None):
+                self._context.put(partition, topic.partitions[partition.partition])
+        told = [one for one in found if self._context.is_written(one)]
+        yield from self._drop_unfit(told, confirmed)
+        yield from self._office.elect(found)
         for partition in told:
             self._office.requests.tell_roles(partition)
         yield from self._office.send_all()
@@ -201,12 +200,12 @@ class ClusterController:
     def _put_topic(self, name: str, topic: ControlledTopic) -> None:
         self._forget_topic(name)
         self._context.put_topic(name, topic)
-        self._names[topic.topic_id] = name
+        self.names[topic.topic_id] = name
 
     def _forget_topic(self, name: str) -> None:
         topic = self._context.topics.get(name)
         if topic is not None:
-            self._names.pop(topic.topic_id, None)
+            self.names.pop(topic.topic_id, None)
         self._context.drop_topic(name)
 
     # --- what is asked of a controller by operators
@@ -222,14 +221,14 @@ class ClusterController:
         versions = yield writes
         for topic, version in zip(topics.values(), versions, strict=True):
             topic.version = version
-        yield from self.on_topics(topics)
+        yield from self.on_topics(topics, {})
 
     def create_partitions(self, name: str, added: Mapping[int, PartitionState]) -> Decision[None]:
         """Writes down more partitions of a topic, which are checked, and takes them up."""
         topic = self._context.topics[name]
         partitions = {**topic.partitions, **added}
         (version,) = yield [AssignmentWrite(name, topic.topic_id, partitions, topic.version)]
-        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))})
+        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))}, {})
 
     def elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
         """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for those that have no
@@ -307,7 +306,7 @@ class ClusterController:
         changes: dict[TopicPartition, PartitionState] = {}
         errors: Results = {}
         for topic in request.topics:
-            name = self._names.get(topic.topic_id)
+            name = self.names.get(topic.topic_id)
             for proposed in topic.partitions:
                 if name is None:
                     continue
@@ -338,7 +337,8 @@ class ClusterController:
         if state.leader != broker_id:
             return ErrorCode.INVALID_REQUEST
         isr = _isr_of(proposed)
-        if broker_id not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas):
+        is_sound = proposed.leader_recovery_state in tuple(LeaderRecoveryState) and len(set(isr)) == len(isr)
+        if not is_sound or broker_id not in isr or not set(isr) <= set(state.replicas):
             return ErrorCode.INVALID_REQUEST
         if proposed.leader_recovery_state == LeaderRecoveryState.RECOVERING and (
             len(isr) > 1 or state.leader_recovery_state == LeaderRecoveryState.RECOVERED
@@ -372,7 +372,7 @@ class ClusterController:
     def _answer(self, request: AlterPartitionRequest, errors: Results) -> AlterPartitionResponse:
         topics = []
         for topic in request.topics:
-            name = self._names.get(topic.topic_id)
+            name = self.names.get(topic.topic_id)
             results = []
             for proposed in topic.partitions:
                 if name is None:
@@ -439,7 +439,7 @@ class ClusterController:
         failed: list[TopicPartition] = []
         working: list[TopicPartition] = []
         for topic in answer.topics:
-            name = self._names.get(topic.topic_id)
+            name = self.names.get(topic.topic_id)
             for one in topic.partition_errors if name is not None else ():
                 partition = TopicPartition(name or "", one.partition_index)
                 if self._context.find(partition) is None or partition.topic in self._context.deleted:
@@ -491,7 +491,7 @@ class ClusterController:
 
     def check_invariants(self) -> None:
         self._context.check_invariants()
-        assert {name: topic_id for topic_id, name in self._names.items()} == {
+        assert {name: topic_id for topic_id, name in self.names.items()} == {
             name: topic.topic_id for name, topic in self._context.topics.items()
         }
 

@@ -135,21 +135,18 @@ class Reassignments:
     def _write_assignments(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
         """Writes down which replicas the partitions have; notes them when that is done."""
         context = self._office.context
-        names = dict.fromkeys(partition.topic for partition in states)
-        changed = {
-            name: {
-                **context.topics[name].partitions,
-                **{one.partition: state for one, state in states.items() if one.topic == name},
-            }
-            for name in names
-        }
-        if not names:
+        changed: dict[str, dict[int, PartitionState]] = {}
+        for partition, state in states.items():
+            if partition.topic not in changed:
+                changed[partition.topic] = dict(context.topics[partition.topic].partitions)
+            changed[partition.topic][partition.partition] = state
+        if not changed:
             return
         versions = yield [
-            AssignmentWrite(name, context.topics[name].topic_id, changed[name], context.topics[name].version)
-            for name in names
+            AssignmentWrite(name, context.topics[name].topic_id, partitions, context.topics[name].version)
+            for name, partitions in changed.items()
         ]
-        for name, version in zip(names, versions, strict=True):
+        for name, version in zip(changed, versions, strict=True):
             context.topics[name].version = version
         for partition, state in states.items():
             context.put(partition, state)

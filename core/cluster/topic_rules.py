@@ -104,6 +104,18 @@ def checked_assignments(
     return dict(assignments)
 
 
+def ensure_has_no_gaps(name: str, numbers: Collection[int]) -> None:
+    """Raises KafkaError unless partitions are numbered from 0 on: to grow would make one again that there is, with
+    other replicas than those that have its records.
+    """
+    if sorted(numbers) != list(range(len(numbers))):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} has the partitions {', '.join(map(str, sorted(numbers)[:10]))}, and lacks one before "
+            "its last; it can't grow until that is mended in ZooKeeper.",
+        )
+
+
 def ensure_grows(name: str, present: int, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
     """Raises KafkaError unless a topic of `present` partitions can grow to `count`."""
     if count == present:

@@ -65,6 +65,7 @@ from core.zookeeper.znodes import (
     decode_topic,
     delete_topic_path,
     encode_config,
+    parse_node_id,
     partition_state_path,
     topic_path,
 )
@@ -117,7 +118,12 @@ class ControllerStore:
     async def read_brokers(self) -> dict[int, LiveBroker]:
         """Reads all brokers that are registered. One that can't be understood is passed over, with a word."""
         names = await self._session.children(BROKER_IDS) or []
-        ids = [int(name) for name in names if name.isdecimal()]
+        ids = []
+        for name in names:
+            try:
+                ids.append(parse_node_id(name, BROKER_IDS))
+            except MalformedMessageError as error:
+                self._complain("a broker that can't be understood is passed over: %s", error)
         nodes = await self._session.read_many([broker_path(broker_id) for broker_id in ids])
         found: dict[int, LiveBroker] = {}
         for broker_id, node in zip(ids, nodes, strict=True):
@@ -146,12 +152,15 @@ class ControllerStore:
         """Reads which topics are to be deleted."""
         return await self._session.children(DELETE_TOPICS) or []
 
-    async def read_topics(self, names: Sequence[str]) -> FoundTopics:
-        """Reads topics, and how their partitions stand. A topic of which something can't be understood is passed over,
-        with a word, and as a whole: its assignment is written as one, and a partition that it lacks would be lost.
+    async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
+        """Reads topics, and how their partitions stand; `known` are names of others, by their ids. A topic of which
+        something can't be understood is passed over, with a word, and as a whole: its assignment is written as one, and
+        a partition that it lacks would be lost. So is one that has another's id, as a node has that was copied by hand:
+        no broker takes up a request that has an id twice.
         """
         unreadable: set[str] = set()
         found: dict[str, ControlledTopic] = {}
+        made: dict[str, int] = {}
         assigned: dict[TopicPartition, tuple[TopicNode, int]] = {}
         async for name, node in self._read_each({name: topic_path(name) for name in names}):
             try:
@@ -170,9 +179,16 @@ class ControllerStore:
                 )
                 continue
             found[name] = ControlledTopic(topic.topic_id, node.stat.version)
+            made[name] = node.stat.czxid
             for number, replicas in topic.partitions.items():
                 assigned[TopicPartition(name, number)] = topic, number
                 found[name].partitions[number] = _with_moves(unwritten_state(replicas), topic, number)
+        owners = dict(known)
+        for name in sorted(found, key=made.__getitem__):
+            if (owner := owners.setdefault(found[name].topic_id, name)) != name:
+                self._complain("topic %s is passed over: it has the id of topic %s", name, owner)
+                unreadable.add(name)
+                del found[name]
         confirmed: dict[TopicPartition, dict[int, int]] = {}
         async for partition, node in self._read_each({one: partition_state_path(*one) for one in assigned}):
             try:
@@ -209,7 +225,7 @@ class ControllerStore:
                 found[decode_log_dir_event(node.data, path)] = None
             except MalformedMessageError as error:
                 _log.error("news of a failed disk are passed over: %s", error)
-            await self._commit([[Delete(path)]])
+            await self._commit([[Delete(one)] for one in await self._find_tree(path)])
         return list(found)
 
     async def read_producer_ids(self) -> tuple[int, int]:
@@ -256,9 +272,8 @@ class ControllerStore:
         """Finds all that is left of a topic, in the order in which it is removed: the wish to delete it comes last, so
         that whoever becomes the controller meanwhile goes on.
         """
-        beside = [ConfigEntity("topics", topic).path, delete_topic_path(topic)]
-        there = dict(await self._read_all({path: path for path in beside}))
-        return [*await self._find_tree(topic_path(topic)), *(path for path in beside if path in there)]
+        paths = (topic_path(topic), ConfigEntity("topics", topic).path, delete_topic_path(topic))
+        return [one for path in paths for one in await self._find_tree(path)]
 
     async def _find_tree(self, path: str) -> list[str]:
         """Finds a node and all that are below it, the lowest first."""

@@ -80,6 +80,12 @@ def read_number(value: Any) -> int:
     return value
 
 
+def read_recovery_state(value: Any) -> int:
+    if isinstance(value, bool) or value not in (0, 1):
+        raise ValueError("0 (recovered) or 1 (recovering)")
+    return int(value)
+
+
 def read_decimal(value: Any) -> int:
     """A number of 64 bits, which Kafka writes as a text."""
     if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,19}", value) or int(value) not in _INT64:

@@ -36,6 +36,7 @@ from core.zookeeper.znode_fields import (
     read_number,
     read_numbers,
     read_object,
+    read_recovery_state,
     read_text,
     read_texts,
     read_uuid,
@@ -403,7 +404,7 @@ def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
         leader_epoch=fields.get("leader_epoch", read_number),
         isr=fields.get("isr", read_numbers),
         controller_epoch=fields.get("controller_epoch", read_number),
-        leader_recovery_state=fields.get("leader_recovery_state", read_number, default=0),
+        leader_recovery_state=fields.get("leader_recovery_state", read_recovery_state, default=0),
         isr_epochs=fields.get("plog_isr_epochs", read_epochs, default={}),
     )
 

@@ -113,7 +113,7 @@ class FakeStore(ControllerStore):
     async def deleted_topics(self) -> list[str]:
         return list(self.deleted)
 
-    async def read_topics(self, names: Sequence[str]) -> FoundTopics:
+    async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
         found = {name: self.topics[name] for name in names}
         copies = {name: ControlledTopic(one.topic_id, one.version, dict(one.partitions)) for name, one in found.items()}
         confirmed = {

@@ -93,6 +93,12 @@ class Cluster:
         confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
         self.drive(self.controller.take_office(live, topics, deleted, confirmed))
 
+    def be_shown(self, states: Mapping[int, PartitionState]) -> None:
+        """The topic is read again; its states were written at zxid 500."""
+        topic = ControlledTopic(ID, 1, dict(states))
+        confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
+        self.drive(self.controller.on_topics({"t": topic}, confirmed))
+
     def forget(self) -> None:
         self.written.clear()
         self.sent.clear()
@@ -417,10 +423,11 @@ def test_an_older_form_of_the_request_lets_in_no_dead_broker() -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_a_leader_that_has_recovered_does_not_say_that_it_has_not(shrunk: Cluster) -> None:
-    """KIP-704: it is said once, by the first leader after an unclean election."""
+@pytest.mark.parametrize("recovery", [1, 2, -1])
+def test_a_leader_that_has_recovered_does_not_say_that_it_has_not(shrunk: Cluster, recovery: int) -> None:
+    """KIP-704: it is said once, by the first leader after an unclean election. There is no other state than two."""
     partition = AlteredPartition(
-        partition_index=0, leader_epoch=4, partition_epoch=9, new_isr=[1], leader_recovery_state=1
+        partition_index=0, leader_epoch=4, partition_epoch=9, new_isr=[1], leader_recovery_state=recovery
     )
     request = AlterPartitionRequest(1, 101, [AlteredTopic(topic_id=ID, partitions=[partition])])
     answer = shrunk.drive(shrunk.controller.alter_partitions(request))
@@ -573,7 +580,7 @@ def test_a_topic_whose_brokers_are_all_dead_is_led_when_one_comes() -> None:
     cluster = Cluster()
     cluster.take_office({}, brokers=(3,))
     topic = ControlledTopic(ID, 0, {0: unwritten_state((1, 2))})
-    cluster.drive(cluster.controller.on_topics({"t": topic}))
+    cluster.drive(cluster.controller.on_topics({"t": topic}, {}))
     assert cluster.written == []
     cluster.brokers(2, 3)
     assert cluster.state() == (2, 0, (2,))
@@ -693,7 +700,7 @@ def test_a_topic_whose_nodes_somebody_removed_is_another_one_when_it_is_made_aga
     cluster.controller.on_topics_gone(["t"])
     cluster.forget()
     another = ControlledTopic(bytes(15) + b"\x08", 0, {0: unwritten_state((1, 2))})
-    cluster.drive(cluster.controller.on_topics({"t": another}))
+    cluster.drive(cluster.controller.on_topics({"t": another}, {}))
     assert cluster.state() == (1, 0, (1, 2))
     cluster.brokers(1, 2, 3)
     stop_answer(cluster, 3)
@@ -773,6 +780,20 @@ def test_a_leader_that_stays_goes_on_leading() -> None:
     alter(cluster, (1, 2, 3), leader_epoch=5, partition_epoch=state.partition_epoch)
     assert cluster.state() == (1, 6, (1, 3))
     assert cluster.stopped() == {2: [(0, True, 6)]}
+
+
+def test_partitions_of_several_topics_move_at_once() -> None:
+    """Each topic's assignment is written as a whole, with those of its partitions that stay."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1), 1: led(1)})
+    other = ControlledTopic(bytes(15) + b"\x08", 0, {0: unwritten_state((1, 2))})
+    cluster.drive(cluster.controller.on_topics({"u": other}, {}))
+    cluster.forget()
+    u0 = TopicPartition("u", 0)
+    cluster.drive(cluster.controller.reassignments.alter({T0: (2, 3), u0: (2, 3)}))
+    written = [write for write in cluster.written if isinstance(write, AssignmentWrite)]
+    first = {write.topic: {n: one.replicas for n, one in write.partitions.items()} for write in reversed(written)}
+    assert first == {"t": {0: (2, 3, 1), 1: (1, 2, 3)}, "u": {0: (2, 3, 1)}}
 
 
 def test_a_cancelled_reassignment_takes_the_new_replicas_away() -> None:
@@ -913,10 +934,27 @@ def test_a_topic_that_is_understood_again_is_led_again() -> None:
     cluster = Cluster()
     cluster.take_office({}, brokers=(2, 3))
     cluster.forget()
-    topic = ControlledTopic(ID, 0, {0: led(1), 1: led(2)})
-    cluster.drive(cluster.controller.on_topics({"t": topic}))
-    assert cluster.state() == (2, 5, (2, 3))
-    assert cluster.roles() == {2: {"t-0": (2, 5), "t-1": (2, 4)}, 3: {"t-0": (2, 5), "t-1": (2, 4)}}
+    cluster.be_shown({0: led(1), 1: led(2)})
+    assert cluster.state() == (2, 6, (2, 3))
+    assert cluster.roles() == {2: {"t-0": (2, 6), "t-1": (2, 5)}, 3: {"t-0": (2, 6), "t-1": (2, 5)}}
+
+
+def test_who_began_another_life_while_a_topic_was_not_understood_is_not_in_sync() -> None:
+    """It leads no more, as it may have lost what the others have."""
+    cluster = Cluster()
+    cluster.take_office({}, epochs={1: 700})
+    cluster.be_shown({0: led(1)})
+    assert cluster.state() == (2, 6, (2, 3))
+
+
+def test_a_partition_that_somebody_adds_again_is_led_again() -> None:
+    """It was removed from the assignment by hand, and how it stood is written down still; its leader has died since."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1)}, brokers=(2, 3))
+    cluster.forget()
+    cluster.be_shown({0: led(2), 1: led(1)})
+    assert cluster.state(TopicPartition("t", 1)) == (2, 6, (2, 3))
+    assert cluster.roles() == {2: {"t-1": (2, 6)}, 3: {"t-1": (2, 6)}}
 
 
 def test_a_topic_that_vanishes_while_it_is_deleted_is_gone() -> None:

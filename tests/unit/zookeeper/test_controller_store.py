@@ -24,7 +24,15 @@ from core.cluster.partition_state import PartitionState
 from core.common.topic_partition import TopicPartition
 from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
 from core.zookeeper.transaction import Check, Delete, Node
-from core.zookeeper.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS, PRODUCER_ID_BLOCK
+from core.zookeeper.znodes import (
+    CONTROLLER_EPOCH,
+    LOG_DIR_EVENTS,
+    PERSISTENT_PATHS,
+    PRODUCER_ID_BLOCK,
+    BrokerEndpoint,
+    BrokerNode,
+    encode_log_dir_event,
+)
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.scripted_controller import run
 
@@ -176,5 +184,58 @@ def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whole() ->
         assert set(read.confirmed) == {TopicPartition("t", 0), TopicPartition("t", 1)}
         office.zookeeper.set("/brokers/topics/t/partitions/0/state", b'{"leader":1}')
         assert await office.store.read_topics(["t"]) == ({}, {}, {"t"})
+
+    run(scenario())
+
+
+def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
+    """Somebody has copied its node. The one that is known stays, or else the one that was made first."""
+
+    async def scenario() -> None:
+        office = Office(assignment())
+        await office.begin()
+        office.zookeeper.set("/brokers/topics/a", office.nodes()["/brokers/topics/t"].data)
+        assert await office.store.read_topics(["a"], {ID: "t"}) == ({}, {}, {"a"})
+        found = await office.store.read_topics(["a", "t"])
+        assert found.topics.keys() == {"t"}
+        assert found.unreadable == {"a"}
+        assert (await office.store.read_topics(["t"], {ID: "t"})).topics.keys() == {"t"}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["4294967297", "9" * 5000, "x"])
+def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
+    async def scenario() -> None:
+        office = Office()
+        await office.begin()
+        data = BrokerNode((BrokerEndpoint("PLAINTEXT", "h", 9092),), 0).encode()
+        for broker_id in ("1", name):
+            office.zookeeper.set(f"/brokers/ids/{broker_id}", data)
+        assert (await office.store.read_brokers()).keys() == {1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("below", ["/config/topics/t/x", f"{WISH}/x"])
+def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None:
+    async def scenario() -> None:
+        office = Office(*FIRST, DeletionWrite("t"))
+        await office.begin()
+        office.zookeeper.set(below, b"")
+        await office.store.commit([TopicRemoval("t")])
+        assert not [path for path in office.nodes() if "t" in path.split("/")]
+
+    run(scenario())
+
+
+def test_news_of_disks_with_something_below_them_are_taken() -> None:
+    async def scenario() -> None:
+        office = Office()
+        await office.begin()
+        office.zookeeper.set(f"{LOG_DIR_EVENTS}/1", encode_log_dir_event(3))
+        office.zookeeper.set(f"{LOG_DIR_EVENTS}/1/x", b"")
+        assert await office.store.take_disk_events() == [3]
+        assert await office.store.take_disk_events() == []
 
     run(scenario())

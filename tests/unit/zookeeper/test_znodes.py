@@ -176,6 +176,17 @@ def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, dat
         ({"version": 1}, "leader is missing"),
         ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": 7}, "isr is 7, expected a list of numbers"),
         ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": [True]}, "isr is [True], expected a number of 32 bits"),
+        (
+            {
+                "version": 1,
+                "leader": 1,
+                "leader_epoch": 0,
+                "isr": [],
+                "controller_epoch": 1,
+                "leader_recovery_state": 300,
+            },
+            "leader_recovery_state is 300, expected 0 (recovered) or 1 (recovering)",
+        ),
     ],
 )
 def test_fields_are_named_when_they_are_wrong(data: dict[str, Any], problem: str) -> None:
