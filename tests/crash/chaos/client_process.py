@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
 _PROGRESS = (b'"acknowledged"', b'"committed"', b'"moved"', b'"cut_done"', b'"ended"')
 """What a client notes when it got on."""
+
+_TELLING_SECONDS = 1
 
 
 class ClientProcess:
@@ -64,9 +68,16 @@ class ClientProcess:
             return False
         return True
 
-    def kill(self) -> None:
-        """Its threads say where they are first."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGUSR1)
-            self._process.kill()
-            self._process.wait()
+    def kill(self) -> str:
+        """Ends it, if it runs; gives the lines of the clients' program at which its threads say that they stood."""
+        if self._process is None or self._process.poll() is not None:
+            return ""
+        told = last = self.errors.stat().st_size
+        self._process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + _TELLING_SECONDS
+        while (last == told or last < self.errors.stat().st_size) and time.monotonic() < deadline:
+            last = self.errors.stat().st_size
+            time.sleep(0.05)  # a kill would come before the other signal, or cut off what is told
+        self._process.kill()
+        self._process.wait()
+        return ", ".join(re.findall(r"clients\.py\", (line \d+ in .*)", self.errors.read_text()[told:]))

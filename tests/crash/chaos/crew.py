@@ -57,10 +57,9 @@ class Crew:
                 time.sleep(_POLL_SECONDS)
             for client in self._clients:
                 if not client.has_moved():
-                    self._count_stuck(client, "is stuck")
+                    self._end_stuck(client, "is stuck")
                     if attempt == 2:
                         self._problem(f"{client.name} gets nowhere, made again too")
-                    client.kill()
                     client.start(self._address, self._random)
 
     def ensure_alive(self) -> None:
@@ -77,12 +76,11 @@ class Crew:
         deadline = time.monotonic() + _END_SECONDS
         for client in self._clients:
             if not client.wait(max(deadline - time.monotonic(), 0)):
-                self._count_stuck(client, "did not come to an end")
-            client.kill()
+                self._end_stuck(client, "did not come to an end")
         self._note("the clients have stopped")
 
-    def _count_stuck(self, client: ClientProcess, how: str) -> None:
-        self._note(f"{client.name} {how}")
+    def _end_stuck(self, client: ClientProcess, how: str) -> None:
+        self._note(f"{client.name} {how}; it stood at {client.kill()}")
         self._stuck[client.kind] = self._stuck.get(client.kind, 0) + 1
 
     def kill(self) -> None:
