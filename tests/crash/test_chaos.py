@@ -70,6 +70,8 @@ def told() -> tuple[Ledger, Found]:
                 records = found.records[TELLS, partition]
                 records.append(FoundRecord(len(records), None, f"t {number} .."))
     ledger._on_seen(TELLS, [(1, 0, "t 0"), (1, 3, "t 2")], "a")
+    ledger._on_acknowledged(KEPT, 1, None, "p.1 0")
+    found.records[KEPT, 1].append(FoundRecord(0, None, "p.1 0 .."))
     ledger._on_refused(PLAIN, 0, "q.1 0", "KAFKA_STORAGE_ERROR")
     ledger._on_perhaps(PLAIN, 0, "q.1 1", "REQUEST_TIMED_OUT")
     found.records[PLAIN, 0].append(FoundRecord(0, None, "q.1 1 .."))
@@ -83,6 +85,7 @@ def swap(records: list[FoundRecord], one: int, other: int) -> None:
 
 WRONGS: dict[str, Callable[[Ledger, Found], object]] = {
     "kept-0: 1 are lost (acknowledged): p.1 3 at 3": lambda _, found: found.records[KEPT, 0].pop(),
+    "kept-1: 1 are lost (acknowledged): p.1 0": lambda _, found: found.records[KEPT, 1].pop(),
     "kept-0: 1 are lost (seen): p.1 3 at 3": lambda _, found: found.records[KEPT, 0].pop(),
     "kept-0: offsets have holes": lambda _, found: found.records[KEPT, 0].pop(1),
     "kept-0: 1 are there twice: p.1 3": lambda _, found: found.records[KEPT, 0].append(FoundRecord(4, None, "p.1 3 .")),

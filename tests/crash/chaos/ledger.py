@@ -79,11 +79,15 @@ class Ledger:
             fields = json.loads(line)
             getattr(self, "_on_" + fields.pop("what"))(**fields)
 
-    def _on_acknowledged(self, topic: str, partition: int, offset: int, name: str, key: str | None = None) -> None:
+    def _on_acknowledged(
+        self, topic: str, partition: int, offset: int | None, name: str, key: str | None = None
+    ) -> None:
+        """librdkafka gives no offset if a broker of Kafka answers DUPLICATE_SEQUENCE_NUMBER."""
+        offset = -1 if offset is None else offset
         if name in self.acknowledged[topic, partition]:
             self.problems.append(f"{topic}-{partition}: {name!r} was acknowledged twice")
         self.acknowledged[topic, partition][name] = offset
-        if key is not None:
+        if key is not None and offset >= 0:
             self.keys[topic, partition][offset] = key
 
     def _on_refused(self, topic: str, partition: int, name: str, code: str) -> None:

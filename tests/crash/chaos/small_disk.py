@@ -26,7 +26,9 @@ def may_mount(directory: Path) -> bool:
 
 
 class SmallDisk:
-    """A folder that is a disk, made and removed by `with`. With `is_kept` what was on it is copied first, beside it."""
+    """A folder that is a disk, made and removed by `with`. With `is_kept`, and after an exception, what was on it is
+    copied first, beside it.
+    """
 
     def __init__(self, directory: Path, size_bytes: int = DISK_BYTES) -> None:
         self.directory = directory
@@ -41,7 +43,7 @@ class SmallDisk:
 
     def __exit__(self, *exception: object) -> None:
         try:
-            if self.is_kept:
+            if self.is_kept or exception[0] is not None:
                 shutil.copytree(self.directory, self.directory.with_name(f"{self.directory.name} that was wrong"))
         finally:
             subprocess.run(["umount", "--lazy", self.directory], check=True)
