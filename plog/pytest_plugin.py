@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,5 +136,31 @@ def _cluster_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     options |= dict(line.partition("=")[::2] for line in config.getini(_SETTINGS))
     for mark in reversed(list(node.iter_markers(_MARK))):
         options |= mark.kwargs  # the one nearest to the test counts
-    own = {"brokers": int(options.pop("brokers")), "features": options.pop("features")}
-    return own | {key.replace(".", "_"): str(value) for key, value in options.items()}
+    own = {"brokers": _brokers(options.pop("brokers")), "features": options.pop("features")}
+    settings = {key.replace(".", "_"): str(value) for key, value in options.items()}
+    _ensure_known(own["features"], settings)
+    return own | settings
+
+
+def _brokers(value: object) -> int:
+    if not str(value).isdecimal() or int(str(value)) < 1:
+        pytest.fail(f"{_MARK}(brokers={value!r}): expected a number from 1 on", pytrace=False)
+    return int(str(value))
+
+
+def _ensure_known(features: Any, settings: Iterable[str]) -> None:
+    """Fails for features and settings that plog does not have: a test would be about something else than it says."""
+    from core.broker.broker_settings import BROKER_CONFIG
+    from core.cluster.wanted_levels import levels_of_new_cluster
+    from core.common.did_you_mean import did_you_mean
+    from core.common.errors import UsageError
+
+    try:
+        levels_of_new_cluster([features] if isinstance(features, str) else features, f"{_MARK}(features=..):")
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
+    known = {key.name.replace(".", "_") for key in BROKER_CONFIG}
+    for name in settings:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            pytest.fail(f"{_MARK}({name}=..): no such setting{f'; {meant}' if meant else ''}", pytrace=False)

@@ -128,12 +128,13 @@ def _before(name: str, cluster: ClusterDescription) -> int:
 # --- a new cluster
 
 
-def levels_of_new_cluster(wanted: Iterable[str]) -> Mapping[str, int]:
+def levels_of_new_cluster(wanted: Iterable[str], option: str = "--feature") -> Mapping[str, int]:
     """Gives the levels that a new cluster of plogs finalizes: the highest that they support, but for those that are
-    named as FEATURE=LEVEL; none but those after the word `none`. Raises UsageError for what plog does not support.
+    named as FEATURE=LEVEL; none but those after the word `none`. Raises UsageError for what plog does not support:
+    its message says that the `option` has it.
     """
     levels = {name: highest for name, (_, highest) in MEMBERS_FEATURES.items()}
-    named = [_parse(text, "--feature") for text in wanted]
+    named = [_parse(text, option) for text in wanted]
     if (NONE, None) in named:
         levels = {}
     for name, level in named:
@@ -143,6 +144,6 @@ def levels_of_new_cluster(wanted: Iterable[str]) -> Mapping[str, int]:
         if level is None or not lowest <= level <= highest:
             supported = ", ".join(f"{one} {low} to {high}" for one, (low, high) in MEMBERS_FEATURES.items())
             what = name if level is None else f"{name}={level}"
-            raise UsageError(f"--feature {what}: expected {NONE}, or FEATURE=LEVEL of {supported}")
+            raise UsageError(f"{option} {what}: expected {NONE}, or FEATURE=LEVEL of {supported}")
         levels[name] = level
     return {name: level for name, level in levels.items() if level}

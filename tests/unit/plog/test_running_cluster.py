@@ -209,6 +209,25 @@ def test_the_configuration_says_who_shares_one(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ('brokers="x"', "plog_cluster(brokers='x'): expected a number from 1 on"),
+        ("brokers=0", "plog_cluster(brokers=0): expected a number from 1 on"),
+        ('min_insync_replcas="2"', "plog_cluster(min_insync_replcas=..): no such setting; did you mean min_insync_rep"),
+        ('features="nosuch=1"', "plog_cluster(features=..): nosuch=1: expected none, or FEATURE=LEVEL"),
+    ],
+)
+def test_a_mark_that_says_what_is_not(tmp_path: Path, arguments: str, error: str) -> None:
+    text = f"import pytest\n@pytest.mark.plog_cluster({arguments})\nclass TestIt:"
+    text += "\n    def test_it(self, plog_cluster): pass"
+    said = run_tests(tmp_path, "plog_cluster_scope = class", wrong=text)
+    assert error in said, said
+    assert "1 error" in said
+    assert "Traceback" not in said
+    assert "--feature" not in said
+
+
 def test_a_scope_that_is_none() -> None:
     configuration: Any = SimpleNamespace(getini=lambda _name: "hour")
     with pytest.raises(pytest.UsageError, match="plog_cluster_scope = hour: expected one of session, package, module"):
