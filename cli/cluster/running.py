@@ -41,6 +41,7 @@ def run_cluster(cluster: LocalCluster, ready_file: Path | None, *, is_temporary:
         _say_all_ready(cluster, ready_file)
         code = _watch(cluster, stopped)
     finally:
+        say("stopping the cluster ..")
         for node_id in cluster.stop():
             say(f"warning: broker {node_id} did not stop in time, and was killed: its next start checks its logs")
         if ready_file is not None:

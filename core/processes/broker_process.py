@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from time import monotonic
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error
-from core.processes.process_group import ProcessGroup
+from core.processes.process_group import ProcessGroup, describe_end
 
 _LEFT_OUT = ("PLOG_PROFILE", "PLOG_DATA_DIR")
 """What the environment says of somebody's own brokers; config.toml is left out, too."""
@@ -55,8 +56,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Begins its next life, and does not wait. Raises AccessError if its log can't be written."""
         FileSystem().unlink(self._ready_file)
-        command = [sys.executable, "-m", "plog", "serve", "--node-id", str(self.node_id), "--data-dir"]
-        command += [str(self.data_dir), "--listen", str(self.endpoint), "--ready-file", str(self._ready_file)]
+        command = [sys.executable, "-m", "plog", *self._words(), "--ready-file", str(self._ready_file)]
         environment = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
         try:
             log = FileSystem().open_append(self.log)
@@ -65,12 +65,21 @@ class BrokerProcess:
         with contextlib.closing(log):
             self._log_start = os.lseek(log.fd, 0, os.SEEK_END)
             self._process = self._group.start(
-                [*command, *self._arguments],
+                command,
                 output=log.fd,
                 keeps=self._keeps,
                 environment={**environment, "PLOG_CONFIG": ""},
             )
         self.is_wanted, self.is_paused = True, False
+
+    def _words(self) -> list[str]:
+        where = ["--data-dir", str(self.data_dir), "--listen", str(self.endpoint)]
+        return ["serve", "--node-id", str(self.node_id), *where, *self._arguments]
+
+    @property
+    def command(self) -> str:
+        """What somebody types to have it back, with all its settings."""
+        return shlex.join(["plog", *self._words()])
 
     @property
     def pid(self) -> int:
@@ -134,7 +143,7 @@ class BrokerProcess:
         """Makes the error about a broker that has ended, with the reason that it gives."""
         code = self._process.returncode if self._process is not None else None
         return AccessError(
-            f"broker {self.node_id} has ended with exit code {code}{self._reason()}",
+            f"broker {self.node_id} {describe_end(code)}{self._reason()}",
             where=str(self.data_dir),
             hint=f"{self.log} says more",
         )

@@ -7,7 +7,6 @@ directory (`cluster_directory.py`): a start on a directory that has a cluster go
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -307,16 +306,12 @@ class LocalCluster:
         for broker in lost:
             broker.is_wanted = False
             found.append(broker.failure())
-            found[-1].hint = f"{broker.log} says more; {self._command_of(broker)} starts it again"
+            found[-1].hint = f"{broker.log} says more; {broker.command} starts it again"
         if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
             self._has_lost_zookeeper = True
             found.append(self.zookeeper.failure())
+            found[-1].hint = f"{self.zookeeper.log} says more; no leader is elected without it: restart the cluster"
         return found
-
-    def _command_of(self, broker: BrokerProcess) -> str:
-        """Gives what somebody types to have the broker back."""
-        words = ["plog", "serve", "--zookeeper", self.connect, "--node-id", str(broker.node_id)]
-        return shlex.join([*words, "--listen", str(broker.endpoint), "--data-dir", str(broker.data_dir)])
 
     def stop(self) -> list[int]:
         """Stops one broker after the other, which hand over what they lead, then ZooKeeper. Gives those that took too

@@ -71,3 +71,8 @@ class ProcessGroup:
             self._guard.stdin.close()
             self._guard.wait()
             self._guard = None
+
+
+def describe_end(code: int | None) -> str:
+    """Says how a process has ended, by what `Popen.returncode` has."""
+    return f"was killed (signal {-code})" if code is not None and code < 0 else f"has ended with exit code {code}"

@@ -32,7 +32,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES
 from core.processes.free_port import ensure_free
-from core.processes.process_group import ProcessGroup
+from core.processes.process_group import ProcessGroup, describe_end
 from core.spark.java_home import find_java
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -178,7 +178,7 @@ class ZooKeeperProcess:
         assert self._process is not None
         reason = _last_error(self._output()) or _last_error(_read_tail(self.log))
         return AccessError(
-            f"ZooKeeper has ended with exit code {self._process.returncode}{f': {reason}' if reason else ''}",
+            f"ZooKeeper {describe_end(self._process.returncode)}{f': {reason}' if reason else ''}",
             where=str(self.directory),
             hint=f"{self.log} says more",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tests.support.kafka_server import free_ports
 from tests.support.server import PLOG, call_plog
@@ -101,6 +102,31 @@ def finalized(servers: str) -> dict[str, int]:
     return {row["feature"]: row["finalized"] for row in json.loads(shown.stdout)}
 
 
+def settings_of(servers: str, broker: int) -> dict[str, str | None]:
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    admin = AdminClient({"bootstrap.servers": servers})
+    (asked,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in asked.result(SECONDS).items()}
+
+
+def assert_same_settings(cluster: Started, arguments: list[str]) -> None:
+    """Starts broker 2 by these arguments, and compares it with broker 1, which still has what it was started with."""
+    own = {"node.id", "broker.id", "broker.rack", "listeners", "advertised.listeners", "log.dirs", "log.dir"}
+    ready = cluster.directory.with_name("ready-again")
+    command = [PLOG, "serve", "--node-id", "2", *arguments, "--ready-file", ready]
+    with cluster.directory.with_name("by-hand").open("wb") as output:
+        again = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        wait_until(ready.exists, "it is there again")
+        of_one, of_two = settings_of(cluster.brokers[1], 1), settings_of(cluster.brokers[2], 2)
+        assert of_one["default.replication.factor"] == "2"
+        assert {k: v for k, v in of_one.items() if k not in own} == {k: v for k, v in of_two.items() if k not in own}
+        assert of_two["broker.rack"] == "b"
+    finally:
+        again.kill()
+        again.wait()
+
+
 def consume(servers: str, count: int, protocol: str = "consumer") -> list[bytes | None]:
     settings = {"bootstrap.servers": servers, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**settings, "group.id": f"of-{protocol}", "group.protocol": protocol})
@@ -136,9 +162,11 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert b"hint: that cluster runs: use it, stop it, or take another --data-dir\n" in again.stderr
 
         os.kill(first.pids[2], signal.SIGKILL)
-        wait_until(lambda: "error: broker 2 has ended with exit code -9; the others go on\n" in first.said())
-        again_by_hand = f"hint: {directory}/broker-2.log says more; plog serve --zookeeper {first.zookeeper} "
+        wait_until(lambda: "error: broker 2 was killed (signal 9); the others go on\n" in first.said())
+        again_by_hand = f"hint: {directory}/broker-2.log says more; plog serve --node-id 2 "
         wait_until(lambda: again_by_hand in first.said(), "and how it is started again")
+        hint = first.said().partition(again_by_hand)[2].partition(" starts it again\n")[0]
+        assert_same_settings(first, shlex.split(hint))
         os.kill(first.pids[1], signal.SIGSTOP)
         children = children_of(first.process.pid)
         assert len(children) == 3  # the guard, ZooKeeper, broker 1
@@ -160,7 +188,7 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         wait_until(lambda: "error: broker 1 has ended with exit code 0; the others go on\n" in second.said())
         (zookeeper,) = [n for n in children_of(second.process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
         os.kill(zookeeper, signal.SIGKILL)
-        wait_until(lambda: "error: ZooKeeper has ended with exit code -9; the others go on\n" in second.said())
+        wait_until(lambda: "error: ZooKeeper was killed (signal 9); the others go on\n" in second.said())
         assert second.end(signal.SIGINT) == 3, "because two had died"
         assert "did not stop in time" not in second.said(), "although ZooKeeper can't take its resignation"
         assert not processes_of(directory)
