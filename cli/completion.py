@@ -23,6 +23,12 @@ def complete_feature(ctx: Any, incomplete: str) -> list[str]:
     return _complete(ctx, incomplete, _features)
 
 
+def complete_lowered_feature(ctx: Any, incomplete: str) -> list[str]:
+    from core.cluster.wanted_levels import ALL
+
+    return [name for name in complete_feature(ctx, incomplete) if name != ALL]
+
+
 def complete_new_level(incomplete: str) -> list[str]:
     from core.cluster.feature_levels import MEMBERS_FEATURES
     from core.cluster.wanted_levels import NONE

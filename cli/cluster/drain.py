@@ -19,6 +19,7 @@ from cli.cluster.moving import (
 from cli.cluster.served_cluster import open_cluster
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption
+from cli.place import typed_place
 
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
@@ -67,7 +68,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
     if not held and broker not in known:
         raise UsageError(
             f"broker {broker} is not there; those that are: {', '.join(map(str, sorted(known)))}",
-            hint="plog cluster brokers",
+            hint=f"plog cluster brokers{typed_place()}",
         )
     racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}
     ensure_free(client, [p.partition for p in held])

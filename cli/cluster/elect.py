@@ -64,7 +64,7 @@ def elect(
     with open_cluster("elect", bootstrap_server, data_dir) as client:
         placed = _find(client, names or (), is_unclean=unclean)
         if dry_run:
-            say("nothing was changed: without --dry-run it is done")
+            say("would do this without --dry-run; nothing was changed")
             rows = [_planned(p, client.node_ids, is_unclean=unclean) for p in placed]
             write_rows(rows, _COLUMNS, output, drops=["before"])
             return
@@ -76,6 +76,8 @@ def elect(
     rows, failed = _rows(placed, after, results)
     if not rows:
         say("every partition is led by its preferred leader")
+        if output is OutputFormat.table:
+            return
     write_rows(rows, _COLUMNS, output, drops=["before"])
     raise typer.Exit(1 if failed else 0)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import open_cluster
-from cli.completion import complete_feature
+from cli.completion import complete_feature, complete_lowered_feature
 from cli.confirmation import YesOption, ensure_meant
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
@@ -19,8 +19,10 @@ from cli.table import Row
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from core.client.cluster_admin import ClusterAdmin
     from core.client.kafka_client import KafkaClient
     from core.cluster.cluster_description import ClusterDescription
+    from core.cluster.feature_levels import FeatureUpdate
     from core.cluster.wanted_levels import PlannedUpdate, WantedLevel
     from core.common.errors import KafkaError
 
@@ -45,7 +47,7 @@ def features(
             "--downgrade",
             metavar="FEATURE=LEVEL",
             help="Finalize a lower level; 0 gives the feature up. May be repeated.",
-            autocompletion=complete_feature,
+            autocompletion=complete_lowered_feature,
             show_default=False,
         ),
     ] = None,
@@ -159,16 +161,35 @@ def _change(
     needed = [one for one in planned if one.is_needed]
     if not needed:
         say("nothing is to be done: it is so already")
-    risk = _warn(needed, found)
-    if risk and not (dry_run or is_meant):
-        ensure_meant(risk, "finalize these levels")
+        if not planned and output is OutputFormat.table:
+            return 0
+    admin, updates = ClusterAdmin(client), [one.update for one in needed]
     refused: Mapping[str, KafkaError] = {}
-    if needed:
-        refused = ClusterAdmin(client).update_features([one.update for one in needed], validate_only=dry_run)
-    if dry_run:
-        say("nothing was changed: without --dry-run it is done")
+    if needed and not (dry_run or is_meant):
+        refused = _check(admin, updates)
+    if not refused:
+        risk = _warn(needed, found)
+        if risk and not (dry_run or is_meant):
+            ensure_meant(risk, "lower these levels" if _unsafe_of(needed) else "finalize these levels")
+        if needed:
+            refused = admin.update_features(updates, validate_only=dry_run)
+    if dry_run and needed and not refused:
+        say("would do this without --dry-run; nothing was changed")
     write_rows([_row(one, refused, dry_run=dry_run) for one in planned], _COLUMNS, output)
     return 1 if refused else 0
+
+
+def _check(admin: ClusterAdmin, updates: Sequence[FeatureUpdate]) -> Mapping[str, KafkaError]:
+    """Gives what the controller would refuse, before anybody is asked; nothing if it is too old to say."""
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    try:
+        return admin.update_features(updates, validate_only=True)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return {}
 
 
 _LASTING = {
@@ -176,15 +197,22 @@ _LASTING = {
     "kraft.version": "kraft.version is never lowered again",
 }
 
+_LOST = {"group.version": "members of groups of the consumer protocol are refused and drop out; their offsets stay"}
+
+
+def _unsafe_of(needed: Sequence[PlannedUpdate]) -> list[PlannedUpdate]:
+    from core.cluster.feature_levels import UpgradeType
+
+    return [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
+
 
 def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
     """Says what follows from it, and gives what may be wrong with that; nothing if a safe downgrade is all."""
-    from core.cluster.feature_levels import UpgradeType
     from core.cluster.kafka_release import METADATA_VERSION_FEATURE
     from core.cluster.wanted_levels import features_of
 
     raised = [one for one in needed if one.update.level > one.before]
-    unsafe = [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
+    unsafe = _unsafe_of(needed)
     if raised:
         has_zookeeper = METADATA_VERSION_FEATURE not in features_of(found)
         kafkas = ", as Kafka's with ZooKeeper," if has_zookeeper else ""
@@ -193,7 +221,9 @@ def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
         if one.update.name in _LASTING:
             say(f"warning: {_LASTING[one.update.name]}")
     if unsafe:
-        say(f"warning: what needs more than {_levels_text(unsafe)} may be lost: plog help cluster")
+        for one in unsafe:
+            lost = _LOST.get(one.update.name, "what only the higher level keeps may be lost")
+            say(f"warning: {one.update.name} {one.update.level}: {lost}")
         return "--unsafe may lose what only the higher level keeps"
     return "--upgrade may keep brokers out of the cluster" if raised else ""
 

@@ -78,7 +78,9 @@ def parse_broker(text: str) -> int:
     from core.common.errors import UsageError
 
     if not _is_id(text):
-        raise UsageError(f"{text!r} is no id of a broker, expected a number", hint="plog cluster brokers")
+        raise UsageError(
+            f"{text!r} is no id of a broker, expected a number", hint=f"plog cluster brokers{typed_place()}"
+        )
     return int(text)
 
 
@@ -102,7 +104,7 @@ def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, s
         )
         raise UsageError(
             f"broker {broker_id} {why}; those that live are {', '.join(map(str, sorted(living)))}",
-            hint="plog cluster brokers",
+            hint=f"plog cluster brokers{typed_place()}",
         )
     return {broker_id: rack for broker_id, rack in living.items() if wanted is None or broker_id in wanted}
 
@@ -180,7 +182,7 @@ def carry_out(
     say_total(moves)
     write_moves(moves, output, as_plan=dry_run)
     if dry_run:
-        say("nothing was changed: without --dry-run it is done")
+        say("would do this without --dry-run; nothing was changed")
         return 0
     with _said_if_stopped(progress, has_throttle=throttle is not None):
         refused = reassigner.start(moves, throttle)

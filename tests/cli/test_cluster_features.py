@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cli.completion import complete_feature, complete_new_level
+from cli.completion import complete_feature, complete_lowered_feature, complete_new_level
 from core.client import cluster_status
 from core.client.cluster_admin import ClusterAdmin
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
@@ -50,7 +50,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         assert "nothing is to be done: it is so already" in told("--upgrade", "all", server=server.address)
 
         lower = ("--downgrade", "transaction.version=1")
-        assert "nothing was changed: without --dry-run" in told(*lower, "--dry-run", server=server.address)
+        assert "without --dry-run; nothing was changed" in told(*lower, "--dry-run", server=server.address)
         assert levels(rows(*where)) == fresh
         assert rows(*lower, *where) == [
             {"feature": "transaction.version", "before": 2, "level": 1, "result": "lowered"}
@@ -65,10 +65,14 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         assert "warning: brokers that don't support transaction.version 2 can't join the cluster any more\n" in said
         assert "error: --upgrade may keep brokers out of the cluster, and nobody can be asked here\n" in said
         said = told("--downgrade", "group.version=0", "--unsafe", server=server.address, code=2)
-        assert "warning: what needs more than group.version 0 may be lost" in said
+        assert "warning: group.version 0: members of groups of the consumer protocol are refused" in said
         assert "error: --unsafe may lose what only the higher level keeps" in said
         assert levels(rows(*where))["group.version"][0] == 1
 
+        said = told("--upgrade", "group.version=7", server=server.address, code=1)
+        assert "error: INVALID_UPDATE_VERSION: group.version can't be set to 7" in said
+        assert "warning" not in said
+        assert "nobody can be asked" not in said
         said = told("--upgrade", "group.version=7", "--yes", server=server.address, code=1)
         assert "error: INVALID_UPDATE_VERSION: group.version can't be set to 7" in said
         assert "can't be set to 7" in told("--upgrade", "group.version=7", "--dry-run", server=server.address, code=1)
@@ -82,6 +86,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         ]
         context: Any = type("Context", (), {"params": {"bootstrap_server": server.address}})
         assert complete_feature(context, "") == ["all", "group.version", "metadata.version", "transaction.version"]
+        assert complete_lowered_feature(context, "") == ["group.version", "metadata.version", "transaction.version"]
         server.stop()
     assert levels(rows("--data-dir", str(tmp_path / "data"))) == fresh | {"transaction.version": (1, 0, 2, 1)}
     done = call_plog("cluster", "features", "--data-dir", str(tmp_path / "data"))
