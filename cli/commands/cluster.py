@@ -83,7 +83,7 @@ def status(
             found = read_cluster(source.directory)
     if output is OutputFormat.table:
         _say_cluster(found, is_served=placed is not None)
-        _say_partitions(placed or ())
+        _say_partitions(found, placed or ())
         if any(one.failure is not None and one.broker_id == found.controller_id for one in found.brokers):
             say("note: the controller can't be reached from here: the others may know nothing newer of partitions")
     if api_versions:
@@ -279,9 +279,13 @@ def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, BrokerSur
 
 
 def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
+    from core.cluster.cluster_health import is_gone
+
     controller = f"controller {found.controller_id}" if found.controller_id >= 0 else "controller not known"
     voters = f" (voters {', '.join(map(str, found.voters))})" if found.voters else ""
-    say(f"cluster {found.cluster_id or 'without an id'}: {controller}{voters}, brokers: {len(found.brokers)}")
+    gone = sum(is_gone(broker) for broker in found.brokers) if is_served else 0
+    brokers = f"{len(found.brokers) - gone} of {len(found.brokers)}" if gone else f"{len(found.brokers)}"
+    say(f"cluster {found.cluster_id or 'without an id'}: {controller}{voters}, brokers: {brokers}")
     if found.features:
         features = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
         say(f"features: {features}")
@@ -298,13 +302,15 @@ _WORDS = {
 }
 
 
-def _say_partitions(placed: Sequence[ReplicatedPartition]) -> None:
-    from core.cluster.cluster_health import names_text, partition_health
+def _say_partitions(found: ClusterDescription, placed: Sequence[ReplicatedPartition]) -> None:
+    from core.cluster.cluster_health import led_by_unreachable, names_text, partition_health
 
     if not placed:
         return
     health = partition_health(placed)
     wrong = [f"{count:,} {_WORDS[name]}" for name, count in health.counts.items() if count]
+    for broker_id, led in led_by_unreachable(found, placed).items():
+        wrong.append(f"{len(led):,} led by a broker that can't be reached: {broker_id}")
     say(f"partitions: {len(placed):,}, {', '.join(wrong) or 'all well'}")
     if health.not_preferred:
         say(f"note: leaders are not the preferred ones, the first replicas: {names_text(health.not_preferred)}")

@@ -49,6 +49,16 @@ def partition_health(partitions: Sequence[ReplicatedPartition]) -> PartitionHeal
     )
 
 
+def led_by_unreachable(cluster: ClusterDescription, partitions: Iterable[ReplicatedPartition]) -> dict[int, Partitions]:
+    """Gives the partitions that are led, as the metadata still says, by brokers that did not answer."""
+    led: dict[int, Partitions] = {}
+    silent = {broker.broker_id for broker in cluster.brokers if broker.failure is not None}
+    for placed in partitions:
+        if placed.leader in silent:
+            led.setdefault(placed.leader, []).append(placed.partition)
+    return led
+
+
 def with_missing_brokers(cluster: ClusterDescription, partitions: Sequence[ReplicatedPartition]) -> ClusterDescription:
     """Adds brokers, without listeners, that have replicas and are not registered; only ZooKeeper forgets brokers."""
     known = {broker.broker_id for broker in cluster.brokers}
@@ -67,7 +77,7 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
         found.append("the controller does not answer the brokers: nothing can be changed, and no leader elected")
     elif cluster.controller_id < 0:
         found.append("no controller is known")
-    gone = {broker.broker_id for broker in cluster.brokers if _is_gone(broker)}
+    gone = {broker.broker_id for broker in cluster.brokers if is_gone(broker)}
     on_failed_disks = [p.partition for p in partitions if set(p.offline) - gone]
     for broker in cluster.brokers:
         held = _count(sum(broker.broker_id in p.replicas for p in partitions), "replica")
@@ -86,7 +96,8 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
     return found
 
 
-def _is_gone(broker: BrokerDescription) -> bool:
+def is_gone(broker: BrokerDescription) -> bool:
+    """Whether it can't serve clients as far as can be told: it is fenced, not registered, or does not answer."""
     return broker.is_fenced or broker.failure is not None or not broker.listeners
 
 

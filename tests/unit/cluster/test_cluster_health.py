@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
-from core.cluster.cluster_health import find_problems, partition_health, with_missing_brokers
+from core.cluster.cluster_health import find_problems, led_by_unreachable, partition_health, with_missing_brokers
 from core.cluster.replicated_partition import ReplicatedPartition
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
@@ -85,3 +85,10 @@ def test_a_controller_that_is_silent() -> None:
     assert find_problems(silent, []) == [
         "the controller does not answer the brokers: nothing can be changed, and no leader elected"
     ]
+
+
+def test_partitions_led_by_a_broker_that_does_not_answer() -> None:
+    silent = BrokerDescription(3, {"": "b3:9092"}, failure=ConnectionFailedError("no"))
+    placed = [partition(0, 1, (1, 2, 3)), partition(1, 3, (1, 2, 3)), partition(2, -1, ())]
+    assert led_by_unreachable(cluster(broker(1), broker(2), silent), placed) == {3: [TopicPartition("t", 1)]}
+    assert led_by_unreachable(cluster(*ALL), placed) == {}
