@@ -6,11 +6,12 @@ own tool as well. Only the throttle has to be taken back by somebody.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from core.client.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.kafka_client import KafkaClient
-from core.client.reassignment_watch import MovedSoFar, ReassignmentWatch
+from core.client.reassignment_watch import LOOK_SECONDS, MovedSoFar, ReassignmentWatch
 from core.client.replica_sizes import largest_sizes
 from core.client.replication_throttle import ReplicationThrottle
 from core.cluster.cluster_health import names_text
@@ -20,6 +21,9 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 
 _CANCEL_FIRST = "plog cluster reassign --status shows it, --cancel ends it"
+_METADATA_SECONDS = 5
+"""How long the brokers' metadata may lag behind what the controller says."""
+
 _NO_REASSIGNMENT = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -51,8 +55,17 @@ class Reassigner:
 
     def find_missed(self, moves: Iterable[PlannedMove]) -> list[PlannedMove]:
         """Gives those that are not where they were to be: somebody cancelled or changed them. A partition that was
-        deleted meanwhile is none of these.
+        deleted meanwhile is none of these. The controller says first that a move is over, and the broker that is asked
+        where the replicas are hears of it a moment later, so it is asked again for some seconds.
         """
+        deadline_s = time.monotonic() + _METADATA_SECONDS
+        missed = self._elsewhere(moves)
+        while missed and time.monotonic() < deadline_s:
+            time.sleep(LOOK_SECONDS)
+            missed = self._elsewhere(missed)
+        return missed
+
+    def _elsewhere(self, moves: Iterable[PlannedMove]) -> list[PlannedMove]:
         there = self._client.refresh()
         return [
             move

@@ -65,14 +65,15 @@ class Post:
             os.close(descriptor)
 
     def ensure_lost(self, lost: Ways) -> None:
-        """What is not lost arrives; by then what was sent before it would have arrived."""
+        """What is not lost arrives; by then what was sent before it would have arrived. It is sent until it does: after
+        a cut the first may go with the question whose address that is.
+        """
         self._round += 1
-        for sender, receiver in sorted(PEERS, key=lambda way: way not in lost):
-            with suppress(OSError):  # nobody has answered there for long
-                self.sockets[sender].sendto(b"%d %d" % (self._round, sender), (f"{self._net}.{receiver}", 7000))
+        self._send(lost)
         arrived: Ways = set()
 
         def has_all() -> bool:
+            self._send(PEERS - lost - arrived)
             for receiver, opened in self.sockets.items():
                 with suppress(BlockingIOError):
                     while True:
@@ -83,6 +84,11 @@ class Post:
 
         wait_until(has_all, "what is not lost arrives", seconds=20)
         assert arrived == PEERS - lost
+
+    def _send(self, ways: Ways) -> None:
+        for sender, receiver in sorted(ways):
+            with suppress(OSError):  # nobody has answered there for long
+                self.sockets[sender].sendto(b"%d %d" % (self._round, sender), (f"{self._net}.{receiver}", 7000))
 
 
 @pytest.fixture(scope="module")

@@ -199,7 +199,7 @@ def test_what_kafkas_tool_began_is_watched_to_its_end(cluster: Cluster, moved: s
     begin = ("--execute", "--throttle", "100000000", "--reassignment-json-file", str(plan))
     assert "Successfully started" in kafkas_reassign(cluster, *begin)
     rows = ask(cluster, "cluster", "reassign", "--status")
-    assert [row["to"] for row in rows] == [[3, 1]] * 4
+    assert {tuple(row["to"]) for row in rows} <= {(3, 1)}, "some may be there already"
     assert list(replicas(cluster, moved).values()) == [[3, 1]] * 4
     assert settings(cluster, "topic", moved), "it was not ours to remove"
     verified = kafkas_reassign(cluster, "--verify", "--reassignment-json-file", str(plan))

@@ -377,7 +377,7 @@ def test_brokers_that_are_garbled_are_passed_over(
                 found = await store.read_brokers()
             assert list(found) == [1]
             assert found[1].registration.rack == "r"
-            assert len(caplog.records) == 2
+            assert len(caplog.records) == 3
 
     run(scenario())
 
