@@ -6,6 +6,7 @@ settings in one transaction; whoever asked is answered when this broker has hear
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from core.broker.controller_term import ControllerTerm
 from core.broker.storage_services import StorageServices
 from core.cluster.controller import NewTopic
 from core.cluster.controller_context import ControlledTopic, unwritten_state
-from core.cluster.controller_writes import NOT_WRITTEN, DeletionWrite
+from core.cluster.controller_writes import NOT_WRITTEN, DeletionWrite, slices
 from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.cluster.partition_state import PartitionState
 from core.cluster.placement import place_replicas
@@ -104,15 +105,17 @@ class ClusterTopics:
         made: dict[str, ControlledTopic] = {}
         names = self._names_in_metrics(topics)
         taken = self._context.topics.keys() | self._context.unreadable
-        for topic in topics:
-            try:
-                ensure_may_be_made(topic, taken, names, is_kafka_3=True)
-                made[topic.name] = self._placed(topic)
-            except KafkaError as error:
-                outcomes[topic.name] = error
-            else:
-                names[name_in_metrics(topic.name)] = topic.name
-                outcomes[topic.name] = _image_of(topic.name, made[topic.name])
+        for some in slices(topics):
+            for topic in some:
+                try:
+                    ensure_may_be_made(topic, taken, names, is_kafka_3=True)
+                    made[topic.name] = self._placed(topic)
+                except KafkaError as error:
+                    outcomes[topic.name] = error
+                else:
+                    names[name_in_metrics(topic.name)] = topic.name
+                    outcomes[topic.name] = _image_of(topic.name, made[topic.name])
+            await asyncio.sleep(0)  # others have a turn, but no other decision
         if made and not validate_only:
             configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
             await self._term.drive(self._term.controller.create_topics(made, configs))
@@ -233,7 +236,7 @@ class ClusterTopics:
     ) -> dict[str, KafkaError | None] | Pending[dict[str, KafkaError | None]]:
         if isinstance(outcome, KafkaError):
             return dict.fromkeys(names, outcome)
-        going = [name for name, error in outcome.items() if error is None]
+        going = {name for name, error in outcome.items() if error is None}
 
         def left() -> dict[str, KafkaError | None]:
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)

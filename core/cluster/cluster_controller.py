@@ -14,26 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
 from core.cluster.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller_office import ControllerOffice, elected, next_epoch
 from core.cluster.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
 from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred
 from core.cluster.feature_control import FeatureControl
+from core.cluster.isr_alterations import UNKNOWN_EPOCH, IsrAlterations
 from core.cluster.metadata_image import NO_LEADER
-from core.cluster.partition_state import LeaderRecoveryState, PartitionState
+from core.cluster.partition_state import PartitionState
 from core.cluster.reassignment import Reassignments
 from core.cluster.topic_deletion import TopicDeletions
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
-    AlteredPartition,
-    AlteredPartitionResult,
-    AlteredTopicResult,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-)
+from core.protocol.schema.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from core.protocol.schema.leader_and_isr import LeaderAndIsrResponse
 from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -43,8 +37,6 @@ Results = dict[TopicPartition, ErrorCode]
 
 Confirmed = Mapping[TopicPartition, Mapping[int, int]]
 """By the state of each partition, as it is written down: for each replica in sync, the epoch that confirms its life."""
-
-_UNKNOWN_EPOCH = -1
 
 
 class ClusterController:
@@ -57,6 +49,7 @@ class ClusterController:
         self.features = FeatureControl()
         self.deletions = TopicDeletions(office)
         self.reassignments = Reassignments(office)
+        self._alterations = IsrAlterations(office)
 
     # --- events of ZooKeeper
 
@@ -182,8 +175,10 @@ class ClusterController:
         told = [one for one in found if self._context.is_written(one)]
         yield from self._drop_unfit(told, confirmed)
         yield from self._office.elect(found)
-        for partition in told:
-            self._office.requests.tell_roles(partition)
+        for some in slices(told):
+            for partition in some:
+                self._office.requests.tell_roles(partition)
+            yield GIVE_WAY
         yield from self._office.send_all()
 
     def on_topics_gone(self, names: Iterable[str]) -> None:
@@ -298,96 +293,13 @@ class ClusterController:
     # --- what brokers ask
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
-        """Lets leaders change their replicas in sync (KIP-497). What is so already is confirmed: the answer to the
-        request before may have been lost.
-        """
+        """Lets leaders change their replicas in sync (KIP-497)."""
         if not self._is_present(request.broker_id, request.broker_epoch):
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        changes: dict[TopicPartition, PartitionState] = {}
-        errors: Results = {}
-        for topic in request.topics:
-            name = self.names.get(topic.topic_id)
-            for proposed in topic.partitions:
-                if name is None:
-                    continue
-                partition = TopicPartition(name, proposed.partition_index)
-                error = errors[partition] = self._why_not_altered(request.broker_id, partition, proposed)
-                if error is ErrorCode.NONE and not self._is_so(partition, proposed):
-                    changes[partition] = replace(
-                        self._context.state(partition),
-                        isr=_isr_of(proposed),
-                        leader_recovery_state=proposed.leader_recovery_state,
-                    )
-        yield from self._office.change(changes)
-        self._office.requests.tell_metadata(changes)
-        yield from self._office.send_all()
-        answer = self._answer(request, errors)
-        yield from self.reassignments.resume(changes)
+        answer, changed = yield from self._alterations.alter(request, self.names)
+        yield from self.reassignments.resume(changed)
         yield from self._office.send_all()
         return answer
-
-    def _why_not_altered(self, broker_id: int, partition: TopicPartition, proposed: AlteredPartition) -> ErrorCode:
-        state = self._context.find(partition)
-        if state is None or partition.topic in self._context.deleted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if proposed.leader_epoch > state.leader_epoch or proposed.partition_epoch > state.partition_epoch:
-            return ErrorCode.NOT_CONTROLLER  # another one has given these
-        if proposed.leader_epoch < state.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if state.leader != broker_id:
-            return ErrorCode.INVALID_REQUEST
-        isr = _isr_of(proposed)
-        is_sound = proposed.leader_recovery_state in tuple(LeaderRecoveryState) and len(set(isr)) == len(isr)
-        if not is_sound or broker_id not in isr or not set(isr) <= set(state.replicas):
-            return ErrorCode.INVALID_REQUEST
-        if proposed.leader_recovery_state == LeaderRecoveryState.RECOVERING and (
-            len(isr) > 1 or state.leader_recovery_state == LeaderRecoveryState.RECOVERED
-        ):
-            return ErrorCode.INVALID_REQUEST
-        if self._is_so(partition, proposed):
-            return ErrorCode.NONE
-        if proposed.partition_epoch < state.partition_epoch:
-            return ErrorCode.INVALID_UPDATE_VERSION
-        joining = {one.broker_id: one.broker_epoch for one in proposed.new_isr_with_epochs} or dict.fromkeys(
-            proposed.new_isr, _UNKNOWN_EPOCH
-        )
-        if not all(self._may_join(one, epoch) for one, epoch in joining.items() if one not in state.isr):
-            return ErrorCode.INELIGIBLE_REPLICA
-        return ErrorCode.NONE
-
-    def _is_so(self, partition: TopicPartition, proposed: AlteredPartition) -> bool:
-        state = self._context.state(partition)
-        is_recovered_so = proposed.leader_recovery_state == state.leader_recovery_state
-        return is_recovered_so and sorted(_isr_of(proposed)) == sorted(state.isr)
-
-    def _may_join(self, broker_id: int, epoch: int) -> bool:
-        """Says whether a broker lives and stays, in the life that is meant, if one is (KIP-841, KIP-903). Not asked of
-        who is in sync already: a leader that is about to stop has to take in who can lead after it.
-        """
-        broker = self._context.brokers.get(broker_id)
-        if broker is None or broker_id in self._context.shutting_down:
-            return False
-        return epoch in (_UNKNOWN_EPOCH, broker.epoch)
-
-    def _answer(self, request: AlterPartitionRequest, errors: Results) -> AlterPartitionResponse:
-        topics = []
-        for topic in request.topics:
-            name = self.names.get(topic.topic_id)
-            results = []
-            for proposed in topic.partitions:
-                if name is None:
-                    error = ErrorCode.UNKNOWN_TOPIC_ID
-                else:
-                    error = errors[TopicPartition(name, proposed.partition_index)]
-                result = AlteredPartitionResult(proposed.partition_index, error)
-                if error is ErrorCode.NONE and name is not None:
-                    state = self._context.state(TopicPartition(name, proposed.partition_index))
-                    result.leader_id, result.leader_epoch = state.leader, state.leader_epoch
-                    result.isr, result.partition_epoch = list(state.isr), state.partition_epoch
-                    result.leader_recovery_state = state.leader_recovery_state
-                results.append(result)
-            topics.append(AlteredTopicResult(topic_id=topic.topic_id, partitions=results))
-        return AlterPartitionResponse(topics=topics)
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Decision[list[TopicPartition] | ErrorCode]:
         """Takes from a broker that is about to stop what it leads, and has it follow nothing any more. Gives what it
@@ -396,7 +308,7 @@ class ClusterController:
         broker = self._context.brokers.get(broker_id)
         if broker is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
-        if broker_epoch not in (_UNKNOWN_EPOCH, broker.epoch):
+        if broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         self._context.shutting_down.add(broker_id)
         held = [one for one in self._context.held_by([broker_id]) if len(self._context.state(one).replicas) > 1]
@@ -494,7 +406,3 @@ class ClusterController:
         assert {name: topic_id for topic_id, name in self.names.items()} == {
             name: topic.topic_id for name, topic in self._context.topics.items()
         }
-
-
-def _isr_of(proposed: AlteredPartition) -> tuple[int, ...]:
-    return tuple(one.broker_id for one in proposed.new_isr_with_epochs) or tuple(proposed.new_isr)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from core.cluster.controller_office import ControllerOffice, elected, next_epoch
-from core.cluster.controller_writes import AssignmentWrite, Decision
+from core.cluster.controller_writes import GIVE_WAY, AssignmentWrite, Decision, slices
 from core.cluster.elections import elect_for_reassignment
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import PartitionState
@@ -81,12 +81,14 @@ class Reassignments:
         """
         outcomes: Outcomes = {}
         begun: dict[TopicPartition, PartitionState] = {}
-        for partition, target in targets.items():
-            try:
-                begun[partition] = self._altered(partition, target)
-                outcomes[partition] = None
-            except KafkaError as error:
-                outcomes[partition] = error
+        for some in slices(targets.items()):
+            for partition, target in some:
+                try:
+                    begun[partition] = self._altered(partition, target)
+                    outcomes[partition] = None
+                except KafkaError as error:
+                    outcomes[partition] = error
+            yield GIVE_WAY
         yield from self._begin(begun)
         yield from self._office.send_all()
         yield from self.resume(begun)

@@ -15,6 +15,7 @@ from core.cluster.controller_context import LiveBroker
 from core.cluster.controller_office import next_epoch
 from core.cluster.controller_writes import Decision
 from core.cluster.in_sync_replicas import InSyncReplicas, IsrProposal
+from core.cluster.isr_alterations import IsrAlterations
 from core.cluster.leadership import Leadership
 from core.cluster.partition import Partition
 from core.cluster.reassignment import Reassignments, is_moving, target_of
@@ -106,11 +107,11 @@ def _keep_unconfirmed_lives(patch: pytest.MonkeyPatch) -> None:
 
 
 def _alter_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
-    def why_not(self: ClusterController, broker_id: int, partition: TopicPartition, proposed: object) -> ErrorCode:
+    def why_not(self: IsrAlterations, broker_id: int, partition: TopicPartition, proposed: object) -> ErrorCode:
         state = self._context.state(partition)
         return ErrorCode.NONE if state.leader == broker_id else ErrorCode.INVALID_REQUEST
 
-    patch.setattr(ClusterController, "_why_not_altered", why_not)
+    patch.setattr(IsrAlterations, "_why_not_altered", why_not)
 
 
 def _end_moves_early(patch: pytest.MonkeyPatch) -> None:

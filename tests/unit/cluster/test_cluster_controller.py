@@ -1021,3 +1021,20 @@ def test_others_have_a_turn_while_much_is_decided(broker_id: int) -> None:
         cluster.context.put(partition, replace(state, isr=(1, 2, 3), leader=3))
     assert turns(cluster.controller.balance_leaders(10)) > 12
     assert {state.leader for _, state in cluster.context.partitions()} == {1}
+
+
+def test_others_have_a_turn_while_a_large_alter_partition_is_checked() -> None:
+    """Nothing of it changes anything, so it is the checks alone that would take the time."""
+    cluster = Cluster()
+    cluster.take_office({0: unwritten_state((1, 2, 3))})
+    known = [AlteredPartition(number, leader_epoch=0, partition_epoch=0, new_isr=[1, 2, 3]) for number in range(3000)]
+    request = AlterPartitionRequest(1, 101, [AlteredTopic(topic_id=ID, partitions=known)])
+    decision = cluster.controller.alter_partitions(request)
+    assert sum(1 for writes in decision if not writes) >= 6
+
+
+def test_others_have_a_turn_while_a_large_reassignment_is_checked() -> None:
+    cluster = Cluster()
+    cluster.take_office({0: unwritten_state((1, 2, 3))})
+    decision = cluster.controller.reassignments.alter({TopicPartition("none", one): [1, 2] for one in range(3000)})
+    assert sum(1 for writes in decision if not writes) >= 6
