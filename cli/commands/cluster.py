@@ -160,7 +160,7 @@ def topics(
       plog cluster topics --bootstrap-server 127.0.0.1:9092
     """
     from cli.cluster_rows import topic_row
-    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_partitions import read_partitions, with_moves
     from core.client.kafka_client import KafkaClient
 
     notes: list[str] = []
@@ -168,7 +168,7 @@ def topics(
         if isinstance(source, KafkaClient):
             for name in names or ():
                 source.topic(name)  # whose error names the topic that was perhaps meant
-            placed = read_partitions(source, names or None, notes)
+            placed = with_moves(source, read_partitions(source, names or None, notes), notes)
         else:
             placed = [report.placed for report in _read_directory(source, names)[1]]
             notes.append(_UNSERVED)
@@ -239,11 +239,15 @@ def _ask_cluster(
     client: KafkaClient, notes: list[str] | None = None, topics: Sequence[str] | None = None
 ) -> tuple[ClusterDescription, list[ReplicatedPartition]]:
     """Gives the cluster, and the partitions of these topics or of all."""
-    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_partitions import read_partitions, with_moves
     from core.client.cluster_status import describe_cluster
 
     notes = notes if notes is not None else []
-    return describe_cluster(client), read_partitions(client, topics, notes)
+    found, placed = describe_cluster(client), read_partitions(client, topics, notes)
+    by_id = {broker.broker_id: broker for broker in found.brokers}
+    if found.controller_id in by_id and by_id[found.controller_id].failure is None:
+        placed = with_moves(client, placed, notes)
+    return found, placed
 
 
 def _read_directory(
@@ -312,6 +316,8 @@ def _say_partitions(found: ClusterDescription, placed: Sequence[ReplicatedPartit
     for broker_id, led in led_by_unreachable(found, placed).items():
         wrong.append(f"{len(led):,} led by a broker that can't be reached: {broker_id}")
     say(f"partitions: {len(placed):,}, {', '.join(wrong) or 'all well'}")
+    if moved := [one.partition for one in placed if one.adding]:
+        say(f"note: replicas are being added: {names_text(moved)}")
     if health.not_preferred:
         say(f"note: leaders are not the preferred ones, the first replicas: {names_text(health.not_preferred)}")
 

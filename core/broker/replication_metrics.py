@@ -33,7 +33,7 @@ def _in_sync_metrics(services: Services) -> Iterator[Metric]:
     partitions = services.replicas.partitions.values()
     yield gauge(
         f"{prefix}_underreplicatedpartitions",
-        "Partitions led here with fewer replicas in sync than they have.",
+        "Partitions led here with fewer replicas in sync than they have; those that are being added do not count.",
         sum(partition.is_under_replicated for partition in partitions),
     )
     yield gauge(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from core.client.admin import Admin
 from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
+from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient
 from core.cluster.cluster_description import ClusterDescription
 from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
     DESCRIBE_TOPIC_PARTITIONS,
@@ -42,6 +44,23 @@ def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: li
         for name, topic in sorted(found.items())
         for number, info in sorted(topic.partitions.items())
     ]
+
+
+def with_moves(
+    client: KafkaClient, placed: Sequence[ReplicatedPartition], notes: list[str]
+) -> list[ReplicatedPartition]:
+    """Says of each which replicas are being added to it. The controller is asked for that, unless all are in sync;
+    `notes` gets why it could not be. A cluster without reassignments, as one broker alone, adds none.
+    """
+    if not any(p.out_of_sync for p in placed):
+        return list(placed)
+    try:
+        ongoing = ClusterAdmin(client).list_reassignments()
+    except PlogError as error:
+        if not (isinstance(error, KafkaError) and error.code is ErrorCode.UNSUPPORTED_VERSION):
+            notes.append(f"which replicas are being added is not known: {error.message}")
+        return list(placed)
+    return [replace(p, adding=ongoing[p.partition].adding) if p.partition in ongoing else p for p in placed]
 
 
 def report_partitions(
@@ -140,4 +159,6 @@ def _why_out_of_sync(
         return "there is no leader that it could follow"
     if lag is None:
         return "how far it has come is not known"
+    if lag and replica in placed.adding:
+        return f"it is being added, and has {lag:,} records to copy"
     return f"it lags by {lag:,} records" if lag else "it has caught up, and the leader has not taken it back yet"

@@ -42,7 +42,7 @@ class PartitionHealth:
 def partition_health(partitions: Sequence[ReplicatedPartition]) -> PartitionHealth:
     return PartitionHealth(
         leaderless=[p.partition for p in partitions if not p.has_leader],
-        under_replicated=[p.partition for p in partitions if p.out_of_sync],
+        under_replicated=[p.partition for p in partitions if p.is_under_replicated],
         under_min_isr=[p.partition for p in partitions if p.is_under_min_isr],
         offline_replicas=[p.partition for p in partitions if p.offline],
         not_preferred=[p.partition for p in partitions if p.has_leader and not p.has_preferred_leader],

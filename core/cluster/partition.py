@@ -223,8 +223,12 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether it is led here and has fewer replicas in sync than it has (Partition.isUnderReplicated)."""
-        return self._leadership is not None and self._isr_size < self._leadership.replica_count
+        """Whether it is led here and fewer replicas are in sync than it has, those not counted that are being added
+        (Partition.isUnderReplicated).
+        """
+        if self._leadership is None:
+            return False
+        return self._isr_size < self._leadership.replica_count - len(self.state.adding_replicas)
 
     @property
     def has_others_in_sync(self) -> bool:

@@ -10,7 +10,7 @@ from core.common.topic_partition import TopicPartition
 @dataclass(frozen=True, slots=True)
 class ReplicatedPartition:
     """`leader` is -1 if there is none. `offline` are the replicas on brokers or disks that are gone; `min_isr` is its
-    topic's min.insync.replicas, None if nobody says.
+    topic's min.insync.replicas, None if nobody says. `adding` are those of the replicas that a reassignment adds.
     """
 
     partition: TopicPartition
@@ -20,6 +20,7 @@ class ReplicatedPartition:
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
     min_isr: int | None = None
+    adding: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:
@@ -29,6 +30,13 @@ class ReplicatedPartition:
     def out_of_sync(self) -> tuple[int, ...]:
         """The replicas that are not in the ISR."""
         return tuple(replica for replica in self.replicas if replica not in self.isr)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether fewer are in sync than it has replicas, those not counted that are being added (KIP-455;
+        TopicCommand.isUnderReplicated).
+        """
+        return len(self.isr) < len(self.replicas) - len(self.adding)
 
     @property
     def is_under_min_isr(self) -> bool:

@@ -33,6 +33,7 @@ pytestmark = requires_kafka
 Cluster = dict[int, KafkaServer]
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,7 @@ def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Clu
     listed = kafkas_reassign(cluster, "--list")
     assert f"{moved}-0: replicas: " in listed
     assert "adding: 1. removing: 3." in listed
+    ensure_nothing_is_under_replicated(cluster, moved)
     assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, *wanted[:6], code=1)
     assert "REASSIGNMENT_IN_PROGRESS" in told(cluster, "cluster", "drain", "2", code=1)
     assert "the throttle is removed" in told(cluster, "cluster", "reassign", "--cancel")
@@ -176,6 +178,19 @@ def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Clu
     assert {tuple(sorted(one)) for one in replicas(cluster, moved).values()} == {(2, 3)}
     ensure_nothing_is_throttled_but_by_others(cluster, moved)
     told(cluster, "config", "alter", "broker", "2", "--unset", "follower.replication.throttled.rate")
+
+
+def ensure_nothing_is_under_replicated(cluster: Cluster, topic: str) -> None:
+    """A replica that is being added is not missing, all say alike, Kafka's tool too."""
+    said = told(cluster, "cluster", "status")
+    assert "note: replicas are being added: " in said
+    assert "under-replicated" not in said
+    assert [row["under_replicated"] for row in ask(cluster, "cluster", "topics", topic)] == [0]
+    reasons = {row["why_out_of_sync"] for row in ask(cluster, "cluster", "describe", topic)} - {None}
+    assert reasons
+    assert all(reason.startswith("it is being added, and has ") for reason in reasons)
+    kafka = run_tool(TOPICS, "--bootstrap-server", cluster[1].address, "--describe", "--under-replicated-partitions")
+    assert (kafka.returncode, kafka.stdout) == (0, b"")
 
 
 def settings(cluster: Cluster, kind: str, name: str) -> dict[str, str]:
@@ -196,10 +211,12 @@ def test_what_kafkas_tool_began_is_watched_to_its_end(cluster: Cluster, moved: s
     plan = tmp_path / "plan.json"
     entries = [{"topic": moved, "partition": number, "replicas": [3, 1]} for number in range(4)]
     plan.write_text(json.dumps({"version": 1, "partitions": entries}))
-    begin = ("--execute", "--throttle", "100000000", "--reassignment-json-file", str(plan))
-    assert "Successfully started" in kafkas_reassign(cluster, *begin)
-    rows = ask(cluster, "cluster", "reassign", "--status")
-    assert {tuple(row["to"]) for row in rows} <= {(3, 1)}, "some may be there already"
+    begin = ("--execute", "--reassignment-json-file", str(plan), "--throttle")
+    assert "Successfully started" in kafkas_reassign(cluster, *begin, "1000")
+    rows = ask(cluster, "cluster", "reassign", "--status", "--dry-run")
+    assert [row["to"] for row in rows] == [[3, 1]] * 4
+    kafkas_reassign(cluster, *begin, "100000000", "--additional")
+    ask(cluster, "cluster", "reassign", "--status")
     assert list(replicas(cluster, moved).values()) == [[3, 1]] * 4
     assert settings(cluster, "topic", moved), "it was not ours to remove"
     verified = kafkas_reassign(cluster, "--verify", "--reassignment-json-file", str(plan))

@@ -72,6 +72,15 @@ def test_partitions_at_and_under_the_least_of_replicas(
     assert (found["replicamanager_partitioncount"], found["replicamanager_leadercount"]) == (1, 1)
 
 
+def test_a_replica_that_is_being_added_is_not_missing(led: ReplicatedTopic) -> None:
+    led.decide([led.node_id, OTHER, THIRD], isr=[led.node_id, OTHER])
+    assert metrics(led)["replicamanager_underreplicatedpartitions"] == 1
+    led.submit(PartitionChangeRecord(0, led.topic_id, adding_replicas=[THIRD], removing_replicas=[]))
+    assert metrics(led)["replicamanager_underreplicatedpartitions"] == 0
+    led.decide(isr=[led.node_id])
+    assert metrics(led)["replicamanager_underreplicatedpartitions"] == 1
+
+
 # --- bytes
 
 

@@ -59,6 +59,13 @@ def test_each_fault_is_named_once() -> None:
     assert partition_health(placed).first_at_fault == TopicPartition("t", 1)
 
 
+def test_a_replica_that_is_being_added_is_not_missing() -> None:
+    """As for Kafka, it is so by the numbers: one that was there before and is out of sync counts all the same."""
+    moving = replace(partition(0, 1, (1, 2)), adding=(3,))
+    assert find_problems(cluster(*ALL), [moving]) == []
+    assert find_problems(cluster(*ALL), [replace(moving, isr=(1,), min_isr=1)]) == ["1 partition under-replicated: t-0"]
+
+
 def test_a_replica_is_offline_on_a_broker_that_lives_if_its_disk_failed() -> None:
     assert find_problems(cluster(*ALL), [partition(0, 1, (1, 2), offline=(3,))]) == [
         "1 partition under-replicated: t-0",
