@@ -81,7 +81,9 @@ class ReplicaReader:
     # --- the next answer
 
     def send(self, *, is_leader: bool) -> None:
-        """Asks for what comes next; `receive` takes the answer."""
+        """Asks for what comes next; `receive` takes the answer. The first comes at once, records or not: how far the
+        replica is says whether there is something to wait for.
+        """
         connection = self._client.connection_to(self.broker)
         if not is_leader and connection.version_of(FETCH) < _FIRST_VERSION_FROM_FOLLOWERS:
             raise KafkaError(
@@ -90,7 +92,7 @@ class ReplicaReader:
         wanted = FetchPartition(self._partition.partition, fetch_offset=self.position, partition_max_bytes=_MAX_BYTES)
         request = FetchRequest(
             replica_id=_CONSUMER,
-            max_wait_ms=_MAX_WAIT_MS,
+            max_wait_ms=_MAX_WAIT_MS if self.high_watermark >= 0 else 0,
             min_bytes=1,
             max_bytes=_MAX_BYTES,
             session_epoch=_SESSIONLESS_EPOCH,

@@ -74,11 +74,11 @@ class FeatureControl:
         if self._problem:
             raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, self._problem)
         for update in updates:
-            ensure_may_be(update, self.finalized.get(update.name, 0), MEMBERS_FEATURES)
             for broker_id, broker in brokers.items():
                 if unsupported({update.name: update.level}, broker.features):
                     lowest, highest = broker.features.get(update.name, (0, 0))
                     raise refusal(update, f"broker {broker_id} supports levels {lowest} to {highest}")
+            ensure_may_be(update, self.finalized.get(update.name, 0), MEMBERS_FEATURES)
 
     def update(self, updates: Sequence[FeatureUpdate]) -> Decision[None]:
         """Writes down updates that may be; nothing, if all of them are so already."""

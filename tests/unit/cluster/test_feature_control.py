@@ -81,9 +81,9 @@ def test_a_level_counts_once_it_is_written_down() -> None:
         (FeatureUpdate("transaction.version", 0, SAFE), None),
         (FeatureUpdate("transaction.version", 0, UNSAFE), None),
         (FeatureUpdate("transaction.version", 2, UNSAFE), "it is 1, which an upgrade only raises"),
-        (FeatureUpdate("transaction.version", 3, UP), "this broker supports levels 0 to 2"),
-        (FeatureUpdate("transaction.version", -1, SAFE), "this broker supports levels 0 to 2"),
-        (FeatureUpdate("metadata.version", 20, UP), "this broker supports levels 0 to 0"),
+        (FeatureUpdate("transaction.version", 3, UP), "broker 1 supports levels 0 to 2"),
+        (FeatureUpdate("transaction.version", -1, SAFE), "broker 1 supports levels 0 to 2"),
+        (FeatureUpdate("metadata.version", 20, UP), "broker 1 supports levels 0 to 0"),
     ],
 )
 def test_which_level_may_follow(update: FeatureUpdate, problem: str | None) -> None:
