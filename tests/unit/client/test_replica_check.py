@@ -19,7 +19,7 @@ from core.cluster.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.fetch import PartitionData
+from core.protocol.schema.fetch import FetchRequest, PartitionData
 from core.records.record import Record, encode_records
 from core.records.record_batch_builder import build_batch
 
@@ -275,3 +275,25 @@ def test_a_log_that_ends_before_what_it_had_committed_is_named() -> None:
     short.after_receive = lose
     found = compare(Replica(log(6)), short)
     assert "its high watermark went back to 6" in found.not_compared[2].message
+
+
+def test_only_what_is_known_to_come_is_waited_for() -> None:
+    """An empty replica has nothing to wait for, which its first answer says."""
+    waits: list[int] = []
+
+    class Broker(Client):
+        def connection_to(self, _broker: int) -> Broker:
+            return self
+
+        def version_of(self, _api: object) -> int:
+            return 12
+
+        def send(self, _api: object, request: FetchRequest) -> None:
+            waits.append(request.max_wait_ms)
+
+    client: Any = Broker()
+    reader = ReplicaReader(client, 1, T0, is_compacted=False)
+    reader.send(is_leader=True)
+    reader.high_watermark = 3
+    reader.send(is_leader=True)
+    assert waits[0] == 0 < waits[1]
