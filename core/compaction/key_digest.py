@@ -1,9 +1,10 @@
 """16-byte digests of keys, many at once: the offset map knows a key by its digest.
 
-A key is read as 32-bit characters c1, c2 .. (the last one padded with zeros), its length as c0. Four hashes of the
-multilinear family, each the upper half of `a0*c0 + a1*c1 + ..` modulo 2**64, make a digest. The coefficients are drawn
-at random for every map: any two keys, whoever chose them, have one digest with a probability of 2**-127 (Lemire and
-Kaser, "Strongly universal string hashing is fast", theorem 3.1). Kafka's map takes MD5, which can be led astray.
+A key is read as 32-bit characters c1, c2 .. (the last one padded with zeros), its length and one more as c0: the empty
+key has a digest like any other. Four hashes of the multilinear family, each the upper half of `a0*c0 + a1*c1 + ..`
+modulo 2**64, make a digest. The coefficients are drawn at random for every map: any two keys, whoever chose them, have
+one digest with a probability of 2**-127 (Lemire and Kaser, "Strongly universal string hashing is fast", theorem 3.1).
+Kafka's map takes MD5, which can be led astray.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _NOT_ZERO = np.uint64(1)
+_ONE_MORE = np.uint64(1)
 _SHIFT = np.uint64(33)
 _FACTORS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 
@@ -58,7 +60,7 @@ class KeyDigest:
             return self._digest_with_long_ones(buffer, positions, lengths)
         data = np.frombuffer(buffer, np.uint8)
         shortest = int(lengths.min())
-        sizes = lengths.astype(np.uint64)
+        sizes = lengths.astype(np.uint64) + _ONE_MORE
         sums = [sizes * a for a in self._coefficients[0]]
         product = np.empty_like(sizes)
         for number in range((longest + 3) // 4):

@@ -31,6 +31,8 @@ _FIRST_SLOTS = 1 << 14
 _GROWTH = 4
 _GROWS_AT = 0.5
 _MOVED_SLOTS = 1 << 15
+_MOST_STRIDES = 64
+"""So often a key is looked for by its own stride, which may go by few slots, or none; then slot by slot."""
 
 
 class LatestOffsets(NamedTuple):
@@ -133,8 +135,10 @@ class OffsetMap:
             slots = self._probe(high, low, attempt)
 
     def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> Int64s:
-        """Gives where to look next; an odd stride comes by every slot in the end."""
-        return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
+        """Gives where to look next; who goes slot by slot comes by every one."""
+        if attempt < _MOST_STRIDES:
+            return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
+        return (self._slots_of(high) + (attempt - _MOST_STRIDES + 1)) % int(self._slots)
 
     def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> Int64s:
         """Gives their upper halves, as fractions of the table."""

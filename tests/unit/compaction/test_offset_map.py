@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def put(offset_map: OffsetMap, key_digest: KeyDigest, keys: list[bytes], offset:
 
 
 @given(
-    groups=st.lists(st.lists(st.integers(0, 300).map(lambda n: b"k%d" % n), max_size=200), max_size=8),
+    groups=st.lists(st.lists(st.integers(0, 300).map(lambda n: b"k%d" % n) | st.just(b""), max_size=200), max_size=8),
     slots=st.sampled_from([2, 10, 100, 5000]),
 )
 def test_it_holds_what_a_dict_would_until_it_is_full(groups: list[list[bytes]], slots: int) -> None:
@@ -44,7 +46,7 @@ def test_it_holds_what_a_dict_would_until_it_is_full(groups: list[list[bytes]], 
     assert latest.offsets.tolist() == sorted(model.values())
     tombstones = sorted(o for k, o in model.items() if k.endswith(b"0"))
     assert latest.offsets[latest.tombstones].tolist() == tombstones
-    asked = [b"k%d" % n for n in range(310)]
+    asked = [b"", *(b"k%d" % n for n in range(310))]
     assert offset_map.find(digests_of(asked, key_digest)).tolist() == [model.get(key, -1) for key in asked]
     assert offset_map.latest_offset == max(model.values(), default=-1)
 
@@ -54,3 +56,23 @@ def test_it_grows_with_its_keys() -> None:
     keys = [b"key-%d" % n for n in range(100_000)]
     assert put(offset_map, key_digest, keys, 7) == len(keys)
     assert (offset_map.find(digests_of(keys, key_digest)) == np.arange(7, 100_007)).all()
+
+
+class CountedMap(OffsetMap):
+    """Fails if it looks in more places than there are."""
+
+    def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> npt.NDArray[np.int64]:
+        assert attempt < 64 + int(self._slots), "it goes round in circles"
+        return super()._probe(high, low, attempt)
+
+
+@pytest.mark.parametrize("low", [0, 1 << 63, (1 << 64) - 1, 1 << 62])
+def test_keys_whose_strides_lead_nowhere_find_a_place(low: int) -> None:
+    """All begin at the first slot, and go by no other, or by few."""
+    offset_map = CountedMap(20 * BYTES_PER_SLOT)
+    count = offset_map.capacity
+    digests = Digests(np.arange(1, 2 * count, 2, dtype=np.uint64), np.full(count, low, np.uint64))
+    for number in range(count):
+        assert offset_map.put(digests.of(slice(number, number + 1)), np.array([number]), np.array([False])) == 1
+    assert offset_map.find(digests).tolist() == list(range(count))
+    assert offset_map.find(Digests(digests.high + np.uint64(2 * count), digests.low)).tolist() == [-1] * count
