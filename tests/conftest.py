@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from core.common.clock import ManualClock
 from tests.support.class_archives import spark_options
+from tests.support.file_scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.support.server import Server
 
 settings.register_profile("plog", deadline=None)

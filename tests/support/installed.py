@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -40,11 +41,22 @@ def test_with_a_server(plog_server):
 """
 
 
+def build_packages(folder: Path) -> None:
+    """Builds the sdist, and the wheel by way of it, as a package index's users would. One process at a time does: the
+    sdist is put together in the repository.
+    """
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    with (ROOT / "pyproject.toml").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        subprocess.run(command, check=True, capture_output=True)
+
+
 class Installed:
     """An environment with the wheel, and the application's folder; `run` is a command that is typed there."""
 
     def __init__(self, folder: Path) -> None:
-        self.wheel = self._build(folder)
+        build_packages(folder / "dist")
+        (self.wheel,) = (folder / "dist").glob("*.whl")
         self.application = folder / "application"
         self.bin = folder / "venv" / "bin"
         subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, capture_output=True)
@@ -54,14 +66,6 @@ class Installed:
         (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         self.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(self.wheel), cwd=folder)
         self._write_application()
-
-    @staticmethod
-    def _build(folder: Path) -> Path:
-        """By way of the sdist, as a package index's users would build it."""
-        arguments = ["-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(ROOT)]
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-        (wheel,) = (folder / "dist").glob("*.whl")
-        return wheel
 
     def _write_application(self) -> None:
         files = {
@@ -78,7 +82,9 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        """Without what says which Python, as a Spark session that a test has started in this process does."""
+        kinds = ("PYTHON", "PYSPARK_", "VIRTUAL_ENV")
+        own = {key: value for key, value in os.environ.items() if not key.startswith(kinds)}
         return {**own, "PATH": f"{self.bin}:{os.environ['PATH']}"}
 
     def run(
