@@ -143,7 +143,7 @@ class BrokerProcess:
         """Makes the error about a broker that has ended, with the reason that it gives."""
         code = self._process.returncode if self._process is not None else None
         return AccessError(
-            f"broker {self.node_id} {describe_end(code)}{self._reason()}",
+            f"broker {self.node_id} {describe_end(code, self._reason)}",
             where=str(self.data_dir),
             hint=f"{self.log} says more",
         )
@@ -154,5 +154,5 @@ class BrokerProcess:
             file.seek(max(self._log_start, self.log.stat().st_size - _MOST_OF_LOG))
             lines = file.read().decode(errors="replace").splitlines()
             found = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-            return f": {found[-1]}" if found else ""
+            return found[-1] if found else ""
         return ""

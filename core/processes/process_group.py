@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -73,6 +73,11 @@ class ProcessGroup:
             self._guard = None
 
 
-def describe_end(code: int | None) -> str:
-    """Says how a process has ended, by what `Popen.returncode` has."""
-    return f"was killed (signal {-code})" if code is not None and code < 0 else f"has ended with exit code {code}"
+def describe_end(code: int | None, find_reason: Callable[[], str]) -> str:
+    """Says how a process has ended, by what `Popen.returncode` has, and why. One that was killed was not asked for a
+    reason: what it said last is of something else.
+    """
+    if code is not None and code < 0:
+        return f"was killed (signal {-code})"
+    reason = find_reason()
+    return f"has ended with exit code {code}{f': {reason}' if reason else ''}"

@@ -99,6 +99,7 @@ class ZooKeeperProcess:
         self._group = group
         self._settings = {**_SETTINGS, **(settings or {})}
         self._java_options = java_options
+        self._log_start = 0
         self._lock: DirectoryLock | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -117,6 +118,7 @@ class ZooKeeperProcess:
             error.hint = "another ZooKeeper works in this directory: stop it, or use another --data-dir"
             raise
         self.endpoint = ensure_free(self.endpoint)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._write_files()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_release`
         command = [
@@ -176,12 +178,15 @@ class ZooKeeperProcess:
     def failure(self) -> AccessError:
         """Makes the error about a server that has ended, with the reason that it gives."""
         assert self._process is not None
-        reason = _last_error(self._output()) or _last_error(_read_tail(self.log))
         return AccessError(
-            f"ZooKeeper {describe_end(self._process.returncode)}{f': {reason}' if reason else ''}",
+            f"ZooKeeper {describe_end(self._process.returncode, self._reason)}",
             where=str(self.directory),
             hint=f"{self.log} says more",
         )
+
+    def _reason(self) -> str:
+        """Finds the last error of this life."""
+        return _last_error(self._output()) or _last_error(_read_tail(self.log, self._log_start))
 
     def _output(self) -> str:
         assert self._stderr is not None
@@ -252,9 +257,11 @@ def _as_property(value: str) -> str:
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
 
 
-def _read_tail(path: Path) -> str:
+def _read_tail(path: Path, start: int) -> str:
+    """Reads what came after the byte `start`, or all of a shorter file, which was begun again; of much of it the end."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 20_000))
+        size = path.stat().st_size
+        file.seek(max(start if start <= size else 0, size - 20_000))
         return file.read().decode(errors="replace")
     return ""
 

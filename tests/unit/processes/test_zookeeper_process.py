@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.properties_file import parse_properties
-from core.processes.zookeeper_process import _as_property, _last_error
+from core.processes.process_group import describe_end
+from core.processes.zookeeper_process import _as_property, _last_error, _read_tail
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool))
@@ -27,3 +30,25 @@ def test_each_path_is_read_from_the_properties_as_it_was(path: str) -> None:
 )
 def test_the_reason_is_found_in_what_it_says(text: str, reason: str) -> None:
     assert _last_error(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "text"),
+    [
+        (1, "the disk is full", "has ended with exit code 1: the disk is full"),
+        (0, "", "has ended with exit code 0"),
+        (-9, "an error of long ago", "was killed (signal 9)"),
+    ],
+)
+def test_what_was_killed_has_no_other_reason(code: int, reason: str, text: str) -> None:
+    assert describe_end(code, lambda: reason) == text
+
+
+def test_errors_of_an_earlier_life_are_not_read(tmp_path: Path) -> None:
+    log = tmp_path / "zookeeper.log"
+    assert _read_tail(log, 0) == ""
+    log.write_text("t1 ERROR early (X)\nt2 ERROR late (X)\n")
+    start = log.read_text().index("t2")
+    assert _read_tail(log, 0) == log.read_text()
+    assert _read_tail(log, start) == "t2 ERROR late (X)\n"
+    assert _read_tail(log, 1000) == log.read_text(), "it was begun again"
