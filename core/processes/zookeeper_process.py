@@ -258,7 +258,7 @@ def _as_property(value: str) -> str:
 
 
 def _read_tail(path: Path, start: int) -> str:
-    """Reads what came after the byte `start`, or all of a shorter file, which was begun again; of much of it the end."""
+    """Reads what came after the byte `start`, or all of a file that was begun again; of much of it the end."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         size = path.stat().st_size
         file.seek(max(start if start <= size else 0, size - 20_000))
