@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 Outcomes = dict[str, TopicImage | KafkaError]
 
+_GROWTH = 5
+"""Growing a topic is as much work as so many partitions of one that is made."""
+
 
 class Growth(NamedTuple):
     """How many partitions a topic is to have, and the replicas of those that are added, if the request says so."""
@@ -63,7 +66,8 @@ class ClusterTopics:
         """Gives, by name, each new topic, or what is wrong with it. REQUEST_TIMED_OUT is wrong with one that is made
         and is not led in time.
         """
-        made = self._term.do(lambda: self._create(topics, validate_only=validate_only))
+        parts = self._in_parts(topics, validate_only=validate_only)
+        made = self._term.do_in_turns(parts, partial(self._create, validate_only=validate_only))
         return made.then(lambda outcome: self._wait(topics, outcome, 0 if validate_only else timeout_ms, validate_only))
 
     def _wait(
@@ -96,11 +100,20 @@ class ClusterTopics:
             number in known.partitions and known.partitions[number].leader != NO_LEADER for number in topic.partitions
         )
 
-    async def _create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Outcomes:
-        config = self._services.config
-        wanted = sum(topic.count_partitions(config.num_partitions) for topic in topics)
+    def _in_parts(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Iterator[Sequence[NewTopic]]:
+        """Gives what is made in one turn. A preview has one: a later topic may not be called like an earlier one, and
+        that is not there then. Raises KafkaError(POLICY_VIOLATION) for too many.
+        """
+
+        def count(topic: NewTopic) -> int:
+            return topic.count_partitions(self._services.config.num_partitions)
+
+        wanted = sum(map(count, topics))
         if wanted > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, too_many(wanted))
+        yield from [topics] if validate_only else slices(topics, count)
+
+    async def _create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Outcomes:
         outcomes: Outcomes = {}
         made: dict[str, ControlledTopic] = {}
         names = self._names_in_metrics(topics)
@@ -118,7 +131,10 @@ class ClusterTopics:
             await asyncio.sleep(0)  # others have a turn, but no other decision
         if made and not validate_only:
             configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
-            await self._term.drive(self._term.controller.create_topics(made, configs))
+            try:
+                await self._term.drive(self._term.controller.create_topics(made, configs))
+            except KafkaError as error:
+                outcomes |= dict.fromkeys(made, error)
         return outcomes
 
     def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
@@ -167,10 +183,21 @@ class ClusterTopics:
         self, wanted: Sequence[Growth], *, validate_only: bool
     ) -> Pending[dict[str, KafkaError | None]]:
         """Grows topics, each on its own; gives for each what is wrong, if something is."""
-        done = self._term.do(lambda: self._grow_all(wanted, validate_only=validate_only))
+        done = self._term.do_in_turns(self._growths(wanted), partial(self._grow, validate_only=validate_only))
         return done.map(lambda outcome: _of_each((one.topic for one in wanted), outcome))
 
-    async def _grow_all(self, wanted: Sequence[Growth], *, validate_only: bool) -> dict[str, KafkaError | None]:
+    def _growths(self, wanted: Sequence[Growth]) -> Iterator[Sequence[Growth]]:
+        """Gives what is done in one turn. Raises KafkaError(INVALID_PARTITIONS) for too many new partitions."""
+        added = sum(map(self._count_added, wanted))
+        if added > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(added))
+        yield from slices(wanted, lambda one: _GROWTH + self._count_added(one))
+
+    def _count_added(self, wanted: Growth) -> int:
+        topic = self._context.topics.get(wanted.topic)
+        return max(wanted.partitions - len(topic.partitions), 0) if topic is not None else 0
+
+    async def _grow(self, wanted: Sequence[Growth], *, validate_only: bool) -> dict[str, KafkaError | None]:
         outcomes: dict[str, KafkaError | None] = {}
         for one in wanted:
             try:
@@ -191,8 +218,6 @@ class ClusterTopics:
         present = len(topic.partitions)
         ensure_has_no_gaps(name, topic.partitions)
         ensure_grows(name, present, count, assignments)
-        if count - present > MOST_PARTITIONS:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(count - present))
         if any(state.adding_replicas or state.removing_replicas for state in topic.partitions.values()):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{name}'."

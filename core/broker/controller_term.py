@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ _MAX_INT64 = 2**63 - 1
 _FOLLOWED_AT_ONCE = 100
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 MakeQueue = Callable[[int, LiveBroker, Callable[[ControlRequest, Any], None]], ControlQueue]
 """(broker id, its registration, what takes answers): the way to one life of a broker."""
@@ -166,21 +167,51 @@ class ControllerTerm:
 
     def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
         """As `ask`, for work that reads first. Raises KafkaError(NOT_CONTROLLER) if the term is over."""
-        pending = Pending[T | KafkaError]()
-        if self._is_over:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        self._waiting.add(pending)
+        pending = self._awaited(Pending[T | KafkaError]())
 
         async def event() -> None:
             try:
                 outcome: T | KafkaError = await work()
             except KafkaError as error:
                 outcome = error
-            self._waiting.discard(pending)
-            pending.complete_with(outcome)
+            self._give(pending, outcome)
 
         self._events.put_nowait(event)
         return pending
+
+    def do_in_turns(
+        self, parts: Iterator[T], work: Callable[[T], Awaitable[Mapping[str, U]]]
+    ) -> Pending[dict[str, U] | KafkaError]:
+        """As `do`, for what may take long and be done in parts, each of which has a turn of its own: whatever waits
+        meanwhile comes before the next one. Gives all that the parts come to, or the first KafkaError: no other part is
+        done then.
+        """
+        pending = self._awaited(Pending[dict[str, U] | KafkaError]())
+        outcomes: dict[str, U] = {}
+
+        async def event() -> None:
+            try:
+                for part in parts:
+                    outcomes.update(await work(part))
+                    self._events.put_nowait(event)
+                    return
+            except KafkaError as error:
+                self._give(pending, error)
+            else:
+                self._give(pending, outcomes)
+
+        self._events.put_nowait(event)
+        return pending
+
+    def _awaited(self, pending: Pending[T]) -> Pending[T]:
+        if self._is_over:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self._waiting.add(pending)
+        return pending
+
+    def _give(self, pending: Pending[T], outcome: T) -> None:
+        self._waiting.discard(pending)
+        pending.complete_with(outcome)
 
     async def write(self, writes: Sequence[Write]) -> None:
         """Has something written down, within work that `do` does."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.client_quotas import ClientQuotas
@@ -34,6 +34,7 @@ from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Create, Node, Refusal, SetData, ZooKeeperError
+from core.zookeeper.while_connected import while_connected
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CONFIG_CHANGE_PREFIX,
@@ -64,6 +65,8 @@ T = TypeVar("T")
 _READ_AT_ONCE = 500
 
 _AGAIN_SECONDS = 0.5
+_GRACE_SECONDS = 2.0
+"""How long a broker that stops waits for a ZooKeeper that is away."""
 
 
 class ZooKeeperEntry:
@@ -365,6 +368,15 @@ class ZooKeeperEntry:
                     continue
                 _log.error("the controller can't be told of a failed disk: %s", error)
             self._unreported -= reported
+
+    async def hand_over(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Does what gives up the broker's part in the cluster, unless ZooKeeper is away: nobody can decide who takes it
+        over then, and a controller would not answer.
+        """
+        try:
+            await while_connected(self._session, work(), _GRACE_SECONDS)
+        except TimeoutError:
+            _log.warning("nothing is handed over to other brokers: ZooKeeper is away, and nobody can decide anything")
 
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""

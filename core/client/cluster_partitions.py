@@ -152,7 +152,9 @@ def _why_out_of_sync(
         return f"its broker can't be reached from here: {broker.failure.message}"
     error = survey.ends.get(placed.partition)
     if replica in placed.offline or error is ErrorCode.KAFKA_STORAGE_ERROR:
-        return f"its disk has failed: {', '.join(survey.failed_dirs) or 'the broker says not which'}"
+        if not survey.failed_dirs:
+            return "its broker does not serve it: the disk has failed, or has lost records; the broker's log says which"
+        return f"its disk has failed: {', '.join(survey.failed_dirs)}"
     if isinstance(error, ErrorCode):
         return f"its broker does not serve it: {error.text}"
     if not placed.has_leader:

@@ -78,7 +78,7 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
     elif cluster.controller_id < 0:
         found.append("no controller is known")
     gone = {broker.broker_id for broker in cluster.brokers if is_gone(broker)}
-    on_failed_disks = [p.partition for p in partitions if set(p.offline) - gone]
+    on_live_brokers = [p.partition for p in partitions if set(p.offline) - gone]
     for broker in cluster.brokers:
         held = _count(sum(broker.broker_id in p.replicas for p in partitions), "replica")
         if broker.is_fenced:
@@ -89,7 +89,7 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
         (health.leaderless, "without a leader"),
         (health.under_min_isr, "with fewer replicas in sync than min.insync.replicas"),
         (health.under_replicated, "under-replicated"),
-        (on_failed_disks, "with replicas on failed disks"),
+        (on_live_brokers, "with offline replicas on live brokers"),
     ):
         if those:
             found.append(f"{_count(len(those), 'partition')} {text}: {names_text(those)}")

@@ -9,7 +9,7 @@ raises KafkaError in the decision, and nothing of that yield is written.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from core.cluster.partition_state import PartitionState
@@ -80,14 +80,16 @@ _SLICE = 500
 T = TypeVar("T")
 
 
-def slices(items: Iterable[T]) -> Iterator[list[T]]:
-    """Gives the items, no more at once than may be worked on in one turn."""
+def slices(items: Iterable[T], weight: Callable[[T], int] = lambda _item: 1) -> Iterator[list[T]]:
+    """Gives the items, no more at once than may be worked on in one turn; `weight` says how many partitions one has."""
     some: list[T] = []
+    total = 0
     for item in items:
         some.append(item)
-        if len(some) == _SLICE:
+        total += max(weight(item), 1)
+        if total >= _SLICE:
             yield some
-            some = []
+            some, total = [], 0
     if some:
         yield some
 

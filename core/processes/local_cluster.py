@@ -310,7 +310,11 @@ class LocalCluster:
         if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
             self._has_lost_zookeeper = True
             found.append(self.zookeeper.failure())
-            found[-1].hint = f"{self.zookeeper.log} says more; no leader is elected without it: restart the cluster"
+            self.zookeeper.stop()  # it lets go of the directory, so that another one may work there
+            found[-1].hint = (
+                f"{self.zookeeper.log} says more; no leader is elected without it; {self.zookeeper.command} starts it "
+                "again"
+            )
         return found
 
     def stop(self) -> list[int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -140,6 +141,12 @@ class ZooKeeperProcess:
             if self.has_ended:
                 raise self.failure()
             sleep(_POLL_SECONDS)  # it says nowhere that it is ready
+
+    @property
+    def command(self) -> str:
+        """What somebody types to have it back."""
+        where = ["--data-dir", str(self.directory), "--listen", str(self.endpoint)]
+        return shlex.join(["plog", "zookeeper", "start", *where])
 
     @property
     def has_ended(self) -> bool:

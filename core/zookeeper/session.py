@@ -174,9 +174,12 @@ class ZooKeeperSession:
             _log.debug("closing the session with ZooKeeper: %s", error)
         self._call_soon(done.set)
 
-    def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
-        """Has it called at each change of the state, in the loop. CONNECTED after EXPIRED is another session."""
+    def subscribe(self, on_state: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Has it called at each change of the state, in the loop, until what this gives is called. CONNECTED after
+        EXPIRED is another session.
+        """
         self._subscribers.append(on_state)
+        return partial(self._subscribers.remove, on_state)
 
     def _on_kazoo_state(self, state: str) -> None:
         """Called in kazoo's thread: kazoo's LOST is an expiry, a refused login, or the end that we asked for."""

@@ -184,13 +184,23 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert second.zookeeper == first.zookeeper
         produce(second.servers, b"two")
         assert consume(second.servers, 1) == [b"two"], "the group is remembered, too"
-        os.kill(second.pids[1], signal.SIGTERM)
-        wait_until(lambda: "error: broker 1 has ended with exit code 0; the others go on\n" in second.said())
         (zookeeper,) = [n for n in children_of(second.process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
         with (directory / "zookeeper" / "zookeeper.log").open("a") as log:
             log.write("2026-01-01T00:00:00,000 ERROR Error closing a command socket (ServerCnxn)\n")  # it lives on then
         os.kill(zookeeper, signal.SIGKILL)
         wait_until(lambda: "error: ZooKeeper was killed (signal 9); the others go on\n" in second.said())
+        (again_by_hand,) = re.findall(r"without it; plog (zookeeper start .*) starts it again\n", second.said())
+        with subprocess.Popen([PLOG, *shlex.split(again_by_hand)], stdout=subprocess.PIPE, text=True) as by_hand:
+            try:
+                assert by_hand.stdout is not None
+                assert by_hand.stdout.readline().startswith(f"ready {second.zookeeper} ")
+                new = call_plog("topic", "create", "new", "--partitions", "4", "--bootstrap-server", second.brokers[2])
+                assert new.returncode == 0, "the controller decides again"
+            finally:
+                by_hand.kill()
+        os.kill(second.pids[1], signal.SIGTERM)
+        ended = "error: broker 1 has ended with exit code 0; the others go on\n"
+        wait_until(lambda: ended in second.said(), "although nobody takes over what it leads")
         assert second.end(signal.SIGINT) == 3, "because two had died"
         assert "did not stop in time" not in second.said(), "although ZooKeeper can't take its resignation"
         assert not processes_of(directory)

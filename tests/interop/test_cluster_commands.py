@@ -427,7 +427,7 @@ def test_a_disk_that_failed(cluster: Cluster) -> None:
     disk = cluster[3].data_dir.with_name("b3-second-disk")
     held = sorted(path.name for path in disk.iterdir() if path.name[:-1] in ("flights-", "slow-"))
     shutil.rmtree(disk)
-    wait_until(lambda: any("failed disks" in text for text in status(cluster)["problems"]), "3 misses its disk")
+    wait_until(lambda: any("offline replicas" in text for text in status(cluster)["problems"]), "3 misses its disk")
     assert held
     for name in held:
         row = of_three(cluster, name)

@@ -245,6 +245,29 @@ def test_what_can_not_grow(
     assert len(json.loads(zookeeper.get("/brokers/topics/small")[0])["partitions"]) == 2
 
 
+def test_a_request_adds_so_many_partitions_at_most(ask: Ask, zookeeper: KazooClient) -> None:
+    assert create(ask, CreatableTopic("half-a", 1, 1), CreatableTopic("half-b", 1, 1)) == [ErrorCode.NONE] * 2
+    wanted = [CreatePartitionsTopic("half-a", 5_001, None), CreatePartitionsTopic("half-b", 5_002, None)]
+    results = ask(CREATE_PARTITIONS, CreatePartitionsRequest(wanted, 30_000, validate_only=False)).results
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_PARTITIONS] * 2
+    assert "10001 partitions are more than the 10000" in (results[0].error_message or "")
+    assert len(json.loads(zookeeper.get("/brokers/topics/half-a")[0])["partitions"]) == 1
+
+
+def test_more_topics_than_one_turn_makes(ask: Ask, zookeeper: KazooClient) -> None:
+    """Each is there, and each is told of, also those that are wrong."""
+    wanted = [CreatableTopic(f"turn-{number}", 200 if number % 3 else 0, 1) for number in range(9)]
+    code = {200: ErrorCode.NONE, 0: ErrorCode.INVALID_PARTITIONS}
+    assert create(ask, *wanted) == [code[topic.num_partitions] for topic in wanted]
+    more = [CreatePartitionsTopic(topic.name, 400, None) for topic in wanted]
+    results = ask(CREATE_PARTITIONS, CreatePartitionsRequest(more, 30_000, validate_only=False)).results
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [one.error_code for one in results] == [0 if topic.num_partitions else unknown for topic in wanted]
+    assert len(json.loads(zookeeper.get("/brokers/topics/turn-8")[0])["partitions"]) == 400
+    made = [topic.name for topic in wanted if topic.num_partitions]
+    assert delete(ask, *made) == [ErrorCode.NONE] * len(made)
+
+
 def test_a_topic_grows(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) -> None:
     create(ask, CreatableTopic("grown", 1, 2))
     assert grow(ask, "grown", 3, [[6, 7], [7, 5]]) is ErrorCode.NONE

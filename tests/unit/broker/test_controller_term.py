@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -503,6 +503,74 @@ def test_one_thing_after_the_other() -> None:
             assert moved.is_over
             assert outcome(asked) == "done"
             assert it.store.reads == reads + 1
+
+    run(scenario())
+
+
+def test_what_is_done_in_turns_lets_others_in_between() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            seen: list[str] = []
+            others: list[Pending[Any]] = []
+
+            async def other(name: str) -> None:
+                seen.append(name)
+
+            async def work(part: str) -> dict[str, int]:
+                others.append(it.term.do(lambda: other(f"after {part}")))
+                seen.append(part)
+                return {part: len(seen)}
+
+            pending = it.term.do_in_turns(iter("ab"), work)
+            assert seen == []
+            await it.settle()
+            assert seen == ["a", "after a", "b", "after b"]
+            assert outcome(pending) == {"a": 1, "b": 3}
+            assert all(one.is_over for one in others)
+
+    run(scenario())
+
+
+def test_the_first_refusal_ends_what_is_done_in_turns() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            seen: list[str] = []
+
+            async def work(part: str) -> dict[str, int]:
+                if part == "b":
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                seen.append(part)
+                return {part: 0}
+
+            def parts() -> Iterator[str]:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION)
+                yield ""
+
+            refused = it.term.do_in_turns(iter("abc"), work), it.term.do_in_turns(parts(), work)
+            await it.settle()
+            assert [outcome(one).code for one in refused] == [ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION]
+            assert seen == ["a"]
+
+    run(scenario())
+
+
+def test_the_end_of_the_term_ends_what_is_done_in_turns() -> None:
+    async def scenario() -> None:
+        async with office() as it:
+            seen: list[str] = []
+
+            async def work(part: str) -> dict[str, int]:
+                seen.append(part)
+                asyncio.get_running_loop().call_soon(it.term.close)
+                await asyncio.sleep(0)
+                return {part: 0}
+
+            pending = it.term.do_in_turns(iter("ab"), work)
+            await it.settle()
+            assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
+            assert seen == ["a"]
+            with pytest.raises(KafkaError):
+                it.term.do_in_turns(iter("ab"), work)
 
     run(scenario())
 

@@ -69,7 +69,7 @@ def test_a_replica_that_is_being_added_is_not_missing() -> None:
 def test_a_replica_is_offline_on_a_broker_that_lives_if_its_disk_failed() -> None:
     assert find_problems(cluster(*ALL), [partition(0, 1, (1, 2), offline=(3,))]) == [
         "1 partition under-replicated: t-0",
-        "1 partition with replicas on failed disks: t-0",
+        "1 partition with offline replicas on live brokers: t-0",
     ]
 
 
