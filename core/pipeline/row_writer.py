@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from core.client.kafka_client import KafkaClient, TopicInfo
+from core.client.coordinator import patiently
+from core.client.kafka_client import RETRIABLE, KafkaClient, TopicInfo
 from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
@@ -32,6 +33,8 @@ _MOST_RANGES = 8
 _FOR_EVER = 1 << 62
 _END_SECONDS = 10.0
 """How long the end of a transaction is waited for after a signal."""
+_NOT_HEARD_YET = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""What a broker answers that does not know yet of a topic which was made a moment ago."""
 
 Int64s = npt.NDArray[np.int64]
 FindPartitioner = Callable[[str, int, int], Partitioner]
@@ -415,7 +418,8 @@ class RowWriter:
         from core.client.admin import Admin
 
         with closing(self._client.another()) as client:  # whose connections have no requests under way
-            configs = Admin(client).find_configs(ConfigResourceType.TOPIC, self._topic)
+            find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)
+            configs = patiently(find, _NOT_HEARD_YET)
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
         return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER

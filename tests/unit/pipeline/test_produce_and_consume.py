@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.common.errors import UsageError
+from core.client.admin import Admin, ConfigValue
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
 from core.pipeline.consume import consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
@@ -32,6 +35,26 @@ def test_a_stream_goes_in_and_comes_out_and_what_is_said_goes_to_the_caller(
     assert consume(ConsumeRequest(topics=["t"], format="%k:%s\n"), session, lambda: Stdout(out))
     assert out.getvalue() == b"k:one\nk:two\n"
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_broker_that_has_not_heard_of_a_new_topic_yet_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster the topic is made at the controller, and its settings are asked of any broker."""
+    find_configs = Admin.find_configs
+    refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE]
+
+    def find_late(admin: Admin, *arguments: Any, **options: Any) -> list[ConfigValue]:
+        if refusals:
+            raise KafkaError(refusals.pop())
+        return find_configs(admin, *arguments, **options)
+
+    monkeypatch.setattr(Admin, "find_configs", find_late)
+    said: list[str] = []
+    session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
+    produce(session, "t", InputOptions(inputs=[io.BytesIO(b"a\n")]), WriterOptions())
+    assert refusals == []
+    assert said[0].endswith("1 partition, kept 7d")
 
 
 def test_a_silent_session_raises_what_is_wrong(tmp_path: Path) -> None:
