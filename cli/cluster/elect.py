@@ -56,7 +56,7 @@ def elect(
       plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin import ClusterAdmin, ElectionType
-    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_partitions import read_when_heard
     from core.common.errors import UsageError
 
     if preferred is unclean:
@@ -72,7 +72,7 @@ def elect(
             ensure_meant("--unclean may lose confirmed records", "elect")
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
-        after = {p.partition: p for p in read_partitions(client, sorted({p.partition.topic for p in placed}), [])}
+        after = read_when_heard(client, placed, {one for one, error in results.items() if error is None})
     rows, failed = _rows(placed, after, results)
     if not rows:
         say("every partition is led by its preferred leader")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from core.client.admin import Admin
@@ -21,6 +22,8 @@ from core.protocol.schema.describe_topic_partitions import (
 )
 
 _MIN_ISR = "min.insync.replicas"
+_HEARD_SECONDS = 10.0
+_AGAIN_SECONDS = 0.1
 
 
 def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: list[str]) -> list[ReplicatedPartition]:
@@ -44,6 +47,28 @@ def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: li
         for name, topic in sorted(found.items())
         for number, info in sorted(topic.partitions.items())
     ]
+
+
+def read_when_heard(
+    client: KafkaClient, before: Sequence[ReplicatedPartition], elected: Container[TopicPartition]
+) -> dict[TopicPartition, ReplicatedPartition]:
+    """Reads the partitions again, once the broker that is asked has heard of new leaders of those that are `elected`:
+    the controller tells each broker by itself. After some seconds gives what that broker knows.
+    """
+    topics = sorted({p.partition.topic for p in before})
+    deadline = time.monotonic() + _HEARD_SECONDS
+    while True:
+        after = {p.partition: p for p in read_partitions(client, topics, [])} if topics else {}
+        late = [
+            p
+            for p in before
+            if p.partition in elected
+            and (now := after.get(p.partition)) is not None
+            and (now.leader, now.leader_epoch) == (p.leader, p.leader_epoch)
+        ]
+        if not late or time.monotonic() > deadline:
+            return after
+        time.sleep(_AGAIN_SECONDS)
 
 
 def with_moves(
