@@ -103,7 +103,9 @@ class Server:
 
 
 def call_plog(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """As `run_plog`, but in this process, which takes a tenth of the time."""
+    """As `run_plog`, but in this process, which takes a tenth of the time. Not for what starts Spark: of that there is
+    one in a process, which other tests share, and which would be stopped at the end.
+    """
     streams = [TextIOWrapper(BytesIO(data), encoding="utf-8", write_through=True) for data in (stdin, b"", b"")]
     with mock.patch.dict(os.environ), mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]):
         code = run(list(arguments))

@@ -16,7 +16,7 @@ from random import Random
 import pyarrow.parquet as pq
 
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
-from tests.support.server import PLOG, call_plog
+from tests.support.server import PLOG, call_plog, run_plog
 
 RECORDS = {0: 6000, 1: 3000}
 _SECONDS = 120
@@ -176,7 +176,7 @@ class KilledReplay:
 
     def take_over(self, tasks: FrozenTasks) -> None:
         """The same command goes on at once, to the end, and what is left of the first changes nothing after that."""
-        done = call_plog(*self._command)
+        done = run_plog(*self._command)
         assert done.returncode == 0, done.stderr
         assert f"taken over from process {tasks.session} on ".encode() in done.stderr
         before = {path: path.stat().st_mtime_ns for path in self.out.rglob("*")}
@@ -185,7 +185,7 @@ class KilledReplay:
 
     def prove(self) -> None:
         """One run more is enough, one after that does nothing, and every record is there once."""
-        assert call_plog(*self._command).returncode == 0
+        assert run_plog(*self._command).returncode == 0
         assert self.is_done
         before = {path: path.stat().st_mtime_ns for path in self.out.rglob("*") if path.is_file()}
         again = call_plog(*self._command)
