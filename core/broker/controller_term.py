@@ -191,14 +191,16 @@ class ControllerTerm:
 
         async def event() -> None:
             try:
-                for part in parts:
+                part = next(parts, None)
+                if part is not None:
                     outcomes.update(await work(part))
-                    self._events.put_nowait(event)
-                    return
             except KafkaError as error:
                 self._give(pending, error)
-            else:
+                return
+            if part is None:
                 self._give(pending, outcomes)
+            else:
+                self._events.put_nowait(event)
 
         self._events.put_nowait(event)
         return pending
