@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -44,60 +43,102 @@ class JsonFormatter(logging.Formatter):
 
 class SparingHandler(logging.StreamHandler[TextIO]):
     """Writes a warning or error that is logged again and again once in ten seconds, and then how often it came
-    meanwhile: a client that tries without end must not fill a disk. Of different ones the last thousand are remembered.
+    meanwhile: a client that tries without end must not fill a disk. What the same logger says in between, such as that
+    all is well again, begins the ten seconds again. Of different ones the last thousand are remembered.
+
+    Called by any thread; `_written` is guarded by the handler's lock, under which `emit` is called.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds."""
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970."""
         super().__init__(stream)
         self._clock = clock
-        self._written: OrderedDict[_Text, _Written] = OrderedDict()
-        """The oldest first."""
+        self._written: OrderedDict[_Text, _Written] = OrderedDict()  # the one that was written first comes first
 
     def emit(self, record: logging.LogRecord) -> None:
-        now = self._clock()
-        self._forget(now - _REPEATED_AFTER_SECONDS)
-        if record.levelno >= logging.WARNING and not record.exc_info:
-            text = _Text(record.name, record.levelno, record.getMessage())
-            if text in self._written:
-                self._written[text].left_out += 1
+        try:
+            self._forget_old()
+            if record.levelno < logging.WARNING:
+                self._forget([text for text in self._written if text.logger == record.name])
+                super().emit(record)
                 return
-            self._written[text] = _Written(now)
-        super().emit(record)
+            text = _Text(record.name, record.levelno, record.getMessage(), _where_raised(record))
+            written = self._written.get(text)
+            if written is not None:
+                written.left_out += 1
+                written.last_s = self._clock()
+                return
+            self._written[text] = _Written(self._clock(), self._clock())
+            super().emit(record)
+        except Exception:  # noqa: BLE001 - whoever logs goes on, whatever is wrong with what is logged
+            self.handleError(record)
 
     def close(self) -> None:
         self.acquire()
         try:
-            self._forget(math.inf)
+            self._forget(list(self._written))
         finally:
             self.release()
         super().close()
 
-    def _forget(self, before: float) -> None:
-        """Forgets what was written before that time, and more if too much is remembered."""
+    def _forget_old(self) -> None:
+        """Forgets what was written ten seconds ago, and more if too much is remembered. A clock that was set back makes
+        nothing last longer.
+        """
+        now_s = self._clock()
         while self._written:
             text, written = next(iter(self._written.items()))
-            if written.at > before and len(self._written) <= _MOST_REMEMBERED:
+            if 0 <= now_s - written.first_s < _REPEATED_AFTER_SECONDS and len(self._written) <= _MOST_REMEMBERED:
                 return
-            del self._written[text]
-            if written.left_out:
-                times = "once" if written.left_out == 1 else f"{written.left_out} times"
-                message = f"{text.message} (again {times} in {_REPEATED_AFTER_SECONDS} s)"
-                values = {"name": text.logger, "levelno": text.level, "levelname": logging.getLevelName(text.level)}
-                super().emit(logging.makeLogRecord({**values, "msg": message}))
+            self._forget([text])
+
+    def _forget(self, texts: Iterable[_Text]) -> None:
+        """Says of each how often it came since it was written."""
+        for text in texts:
+            written = self._written.pop(text, None)
+            if written is not None and written.left_out:
+                super().emit(_summary(text, written))
 
 
 class _Text(NamedTuple):
     logger: str
     level: int
     message: str
+    where_raised: str
+    """The kind of the exception that is logged with it, and the line that raised it; "" for none."""
 
 
 @dataclass(slots=True)
 class _Written:
-    at: float
+    first_s: float
+    last_s: float
     left_out: int = 0
-    """How often it came since."""
+    """How often it came since it was written."""
+
+
+def _where_raised(record: logging.LogRecord) -> str:
+    kind, _, trace = record.exc_info if isinstance(record.exc_info, tuple) else (None, None, None)
+    if kind is None:
+        return ""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    return f"{kind.__name__} {where}"
+
+
+def _summary(text: _Text, written: _Written) -> logging.LogRecord:
+    """Makes the line that says how often a text came, with the time when it came last."""
+    times = "once" if written.left_out == 1 else f"{written.left_out} times"
+    seconds = max(written.last_s - written.first_s, 0)
+    values = {
+        "name": text.logger,
+        "levelno": text.level,
+        "levelname": logging.getLevelName(text.level),
+        "msg": f"{text.message} (again {times} in {seconds:.1f} s)",
+        "created": written.last_s,
+        "msecs": int(written.last_s % 1 * 1000),
+    }
+    return logging.makeLogRecord(values)
 
 
 def start_logging(format_: LogFormat, *, log_requests: bool = False) -> None:

@@ -72,7 +72,7 @@ def elect(
             ensure_meant("--unclean may lose confirmed records", "elect")
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
-        after = read_when_heard(client, placed, {one for one, error in results.items() if error is None})
+        after = read_when_heard(client, placed, _newly_led(placed, results, is_unclean=unclean))
     rows, failed = _rows(placed, after, results)
     if not rows:
         say("every partition is led by its preferred leader")
@@ -153,6 +153,26 @@ def _planned(p: ReplicatedPartition, brokers: Collection[int], *, is_unclean: bo
     else:
         result = f"{first} would lead" if first in p.isr else f"{first} is not in sync: refused"
     return {"partition": str(p.partition), "before": _leader(p), "leader": _leader(p), "result": result}
+
+
+def _newly_led(
+    placed: Iterable[ReplicatedPartition],
+    results: Mapping[TopicPartition, KafkaError | None],
+    *,
+    is_unclean: bool,
+) -> set[TopicPartition]:
+    """Gives the partitions that have another leader than before. The controller may say of one that this is not needed
+    that it was asked for twice, as its first answer came late.
+    """
+    from core.common.error_code import ErrorCode
+
+    found = set()
+    for p in placed:
+        error = results[p.partition]
+        was_right = p.has_leader if is_unclean else p.has_preferred_leader
+        if error is None or (error.code is ErrorCode.ELECTION_NOT_NEEDED and not was_right):
+            found.add(p.partition)
+    return found
 
 
 def _rows(

@@ -484,7 +484,7 @@ async def _run_as_member(
             on_failed=fail,
         )
         node.services.log_manager.on_offline = lambda: entry.report_disk_failure(node.services.node.node_id)
-        server.before_close = partial(entry.hand_over, membership.hand_over)
+        server.before_close = partial(entry.hand_over, membership)
         if membership.control is not None:
             await membership.control.start()
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import say
+from cli.options import parse_settings, say
 from cli.place import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from core.processes.zookeeper_process import ZooKeeperProcess
+
+_OF_OPTIONS = {"dataDir": "--data-dir", "clientPort": "--listen", "clientPortAddress": "--listen"}
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -58,6 +60,10 @@ def start(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:2181",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of ZooKeeper's, such as tickTime=500; repeatable."),
+    ] = None,
 ) -> None:
     """Run one ZooKeeper server until it is stopped.
 
@@ -73,8 +79,9 @@ def start(
     from core.processes.zookeeper_process import ZooKeeperProcess
 
     where = parse_endpoint(listen, 2181)
+    own = _checked(parse_settings(settings or ()))
     with ProcessGroup() as group:
-        server = ZooKeeperProcess(data_dir, where, group=group)
+        server = ZooKeeperProcess(data_dir, where, group=group, settings=own)
         try:
             server.start()
             was_stopped = _stop_at_signals(server)
@@ -85,6 +92,16 @@ def start(
             _run(server, was_stopped)
         finally:
             server.stop()
+
+
+def _checked(settings: dict[str, str]) -> dict[str, str]:
+    """Raises UsageError for a setting that has an option of its own."""
+    from core.common.errors import UsageError
+
+    for name in settings:
+        if (option := _OF_OPTIONS.get(name)) is not None:
+            raise UsageError(f"--set {name}: that is what {option} says", hint=f"give {option} in place of it")
+    return settings
 
 
 def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:

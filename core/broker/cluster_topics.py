@@ -218,6 +218,8 @@ class ClusterTopics:
         present = len(topic.partitions)
         ensure_has_no_gaps(name, topic.partitions)
         ensure_grows(name, present, count, assignments)
+        if count - present > MOST_PARTITIONS:  # of a topic that was not there yet when all were counted
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(count - present))
         if any(state.adding_replicas or state.removing_replicas for state in topic.partitions.values()):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{name}'."

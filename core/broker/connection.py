@@ -327,10 +327,20 @@ class Connection:
 
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):
-            _log.warning("closing the connection of %s: %s", self._peer, error)
+            _log.warning("closing a connection of %s: %s", self.client_host, error, extra=self._fields)
         elif not isinstance(error, UnacknowledgedError | NotInformedError):
-            _log.error("closing the connection of %s after an unexpected error", self._peer, exc_info=error)
+            _log.error(
+                "closing a connection of %s after an unexpected error",
+                self.client_host,
+                exc_info=error,
+                extra=self._fields,
+            )
         self._close_when_sent()
+
+    @property
+    def _fields(self) -> dict[str, dict[str, str]]:
+        """What log lines for programs have besides the text, which is the same for each try of a client."""
+        return {"fields": {"connection": self._peer}}
 
     # --- out
 

@@ -152,6 +152,11 @@ class Membership:
         """How often `ReplicaManager.look_at_followers` is to be called."""
         return self._peers.max_lag_ms // 2
 
+    @property
+    def is_controller(self) -> bool:
+        """Says whether this broker is in office."""
+        return self.control is not None and self.control.term is not None
+
     async def hand_over(self) -> None:
         """Has the controller elect others for what is led here, before the broker stops. If none has ever spoken to it,
         nothing is here.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.client_quotas import ClientQuotas
@@ -55,6 +55,9 @@ from core.zookeeper.znodes import (
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
+if TYPE_CHECKING:
+    from core.broker.membership import Membership
+
 _log = logging.getLogger("plog.zookeeper")
 
 _RESOURCES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
@@ -65,8 +68,9 @@ T = TypeVar("T")
 _READ_AT_ONCE = 500
 
 _AGAIN_SECONDS = 0.5
-_GRACE_SECONDS = 2.0
-"""How long a broker that stops waits for a ZooKeeper that is away."""
+_GRACE_SECONDS = 5.0
+"""How long a broker that stops, and has lost ZooKeeper, waits for the controller."""
+_GRACE_OF_CONTROLLER_SECONDS = 2.0
 
 
 class ZooKeeperEntry:
@@ -369,14 +373,17 @@ class ZooKeeperEntry:
                 _log.error("the controller can't be told of a failed disk: %s", error)
             self._unreported -= reported
 
-    async def hand_over(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Does what gives up the broker's part in the cluster, unless ZooKeeper is away: nobody can decide who takes it
-        over then, and a controller would not answer.
+    async def hand_over(self, membership: Membership) -> None:
+        """Has the controller give to others what is led here, before the broker stops. Gives up if ZooKeeper is away: a
+        controller decides nothing then. Another one than this broker may reach it still, and gets more time.
         """
+        grace_seconds = _GRACE_OF_CONTROLLER_SECONDS if membership.is_controller else _GRACE_SECONDS
         try:
-            await while_connected(self._session, work(), _GRACE_SECONDS)
+            await while_connected(self._session, membership.hand_over(), grace_seconds)
         except TimeoutError:
-            _log.warning("nothing is handed over to other brokers: ZooKeeper is away, and nobody can decide anything")
+            _log.warning(
+                "nothing is handed over to other brokers: ZooKeeper is away, and the controller does not answer"
+            )
 
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""

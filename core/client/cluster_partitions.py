@@ -9,7 +9,7 @@ from dataclasses import replace
 from core.client.admin import Admin
 from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
 from core.client.cluster_admin import ClusterAdmin
-from core.client.kafka_client import KafkaClient
+from core.client.kafka_client import KafkaClient, TopicInfo
 from core.cluster.cluster_description import ClusterDescription
 from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
 from core.common.error_code import ErrorCode
@@ -55,20 +55,20 @@ def read_when_heard(
     """Reads the partitions again, once the broker that is asked has heard of new leaders of those that are `elected`:
     the controller tells each broker by itself. After some seconds gives what that broker knows.
     """
-    topics = sorted({p.partition.topic for p in before})
+    late = [p for p in before if p.partition in elected]
     deadline = time.monotonic() + _HEARD_SECONDS
-    while True:
-        after = {p.partition: p for p in read_partitions(client, topics, [])} if topics else {}
-        late = [
-            p
-            for p in before
-            if p.partition in elected
-            and (now := after.get(p.partition)) is not None
-            and (now.leader, now.leader_epoch) == (p.leader, p.leader_epoch)
-        ]
-        if not late or time.monotonic() > deadline:
-            return after
-        time.sleep(_AGAIN_SECONDS)
+    while late and time.monotonic() < deadline:
+        found = client.refresh(sorted({p.partition.topic for p in late}))
+        late = [p for p in late if _is_led_as_before(p, found[p.partition.topic])]
+        if late:
+            time.sleep(_AGAIN_SECONDS)
+    topics = sorted({p.partition.topic for p in before})
+    return {p.partition: p for p in read_partitions(client, topics, [])} if topics else {}
+
+
+def _is_led_as_before(placed: ReplicatedPartition, topic: TopicInfo) -> bool:
+    now = topic.partitions.get(placed.partition.partition)
+    return now is not None and (now.leader, now.leader_epoch) == (placed.leader, placed.leader_epoch)
 
 
 def with_moves(

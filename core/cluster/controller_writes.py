@@ -81,15 +81,18 @@ T = TypeVar("T")
 
 
 def slices(items: Iterable[T], weight: Callable[[T], int] = lambda _item: 1) -> Iterator[list[T]]:
-    """Gives the items, no more at once than may be worked on in one turn; `weight` says how many partitions one has."""
+    """Gives the items, no more at once than may be worked on in one turn; `weight` says how many partitions one has.
+    An item that has more than that is alone.
+    """
     some: list[T] = []
     total = 0
     for item in items:
-        some.append(item)
-        total += max(weight(item), 1)
-        if total >= _SLICE:
+        more = max(weight(item), 1)
+        if some and total + more > _SLICE:
             yield some
             some, total = [], 0
+        some.append(item)
+        total += more
     if some:
         yield some
 

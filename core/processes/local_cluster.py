@@ -99,6 +99,7 @@ class LocalCluster:
         self._note = note
         self._group = ProcessGroup()
         self._has_lost_zookeeper = False
+        """Somebody may have started it again by hand since."""
         self._features = levels_of_new_cluster(options.features)
 
     def __enter__(self) -> Self:
@@ -271,7 +272,7 @@ class LocalCluster:
 
     def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
         while not broker.look_whether_ready():
-            if self.zookeeper is not None and self.zookeeper.has_ended:
+            if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
                 raise self.zookeeper.failure()
             if monotonic() > deadline:
                 raise AccessError(

@@ -98,7 +98,7 @@ class ZooKeeperProcess:
         self.endpoint = listen
         self.log = self.directory / "zookeeper.log"
         self._group = group
-        self._settings = {**_SETTINGS, **(settings or {})}
+        self._own_settings = settings or {}
         self._java_options = java_options
         self._log_start = 0
         self._lock: DirectoryLock | None = None
@@ -144,9 +144,10 @@ class ZooKeeperProcess:
 
     @property
     def command(self) -> str:
-        """What somebody types to have it back."""
+        """Gives what somebody types to have it back, with its own settings."""
         where = ["--data-dir", str(self.directory), "--listen", str(self.endpoint)]
-        return shlex.join(["plog", "zookeeper", "start", *where])
+        settings = [word for name, value in self._own_settings.items() for word in ("--set", f"{name}={value}")]
+        return shlex.join(["plog", "zookeeper", "start", *where, *settings])
 
     @property
     def has_ended(self) -> bool:
@@ -215,7 +216,8 @@ class ZooKeeperProcess:
             "dataDir": str(self.directory),
             "clientPort": str(self.endpoint.port),
             "clientPortAddress": self.endpoint.host or "0.0.0.0",  # noqa: S104 - what --listen :PORT asks for
-            **self._settings,
+            **_SETTINGS,
+            **self._own_settings,
         }
         text = "# Written by each start.\n" + "".join(
             f"{key}={_as_property(value)}\n" for key, value in settings.items()

@@ -190,12 +190,15 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         os.kill(zookeeper, signal.SIGKILL)
         wait_until(lambda: "error: ZooKeeper was killed (signal 9); the others go on\n" in second.said())
         (again_by_hand,) = re.findall(r"without it; plog (zookeeper start .*) starts it again\n", second.said())
+        settings = directory / "zookeeper" / "zookeeper.properties"
+        before = settings.read_text()
         with subprocess.Popen([PLOG, *shlex.split(again_by_hand)], stdout=subprocess.PIPE, text=True) as by_hand:
             try:
                 assert by_hand.stdout is not None
                 assert by_hand.stdout.readline().startswith(f"ready {second.zookeeper} ")
                 new = call_plog("topic", "create", "new", "--partitions", "4", "--bootstrap-server", second.brokers[2])
                 assert new.returncode == 0, "the controller decides again"
+                assert settings.read_text() == before
             finally:
                 by_hand.kill()
         os.kill(second.pids[1], signal.SIGTERM)

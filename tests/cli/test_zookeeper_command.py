@@ -200,3 +200,11 @@ def test_an_address_of_another_machine(tmp_path: Path) -> None:
     refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path), "--listen", listen)
     assert refused.returncode == 3
     assert f"could not listen on {listen}: cannot assign requested address" in refused.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["dataDir", "clientPort", "clientPortAddress"])
+def test_a_setting_that_an_option_says(tmp_path: Path, name: str) -> None:
+    done = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "z"), "--set", f"{name}=1")
+    assert done.returncode == 2
+    assert f"error: --set {name}: that is what --" in done.stderr.decode()
+    assert not (tmp_path / "z").exists()

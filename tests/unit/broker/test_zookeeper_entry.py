@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, cast
 
 import pytest
 
 from core.broker import zookeeper_entry
+from core.broker.membership import Membership
 from core.broker.zookeeper_entry import ZooKeeperEntry
 from core.cluster.member_controller import MemberController
 from core.common.clock import SystemClock
@@ -129,3 +130,28 @@ def test_replicas_that_fail_together_are_reported_once() -> None:
         await entry.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("is_controller", "grace_seconds"), [(True, 2), (False, 5)])
+def test_nothing_is_handed_over_while_zookeeper_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_controller: bool, grace_seconds: float
+) -> None:
+    """The controller itself does not wait as long: it knows that it can't decide."""
+    graces: list[float] = []
+
+    class Member:
+        def __init__(self) -> None:
+            self.is_controller = is_controller
+
+        async def hand_over(self) -> None:
+            await asyncio.Event().wait()
+
+    async def broken_off(_session: ZooKeeperSession, work: Coroutine[Any, Any, None], grace_seconds: float) -> None:
+        graces.append(grace_seconds)
+        work.close()
+        raise TimeoutError
+
+    monkeypatch.setattr(zookeeper_entry, "while_connected", broken_off)
+    run(entry_with(Script()).hand_over(cast(Membership, Member())))
+    assert graces == [grace_seconds]
+    assert "nothing is handed over to other brokers" in caplog.text

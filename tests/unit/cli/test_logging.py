@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from cli.logging import SparingHandler
+from cli.logging import JsonFormatter, SparingHandler
 
 
 class Log:
@@ -44,34 +45,96 @@ def test_the_same_warning_is_written_once_in_ten_seconds_with_how_often_it_came(
     log.now = 10.0
     log.logger.error("group g could not be written: why")
     assert log.lines() == [
-        "group g could not be written: why (again 999 times in 10 s)",
+        "group g could not be written: why (again 999 times in 10.0 s)",
         "group g could not be written: why",
     ]
     log.now = 20.0
-    log.logger.info("something else")
-    assert log.lines() == ["something else"], "it came once"
+    log.logger.error("another one")
+    assert log.lines() == ["another one"], "it came once"
 
 
 def test_any_later_line_tells_how_often_it_came_and_so_does_the_end(log: Log) -> None:
-    for text in ("a", "b", "a", "b", "b"):
+    for n, text in enumerate(("a", "b", "a", "b", "b")):
+        log.now = float(n)
         log.logger.warning(text)
-    log.now = 10.0
-    log.logger.info("later")
-    assert log.lines() == ["a", "b", "a (again once in 10 s)", "b (again 2 times in 10 s)", "later"]
+    log.now = 11.0
+    other = logging.Logger("plog.other")
+    other.addHandler(log.handler)
+    other.info("later")
+    assert log.lines() == ["a", "b", "a (again once in 2.0 s)", "b (again 2 times in 3.0 s)", "later"]
     log.logger.warning("c")
     log.logger.warning("c")
     log.handler.close()
-    assert log.lines() == ["c", "c (again once in 10 s)"]
+    assert log.lines() == ["c", "c (again once in 0.0 s)"]
 
 
-def test_what_is_no_trouble_differs_or_has_a_traceback_is_always_written(log: Log) -> None:
+def test_how_often_is_told_with_the_time_when_it_came_last(log: Log) -> None:
+    log.handler.setFormatter(JsonFormatter())
+    for log.now in (1.0, 2.5, 3600.0):
+        log.logger.error("a" if log.now < 3600 else "b")
+    _, again, _ = map(json.loads, log.lines())
+    assert again == {
+        "time": "1970-01-01T00:00:02.500+00:00",
+        "level": "ERROR",
+        "logger": "plog.test",
+        "message": "a (again once in 1.5 s)",
+    }
+
+
+def test_what_was_taken_back_in_between_is_written_again(log: Log) -> None:
     for _ in range(2):
+        log.logger.warning("lost the connection")
+        log.logger.warning("lost the connection")
+        log.logger.info("connected")
+    lost = ["lost the connection", "lost the connection (again once in 0.0 s)", "connected"]
+    assert log.lines() == [*lost, *lost]
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_back_for_longer(log: Log) -> None:
+    log.now = 5000.0
+    log.logger.warning("a")
+    log.now = 1000.0
+    log.logger.warning("a")
+    assert log.lines() == ["a", "a"]
+
+
+def fail() -> None:
+    raise ValueError("x")
+
+
+def fail_elsewhere() -> None:
+    raise ValueError("x")
+
+
+def test_what_is_no_trouble_or_differs_is_always_written(log: Log) -> None:
+    for n in range(2):
         log.logger.info("here")
-        log.logger.warning("of %d", 1)
-        log.logger.error("of 1")
-        log.logger.error("broken", exc_info=ValueError("x"))
+        log.logger.warning("of %d", n)
+        log.logger.error("of %d", n)
+    assert log.lines() == ["here", "of 0", "of 0", "here", "of 1", "of 1"]
+
+
+def test_the_same_mistake_is_written_once_with_its_traceback(log: Log) -> None:
+    for work in (fail, fail, fail_elsewhere, fail):
+        try:
+            work()
+        except ValueError:
+            log.logger.exception("broken")
     lines = log.lines()
-    assert (lines.count("here"), lines.count("of 1"), lines.count("broken")) == (2, 2, 2)
+    assert (lines.count("broken"), lines.count("ValueError: x")) == (2, 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_line_that_can_not_be_made_hurts_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log.logger.warning("%d parts", "a")
+    log.logger.warning("%s", Broken())
+    log.logger.warning("next")
+    assert log.lines() == ["next"]
 
 
 def test_so_much_is_remembered_at_most(log: Log) -> None:
@@ -82,7 +145,7 @@ def test_so_much_is_remembered_at_most(log: Log) -> None:
         log.logger.warning("other %d", n)
     lines = log.lines()
     assert len(lines) == 5002
-    assert lines.count("first (again once in 10 s)") == 1
+    assert lines.count("first (again once in 0.0 s)") == 1
     log.logger.warning("first")
     assert log.lines() == ["first"]
     assert len(log.handler._written) <= 1001
