@@ -254,7 +254,7 @@ def test_a_request_adds_so_many_partitions_at_most(ask: Ask, zookeeper: KazooCli
     assert len(json.loads(zookeeper.get("/brokers/topics/half-a")[0])["partitions"]) == 1
 
 
-def test_more_topics_than_one_turn_makes(ask: Ask, zookeeper: KazooClient) -> None:
+def test_more_topics_than_one_turn_makes(ask: Ask, ask_old: Ask, zookeeper: KazooClient) -> None:
     """Each is there, and each is told of, also those that are wrong."""
     wanted = [CreatableTopic(f"turn-{number}", 200 if number % 3 else 0, 1) for number in range(9)]
     code = {200: ErrorCode.NONE, 0: ErrorCode.INVALID_PARTITIONS}
@@ -265,7 +265,7 @@ def test_more_topics_than_one_turn_makes(ask: Ask, zookeeper: KazooClient) -> No
     assert [one.error_code for one in results] == [0 if topic.num_partitions else unknown for topic in wanted]
     assert len(json.loads(zookeeper.get("/brokers/topics/turn-8")[0])["partitions"]) == 400
     made = [topic.name for topic in wanted if topic.num_partitions]
-    assert delete(ask, *made) == [ErrorCode.NONE] * len(made)
+    assert delete(ask_old, *made) == [ErrorCode.NONE] * len(made)
 
 
 def test_a_topic_grows(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) -> None:
