@@ -38,7 +38,7 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 Outcomes = dict[str, TopicImage | KafkaError]
 
-_GROWTH = 5
+_GROWTH = 20
 """Growing a topic is as much work as so many partitions of one that is made."""
 
 
