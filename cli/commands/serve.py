@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -484,7 +483,7 @@ async def _run_as_member(
             on_failed=fail,
         )
         node.services.log_manager.on_offline = lambda: entry.report_disk_failure(node.services.node.node_id)
-        server.before_close = partial(entry.hand_over, membership)
+        server.before_close = lambda: entry.hand_over(membership.hand_over(), is_controller=membership.is_controller)
         if membership.control is not None:
             await membership.control.start()
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")

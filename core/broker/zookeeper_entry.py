@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.client_quotas import ClientQuotas
@@ -54,9 +54,6 @@ from core.zookeeper.znodes import (
     topic_path,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
-
-if TYPE_CHECKING:
-    from core.broker.membership import Membership
 
 _log = logging.getLogger("plog.zookeeper")
 
@@ -373,13 +370,14 @@ class ZooKeeperEntry:
                 _log.error("the controller can't be told of a failed disk: %s", error)
             self._unreported -= reported
 
-    async def hand_over(self, membership: Membership) -> None:
-        """Has the controller give to others what is led here, before the broker stops. Gives up if ZooKeeper is away: a
-        controller decides nothing then. Another one than this broker may reach it still, and gets more time.
+    async def hand_over(self, work: Coroutine[Any, Any, None], *, is_controller: bool) -> None:
+        """Does what asks the controller to give to others what is led here, before the broker stops. Gives up if
+        ZooKeeper is away: a controller decides nothing then. Another one than this broker may reach it still, and gets
+        more time.
         """
-        grace_seconds = _GRACE_OF_CONTROLLER_SECONDS if membership.is_controller else _GRACE_SECONDS
+        grace_seconds = _GRACE_OF_CONTROLLER_SECONDS if is_controller else _GRACE_SECONDS
         try:
-            await while_connected(self._session, membership.hand_over(), grace_seconds)
+            await while_connected(self._session, work, grace_seconds)
         except TimeoutError:
             _log.warning(
                 "nothing is handed over to other brokers: ZooKeeper is away, and the controller does not answer"

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from core.broker import zookeeper_entry
-from core.broker.membership import Membership
 from core.broker.zookeeper_entry import ZooKeeperEntry
 from core.cluster.member_controller import MemberController
 from core.common.clock import SystemClock
@@ -139,19 +138,12 @@ def test_nothing_is_handed_over_while_zookeeper_is_away(
     """The controller itself does not wait as long: it knows that it can't decide."""
     graces: list[float] = []
 
-    class Member:
-        def __init__(self) -> None:
-            self.is_controller = is_controller
-
-        async def hand_over(self) -> None:
-            await asyncio.Event().wait()
-
     async def broken_off(_session: ZooKeeperSession, work: Coroutine[Any, Any, None], grace_seconds: float) -> None:
         graces.append(grace_seconds)
         work.close()
         raise TimeoutError
 
     monkeypatch.setattr(zookeeper_entry, "while_connected", broken_off)
-    run(entry_with(Script()).hand_over(cast(Membership, Member())))
+    run(entry_with(Script()).hand_over(asyncio.sleep(0), is_controller=is_controller))
     assert graces == [grace_seconds]
     assert "nothing is handed over to other brokers" in caplog.text
