@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.support.file_scheduling import FileScheduling
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = 5
@@ -28,6 +32,47 @@ def test_a_crash_costs_one_test(crashes_at: int, tmp_path: Path) -> None:
         (tmp_path / f"test_{name}.py").write_text(text)
     plugins = ("-p", "tests.support.file_scheduling", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *plugins, f"--rootdir={tmp_path}"]
-    done = subprocess.run([*command, tmp_path], cwd=ROOT, capture_output=True, check=False, text=True, timeout=60)
+    done = subprocess.run([*command, tmp_path], cwd=ROOT, capture_output=True, check=False, text=True, timeout=240)
     assert re.search(rf"2 failed, {4 * TESTS - 2} passed", done.stdout), done.stdout
     assert done.returncode == 1
+
+
+class Worker:
+    """A worker as the scheduler sees it: it is sent the numbers of tests, and told that no more will come."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.shutting_down = False
+        self.gateway = SimpleNamespace(id="a worker")
+
+    def send_runtest_some(self, indices: Sequence[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_a_worker_that_still_collects_gets_its_tests_afterwards() -> None:
+    tests = [f"test_{name}.py::test[{number}]" for name in "abcd" for number in range(3)]
+    scheduling = FileScheduling(pytest.Config.fromdictargs({}, ["--tx", "2*popen"]))
+    first, second, third, fourth = (Worker() for _ in range(4))
+    for worker in (first, second):
+        scheduling.add_node(worker)
+        scheduling.add_node_collection(worker, tests)
+    scheduling.schedule()
+    assert (first.sent, second.sent) == ([0, 1, 2], [3, 4, 5])
+    assert scheduling.remove_node(first) == tests[0]
+    scheduling.add_node(third)
+    assert scheduling.remove_node(second) == tests[3]
+    scheduling.add_node(fourth)
+    assert third.sent == fourth.sent == []
+    for worker in (third, fourth):
+        scheduling.add_node_collection(worker, tests)
+        scheduling.schedule()
+    run = set()
+    while waiting := [worker for worker in (third, fourth) if worker.sent]:
+        for worker in waiting:
+            run.add(tests[index := worker.sent.pop(0)])
+            scheduling.mark_test_complete(worker, index)
+    assert run == {*tests} - {tests[0], tests[3]}
+    assert third.shutting_down and fourth.shutting_down

@@ -2,7 +2,9 @@
 
 Its own scheduler for that (`--dist loadfile`) gives the files of a worker that crashed out again as they are, with the
 test that crashed it, and with those of which every test was run: a worker that gets one of these has nothing to do and
-is asked for nothing more, so that the run never ends (seen with pytest-xdist 3.8).
+is asked for nothing more, so that the run never ends. When a second worker crashes while the one that replaces the
+first still collects, that scheduler gives it a file before it knows its tests: the error is caught where nobody says
+so, and neither that file nor the second crash is heard of again (both seen with pytest-xdist 3.8).
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ class FileScheduling(LoadFileScheduling):
         for other in self.assigned_work:
             self._reschedule(other)
         return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        """Gives a worker more if it needs it; one that still collects is asked again when it is done with that."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
