@@ -105,7 +105,7 @@ class _Text(NamedTuple):
     level: int
     message: str
     where_raised: str
-    """The kind of the exception that is logged with it, and the line that raised it; "" for none."""
+    """The exception that is logged with it, and the line that raised it; "" for none."""
 
 
 @dataclass(slots=True)
@@ -117,13 +117,13 @@ class _Written:
 
 
 def _where_raised(record: logging.LogRecord) -> str:
-    kind, _, trace = record.exc_info if isinstance(record.exc_info, tuple) else (None, None, None)
+    kind, error, trace = record.exc_info if isinstance(record.exc_info, tuple) else (None, None, None)
     if kind is None:
         return ""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-    return f"{kind.__name__} {where}"
+    return f"{kind.__name__}: {error} {where}"
 
 
 def _summary(text: _Text, written: _Written) -> logging.LogRecord:

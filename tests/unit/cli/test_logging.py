@@ -124,6 +124,18 @@ def test_the_same_mistake_is_written_once_with_its_traceback(log: Log) -> None:
     assert (lines.count("broken"), lines.count("ValueError: x")) == (2, 2)
 
 
+def test_another_reason_raised_by_the_same_line_is_another_mistake(log: Log) -> None:
+    for reason in ("no space", "input/output error", "no space"):
+        try:
+            raise OSError(reason)
+        except OSError:
+            log.logger.exception("broken")
+    assert [line for line in log.lines() if line.startswith("OSError")] == [
+        "OSError: no space",
+        "OSError: input/output error",
+    ]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_line_that_can_not_be_made_hurts_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
