@@ -22,6 +22,9 @@ from collections.abc import Sequence
 
 from core.common.error_code import ErrorCode
 
+_MOST_CHARACTERS = 2000
+"""Of the message of a `KafkaError`."""
+
 
 class PlogError(Exception):
     """What plog raises on purpose: `message` says what, where and what was expected; `hint` what to do."""
@@ -131,13 +134,21 @@ class MalformedMessageError(PlogError):
 
 
 class KafkaError(PlogError):
-    """An error with Kafka's own code; handlers copy `code` into the answer of the one partition or topic it is of."""
+    """An error with Kafka's own code; handlers copy `code` into the answer of the one partition or topic it is of. A
+    message that quotes very much of a request is cut, and says so: an answer takes 32,767 bytes, and others are in it.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, hint: str | None = None) -> None:
-        super().__init__(message or code.text, hint=hint)
+        super().__init__(_cut(message or code.text), hint=hint)
         self.code = code
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             self.exit_code = AccessError.exit_code
+
+
+def _cut(message: str) -> str:
+    if len(message) <= _MOST_CHARACTERS:
+        return message
+    return f"{message[:_MOST_CHARACTERS]} ... ({len(message) - _MOST_CHARACTERS} more characters)"
 
 
 class InvalidRecordsError(KafkaError):

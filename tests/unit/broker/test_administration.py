@@ -134,6 +134,15 @@ def create(broker: SteeredNode, *topics: CreatableTopic, validate_only: bool = F
     return ask(broker, CREATE_TOPICS, CreateTopicsRequest(list(topics), 1000, validate_only)).topics
 
 
+def test_a_message_that_quotes_much_fits_into_the_oldest_answer(broker: SteeredNode) -> None:
+    """Its texts have 32,767 bytes at most, and the other topics of the request are in it, too."""
+    wrong = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "x" * 32_700)])
+    request = CreateTopicsRequest([wrong, CreatableTopic("good", 1, 1)], 1000)
+    refused, made = ask(broker, CREATE_TOPICS, request, CREATE_TOPICS.versions.first).topics
+    assert (refused.error_code, made.error_code) == (ErrorCode.INVALID_CONFIG, ErrorCode.NONE)
+    assert (refused.error_message or "").endswith("more characters)")
+
+
 def test_create(broker: SteeredNode) -> None:
     configs = [CreatableTopicConfig("retention.ms", "5")]
     (made,) = create(broker, CreatableTopic("t", 3, 1, configs=configs))
