@@ -62,6 +62,7 @@ class IsrAlterations:
         changes: dict[TopicPartition, PartitionState] = {}
         errors: dict[TopicPartition, ErrorCode] = {}
         for partition, proposed in some:
+            changes.pop(partition, None)  # if it is named twice, the last one counts, as its error does
             error = errors[partition] = self._why_not_altered(broker_id, partition, proposed)
             if error is ErrorCode.NONE and not self._is_so(partition, proposed):
                 changes[partition] = replace(

@@ -1023,6 +1023,21 @@ def test_others_have_a_turn_while_much_is_decided(broker_id: int) -> None:
     assert {state.leader for _, state in cluster.context.partitions()} == {1}
 
 
+def test_of_a_partition_that_is_named_twice_the_last_counts() -> None:
+    """The other way round what is refused would be changed all the same."""
+    cluster = Cluster()
+    cluster.take_office({0: led(1)})
+    cluster.forget()
+    named = [
+        AlteredPartition(0, leader_epoch=epoch, partition_epoch=9, new_isr_with_epochs=[BrokerState(1, -1)])
+        for epoch in (4, 3)
+    ]
+    request = AlterPartitionRequest(1, 101, [AlteredTopic(topic_id=ID, partitions=named)])
+    answer = cluster.drive(cluster.controller.alter_partitions(request))
+    assert {one.error_code for one in answer.topics[0].partitions} == {ErrorCode.FENCED_LEADER_EPOCH}
+    assert (cluster.written, cluster.state()) == ([], (1, 4, (1, 2, 3)))
+
+
 def test_others_have_a_turn_while_a_large_alter_partition_is_checked() -> None:
     """Nothing of it changes anything, so it is the checks alone that would take the time."""
     cluster = Cluster()
