@@ -66,21 +66,12 @@ class ClusterTopics:
         """Gives, by name, each new topic, or what is wrong with it. REQUEST_TIMED_OUT is wrong with one that is made
         and is not led in time.
         """
+        names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
-        made = self._term.do_in_turns(parts, partial(self._create, validate_only=validate_only))
-        return made.then(lambda outcome: self._wait(topics, outcome, 0 if validate_only else timeout_ms, validate_only))
+        made = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))
+        return made if validate_only else made.then(lambda outcome: self._wait(outcome, timeout_ms))
 
-    def _wait(
-        self,
-        topics: Sequence[NewTopic],
-        outcome: Outcomes | KafkaError,
-        timeout_ms: int,
-        is_preview: bool,  # noqa: FBT001
-    ) -> Outcomes | Pending[Outcomes]:
-        if isinstance(outcome, KafkaError):
-            return {topic.name: outcome for topic in topics}
-        if is_preview:
-            return outcome
+    def _wait(self, outcome: Outcomes, timeout_ms: int) -> Outcomes | Pending[Outcomes]:
         made = [topic for topic in outcome.values() if isinstance(topic, TopicImage)]
         known = self._control.when_known(lambda: all(map(self._is_led, made)), timeout_ms)
         if isinstance(known, Pending):
@@ -131,11 +122,25 @@ class ClusterTopics:
             await asyncio.sleep(0)  # others have a turn, but no other decision
         if made and not validate_only:
             configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
-            try:
-                await self._term.drive(self._term.controller.create_topics(made, configs))
-            except KafkaError as error:
-                outcomes |= dict.fromkeys(made, error)
+            outcomes |= await self._write_new(made, configs)
         return outcomes
+
+    async def _write_new(
+        self, made: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, KafkaError]:
+        """Writes topics down; gives what is wrong with those that ZooKeeper does not take. If it does not take one of
+        several, none is written down, and each is tried alone.
+        """
+        try:
+            await self._term.drive(self._term.controller.create_topics(made, configs))
+        except KafkaError as error:
+            if len(made) == 1:
+                return dict.fromkeys(made, error)
+            refused: dict[str, KafkaError] = {}
+            for name, topic in made.items():
+                refused |= await self._write_new({name: topic}, configs)
+            return refused
+        return {}
 
     def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
         """Gives the names of all topics, by what they are called in metrics, if one of those that are wanted could be
@@ -183,8 +188,8 @@ class ClusterTopics:
         self, wanted: Sequence[Growth], *, validate_only: bool
     ) -> Pending[dict[str, KafkaError | None]]:
         """Grows topics, each on its own; gives for each what is wrong, if something is."""
-        done = self._term.do_in_turns(self._growths(wanted), partial(self._grow, validate_only=validate_only))
-        return done.map(lambda outcome: _of_each((one.topic for one in wanted), outcome))
+        names = [one.topic for one in wanted]
+        return self._term.do_in_turns(names, self._growths(wanted), partial(self._grow, validate_only=validate_only))
 
     def _growths(self, wanted: Sequence[Growth]) -> Iterator[Sequence[Growth]]:
         """Gives what is done in one turn. Raises KafkaError(INVALID_PARTITIONS) for too many new partitions."""
@@ -244,8 +249,10 @@ class ClusterTopics:
         """Deletes topics; gives for each what is wrong, if something is. A topic is deleted for clients as soon as no
         broker tells of it any more; its replicas follow.
         """
-        done = self._term.do(partial(self._delete, names))
-        return done.then(lambda outcome: self._wait_gone(names, outcome, timeout_ms))
+        topics = self._context.topics
+        parts = slices(names, lambda name: len(topics[name].partitions) if name in topics else 1)
+        done = self._term.do_in_turns(names, parts, self._delete)
+        return done.then(lambda outcome: self._wait_gone(outcome, timeout_ms))
 
     async def _delete(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         outcomes: dict[str, KafkaError | None] = {}
@@ -259,10 +266,8 @@ class ClusterTopics:
         return outcomes
 
     def _wait_gone(
-        self, names: Sequence[str], outcome: dict[str, KafkaError | None] | KafkaError, timeout_ms: int
+        self, outcome: dict[str, KafkaError | None], timeout_ms: int
     ) -> dict[str, KafkaError | None] | Pending[dict[str, KafkaError | None]]:
-        if isinstance(outcome, KafkaError):
-            return dict.fromkeys(names, outcome)
         going = {name for name, error in outcome.items() if error is None}
 
         def left() -> dict[str, KafkaError | None]:
@@ -282,7 +287,3 @@ def _image_of(name: str, topic: ControlledTopic) -> TopicImage:
         for number, state in topic.partitions.items()
     }
     return TopicImage(name, topic.topic_id, partitions)
-
-
-def _of_each(names: Iterable[str], outcome: dict[str, KafkaError | None] | KafkaError) -> dict[str, KafkaError | None]:
-    return dict.fromkeys(names, outcome) if isinstance(outcome, KafkaError) else outcome

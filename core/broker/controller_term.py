@@ -69,10 +69,12 @@ class ControllerTerm:
         self.controller = ClusterController(self._office)
         self._queues: dict[int, tuple[LiveBroker, ControlQueue]] = {}
         self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self._waiting: set[Pending[Any]] = set()
+        self._waiting: dict[Pending[Any], Callable[[KafkaError], Any]] = {}
+        """Who waits, and what each is given if the term ends first."""
         self._watches: dict[str, Watch] = {}
         """By the paths of the nodes."""
-        self._stale: set[str] = set()
+        self._waiting_once: set[str] = set()
+        """The names of what has not had its turn, and is done once however often it is asked for."""
         self._is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -153,9 +155,9 @@ class ControllerTerm:
         for _, queue in self._queues.values():
             queue.close()
         self._queues.clear()
-        waiting, self._waiting = self._waiting, set()
-        for pending in waiting:
-            pending.complete_with(KafkaError(ErrorCode.NOT_CONTROLLER))
+        waiting, self._waiting = self._waiting, {}
+        for pending, at_the_end in waiting.items():
+            pending.complete_with(at_the_end(KafkaError(ErrorCode.NOT_CONTROLLER)))
 
     # --- events
 
@@ -167,7 +169,7 @@ class ControllerTerm:
 
     def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
         """As `ask`, for work that reads first. Raises KafkaError(NOT_CONTROLLER) if the term is over."""
-        pending = self._awaited(Pending[T | KafkaError]())
+        pending = self._awaited(Pending[T | KafkaError](), lambda error: error)
 
         async def event() -> None:
             try:
@@ -180,14 +182,18 @@ class ControllerTerm:
         return pending
 
     def do_in_turns(
-        self, parts: Iterator[T], work: Callable[[T], Awaitable[Mapping[str, U]]]
-    ) -> Pending[dict[str, U] | KafkaError]:
+        self, names: Sequence[str], parts: Iterator[T], work: Callable[[T], Awaitable[Mapping[str, U]]]
+    ) -> Pending[dict[str, U | KafkaError]]:
         """As `do`, for what may take long and be done in parts, each of which has a turn of its own: whatever waits
-        meanwhile comes before the next one. Gives all that the parts come to, or the first KafkaError: no other part is
-        done then.
+        meanwhile comes before the next one. Gives what each of the names comes to. No other part is done after the
+        first KafkaError, as the one of a term that ends; the names of which nothing is known until then get it.
         """
-        pending = self._awaited(Pending[dict[str, U] | KafkaError]())
-        outcomes: dict[str, U] = {}
+        outcomes: dict[str, U | KafkaError] = {}
+
+        def with_rest(error: KafkaError) -> dict[str, U | KafkaError]:
+            return {**dict.fromkeys(names, error), **outcomes}
+
+        pending = self._awaited(Pending[dict[str, U | KafkaError]](), with_rest)
 
         async def event() -> None:
             try:
@@ -195,7 +201,7 @@ class ControllerTerm:
                 if part is not None:
                     outcomes.update(await work(part))
             except KafkaError as error:
-                self._give(pending, error)
+                self._give(pending, with_rest(error))
                 return
             if part is None:
                 self._give(pending, outcomes)
@@ -205,14 +211,14 @@ class ControllerTerm:
         self._events.put_nowait(event)
         return pending
 
-    def _awaited(self, pending: Pending[T]) -> Pending[T]:
+    def _awaited(self, pending: Pending[T], at_the_end: Callable[[KafkaError], T]) -> Pending[T]:
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        self._waiting.add(pending)
+        self._waiting[pending] = at_the_end
         return pending
 
     def _give(self, pending: Pending[T], outcome: T) -> None:
-        self._waiting.discard(pending)
+        self._waiting.pop(pending, None)
         pending.complete_with(outcome)
 
     async def write(self, writes: Sequence[Write]) -> None:
@@ -267,13 +273,17 @@ class ControllerTerm:
         return []
 
     def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
-        """Reads the folder again when its turn has come; once, however often it changes until then."""
-        if path not in self._stale:
-            self._stale.add(path)
+        """Reads the folder again when its turn has come."""
+        self._do_once(path, refresh)
+
+    def _do_once(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Has something done when its turn has come; once, however often it is asked for until then."""
+        if name not in self._waiting_once:
+            self._waiting_once.add(name)
 
             async def event() -> None:
-                self._stale.discard(path)
-                await refresh()
+                self._waiting_once.discard(name)
+                await work()
 
             self._events.put_nowait(event)
 
@@ -392,3 +402,9 @@ class ControllerTerm:
             self._events.put_nowait(
                 lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, request.request, answer))
             )
+            self._do_once("remove deleted topics", self._remove_deleted)
+
+    async def _remove_deleted(self) -> None:
+        """Removes the topics of which no replica is left; of many, some in each turn."""
+        if await self.drive(self.controller.remove_deleted()):
+            self._do_once("remove deleted topics", self._remove_deleted)

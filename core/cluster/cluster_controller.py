@@ -372,7 +372,9 @@ class ClusterController:
     def on_replicas_stopped(
         self, broker_id: int, broker_epoch: int, request: StopReplicaRequest, answer: StopReplicaResponse
     ) -> Decision[None]:
-        """Goes on with the deletion of topics, as far as the request asked for that."""
+        """Goes on with the deletion of topics, as far as the request asked for that: removes those of which nothing is
+        left; of very many some, and `remove_deleted` the others.
+        """
         if not self._is_present(broker_id, broker_epoch):
             return
         deleted = {
@@ -386,10 +388,15 @@ class ClusterController:
             for one in answer.partition_errors
             if (partition := TopicPartition(one.topic_name, one.partition_index)) in deleted
         }
-        done = yield from self.deletions.on_stopped(broker_id, errors)
-        for name in done:
+        self.deletions.on_stopped(broker_id, errors)
+        yield from self.remove_deleted()
+
+    def remove_deleted(self) -> Decision[bool]:
+        """Removes topics of which no replica is left, as many as one turn allows; says whether there were any."""
+        removed = yield from self.deletions.remove_some()
+        for name in removed:
             self._forget_topic(name)
-        yield from self._office.send_all()
+        return bool(removed)
 
     def ask_for_disks(self, broker_id: int) -> Decision[None]:
         """Has a broker that reported a failed disk say which of its replicas are offline."""

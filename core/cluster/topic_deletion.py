@@ -11,12 +11,15 @@ Source: kafka.controller.TopicDeletionManager of Kafka 3.9.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from core.cluster.controller_office import ControllerOffice
-from core.cluster.controller_writes import Decision, TopicRemoval
+from core.cluster.controller_writes import Decision, TopicRemoval, slices
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
+
+_REMOVAL = 10
+"""Removing a topic is as much work as so many of its partitions."""
 
 _log = logging.getLogger("plog.controller")
 
@@ -63,8 +66,8 @@ class TopicDeletions:
     def _partitions(self, name: str) -> list[TopicPartition]:
         return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
 
-    def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> Decision[list[str]]:
-        """Takes note of what a broker has deleted. Removes the topics of which nothing is left, and gives them."""
+    def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Takes note of what a broker has deleted."""
         for partition, error in errors.items():
             left = self._left.get(partition.topic)
             if left is None or (partition, broker_id) not in left:
@@ -76,15 +79,21 @@ class TopicDeletions:
                     "broker %d can't delete %s: %s; it is asked again when a broker comes",
                     *(broker_id, partition, error.text),
                 )
-        done = [name for name, left in self._left.items() if not left]
-        yield from self._remove(done)
-        return done
 
-    def _remove(self, names: list[str]) -> Decision[None]:
-        if not names:
-            return
-        context = self._office.context
-        yield [TopicRemoval(name) for name in names]
-        for name in names:
-            self._left.pop(name, None)
-            context.deleted.discard(name)
+    def remove_some(self) -> Decision[list[str]]:
+        """Removes topics of which no replica is left, no more than may be worked on in one turn; gives them."""
+        done = (name for name, left in self._left.items() if not left)
+        some = next(self._slices(done), [])
+        yield from self._remove(some)
+        return some
+
+    def _slices(self, names: Iterable[str]) -> Iterator[list[str]]:
+        topics = self._office.context.topics
+        return slices(names, lambda name: _REMOVAL + (len(topics[name].partitions) if name in topics else 0))
+
+    def _remove(self, names: Iterable[str]) -> Decision[None]:
+        for some in self._slices(names):
+            yield [TopicRemoval(name) for name in some]
+            for name in some:
+                self._left.pop(name, None)
+                self._office.context.deleted.discard(name)

@@ -255,8 +255,10 @@ class ControllerStore:
         nothing, if one is more than ZooKeeper takes.
         """
         missing = await self._find_missing(writes)
+        removed = [write.topic for write in writes if isinstance(write, TopicRemoval)]
+        remains = dict(zip(removed, await asyncio.gather(*map(self._find_remains, removed)), strict=True))
         parts = [
-            [[Delete(path)] for path in await self._find_remains(write.topic)]
+            [[Delete(path)] for path in remains[write.topic]]
             if isinstance(write, TopicRemoval)
             else [self._operations(write, missing)]
             for write in writes
@@ -269,9 +271,7 @@ class ControllerStore:
         return [[next(given) for _ in of_one][-1] if of_one else 0 for of_one in parts]
 
     async def _find_remains(self, topic: str) -> list[str]:
-        """Finds all that is left of a topic, in the order in which it is removed: the wish to delete it comes last, so
-        that whoever becomes the controller meanwhile goes on.
-        """
+        """Finds what is left of a topic, the wish to delete it last: another controller goes on with the removal."""
         paths = (topic_path(topic), ConfigEntity("topics", topic).path, delete_topic_path(topic))
         return [one for path in paths for one in await self._find_tree(path)]
 

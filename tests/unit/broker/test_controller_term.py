@@ -237,6 +237,10 @@ def outcome(pending: Pending[Any]) -> Any:
     return pending.value
 
 
+def codes(outcomes: Mapping[str, Any]) -> dict[str, ErrorCode]:
+    return {name: one.code if isinstance(one, KafkaError) else ErrorCode.NONE for name, one in outcomes.items()}
+
+
 def nothing() -> Decision[str]:
     yield ()
     return "done"
@@ -521,7 +525,7 @@ def test_what_is_done_in_turns_lets_others_in_between() -> None:
                 seen.append(part)
                 return {part: len(seen)}
 
-            pending = it.term.do_in_turns(iter("ab"), work)
+            pending = it.term.do_in_turns("ab", iter("ab"), work)
             assert seen == []
             await it.settle()
             assert seen == ["a", "after a", "b", "after b"]
@@ -546,31 +550,37 @@ def test_the_first_refusal_ends_what_is_done_in_turns() -> None:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION)
                 yield ""
 
-            refused = it.term.do_in_turns(iter("abc"), work), it.term.do_in_turns(parts(), work)
+            refused = it.term.do_in_turns("abc", iter("abc"), work), it.term.do_in_turns("xy", parts(), work)
             await it.settle()
-            assert [outcome(one).code for one in refused] == [ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION]
+            assert codes(outcome(refused[0])) == {
+                "a": 0,
+                "b": ErrorCode.INVALID_REQUEST,
+                "c": ErrorCode.INVALID_REQUEST,
+            }
+            assert codes(outcome(refused[1])) == dict.fromkeys("xy", ErrorCode.POLICY_VIOLATION)
             assert seen == ["a"]
 
     run(scenario())
 
 
-def test_the_end_of_the_term_ends_what_is_done_in_turns() -> None:
+def test_what_was_done_in_turns_stays_done_when_the_term_ends() -> None:
     async def scenario() -> None:
         async with office() as it:
             seen: list[str] = []
 
             async def work(part: str) -> dict[str, int]:
                 seen.append(part)
-                asyncio.get_running_loop().call_soon(it.term.close)
-                await asyncio.sleep(0)
+                if part == "b":
+                    asyncio.get_running_loop().call_soon(it.term.close)
+                    await asyncio.sleep(0)
                 return {part: 0}
 
-            pending = it.term.do_in_turns(iter("ab"), work)
+            pending = it.term.do_in_turns("abc", iter("abc"), work)
             await it.settle()
-            assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
-            assert seen == ["a"]
+            assert codes(outcome(pending)) == {"a": 0, "b": ErrorCode.NOT_CONTROLLER, "c": ErrorCode.NOT_CONTROLLER}
+            assert seen == ["a", "b"]
             with pytest.raises(KafkaError):
-                it.term.do_in_turns(iter("ab"), work)
+                it.term.do_in_turns("ab", iter("ab"), work)
 
     run(scenario())
 
