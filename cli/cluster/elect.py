@@ -56,7 +56,6 @@ def elect(
       plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin import ClusterAdmin, ElectionType
-    from core.client.cluster_partitions import read_when_heard
     from core.common.errors import UsageError
 
     if preferred is unclean:
@@ -72,8 +71,8 @@ def elect(
             ensure_meant("--unclean may lose confirmed records", "elect")
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
-        after = read_when_heard(client, placed, _newly_led(placed, results, is_unclean=unclean))
-    rows, failed = _rows(placed, after, results)
+        leaders = _find_leaders(client, placed, _newly_led(placed, results, is_unclean=unclean)) if placed else {}
+    rows, failed = _rows(placed, leaders, results)
     if not rows:
         say("every partition is led by its preferred leader")
         if output is OutputFormat.table:
@@ -175,25 +174,49 @@ def _newly_led(
     return found
 
 
+def _find_leaders(
+    client: KafkaClient, placed: Sequence[ReplicatedPartition], elected: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Gives who leads the partitions now, and says of which that is not known, and why: what the controller has
+    answered is to be shown in any case.
+    """
+    from core.client.cluster_partitions import read_leaders_when_heard
+    from core.cluster.cluster_health import names_text
+    from core.common.errors import PlogError
+
+    try:
+        leaders = read_leaders_when_heard(client, placed, elected)
+    except PlogError as error:
+        say(f"note: who leads now is not known: {error.message}")
+        return {}
+    if unknown := [p.partition for p in placed if p.partition not in leaders]:
+        say(
+            f"note: who leads {names_text(unknown)} now is not known: the broker that was asked has not heard of the "
+            "election yet, or knows of no such partition any more"
+        )
+    return leaders
+
+
 def _rows(
     placed: Iterable[ReplicatedPartition],
-    after: Mapping[TopicPartition, ReplicatedPartition],
+    leaders: Mapping[TopicPartition, int],
     results: Mapping[TopicPartition, KafkaError | None],
 ) -> tuple[list[Row], int]:
-    """Gives the rows, and how many partitions were refused."""
+    """Gives the rows, and how many partitions were refused; no leader if none is known."""
     from core.common.error_code import ErrorCode
 
     rows: list[Row] = []
     failed = 0
     for p in placed:
-        error, now = results[p.partition], after.get(p.partition, p)
+        error, now = results[p.partition], leaders.get(p.partition, -1)
         result = "elected"
         if error is not None:
             result = (
                 "not needed" if error.code is ErrorCode.ELECTION_NOT_NEEDED else f"{error.code.name}: {error.message}"
             )
             failed += error.code is not ErrorCode.ELECTION_NOT_NEEDED
-        rows.append({"partition": str(p.partition), "before": _leader(p), "leader": _leader(now), "result": result})
+        leader = now if now >= 0 else None
+        rows.append({"partition": str(p.partition), "before": _leader(p), "leader": leader, "result": result})
     return rows, failed
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from core.client.admin import Admin
 from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
 from core.client.cluster_admin import ClusterAdmin
-from core.client.kafka_client import KafkaClient, TopicInfo
+from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.cluster_description import ClusterDescription
 from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
     DESCRIBE_TOPIC_PARTITIONS,
@@ -23,6 +24,7 @@ from core.protocol.schema.describe_topic_partitions import (
 
 _MIN_ISR = "min.insync.replicas"
 _HEARD_SECONDS = 10.0
+_ANSWER_SECONDS = 3.0
 _AGAIN_SECONDS = 0.1
 
 
@@ -49,25 +51,40 @@ def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: li
     ]
 
 
-def read_when_heard(
+def read_leaders_when_heard(
     client: KafkaClient, before: Sequence[ReplicatedPartition], elected: Container[TopicPartition]
-) -> dict[TopicPartition, ReplicatedPartition]:
-    """Reads the partitions again, once the broker that is asked has heard of new leaders of those that are `elected`:
-    the controller tells each broker by itself. After some seconds gives what that broker knows.
+) -> dict[TopicPartition, int]:
+    """Gives who leads each of the partitions, -1 for nobody, once the broker that is asked has heard of new leaders of
+    those that are `elected`: the controller tells each broker by itself. Those are missing of which it has not heard
+    after some seconds, and those that were deleted.
+
+    It asks on connections of its own, on which an answer may not take long. Raises ConnectionFailedError if no broker
+    answers in these seconds.
     """
-    late = [p for p in before if p.partition in elected]
-    deadline = time.monotonic() + _HEARD_SECONDS
-    while late and time.monotonic() < deadline:
-        found = client.refresh(sorted({p.partition.topic for p in late}))
-        late = [p for p in late if _is_led_as_before(p, found[p.partition.topic])]
-        if late:
-            time.sleep(_AGAIN_SECONDS)
     topics = sorted({p.partition.topic for p in before})
-    return {p.partition: p for p in read_partitions(client, topics, [])} if topics else {}
+    deadline = time.monotonic() + _HEARD_SECONDS
+    with closing(client.another(timeout_s=_ANSWER_SECONDS)) as asked:
+        while True:
+            try:
+                found = asked.refresh(topics, skips_unknown=True)
+                known = {p.partition: now for p in before if (now := _find(found, p.partition)) is not None}
+                late = {p.partition for p in before if p.partition in elected and _is_led_as_before(p, known)}
+                if not late or time.monotonic() > deadline:
+                    return {partition: now.leader for partition, now in known.items() if partition not in late}
+            except ConnectionFailedError:
+                asked.forget_connections()
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
 
 
-def _is_led_as_before(placed: ReplicatedPartition, topic: TopicInfo) -> bool:
-    now = topic.partitions.get(placed.partition.partition)
+def _find(topics: Mapping[str, TopicInfo], partition: TopicPartition) -> PartitionInfo | None:
+    topic = topics.get(partition.topic)
+    return topic.partitions.get(partition.partition) if topic is not None else None
+
+
+def _is_led_as_before(placed: ReplicatedPartition, known: Mapping[TopicPartition, PartitionInfo]) -> bool:
+    now = known.get(placed.partition)
     return now is not None and (now.leader, now.leader_epoch) == (placed.leader, placed.leader_epoch)
 
 

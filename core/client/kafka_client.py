@@ -102,10 +102,16 @@ class KafkaClient:
         self.any_connection()
 
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
-        """Makes a client of the same cluster, with connections of its own, on which an answer may take so long."""
+        """Makes a client of the same cluster, with connections of its own, on which an answer may take so long. If none
+        of the bootstrap addresses answers, the brokers do that are known from here.
+        """
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
         return KafkaClient(
-            self._bootstrap, self._connect, connector=connector, place=self.place, find_metadata=self._find_metadata
+            list(dict.fromkeys([*self._bootstrap, *self._brokers.values()])),
+            self._connect,
+            connector=connector,
+            place=self.place,
+            find_metadata=self._find_metadata,
         )
 
     # --- connections
@@ -181,14 +187,20 @@ class KafkaClient:
 
     # --- metadata
 
-    def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
-        """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own."""
+    def refresh(
+        self, topics: Iterable[str] | None = None, *, may_create: bool = False, skips_unknown: bool = False
+    ) -> dict[str, TopicInfo]:
+        """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own;
+        `skips_unknown`: but one that is not there is missing.
+        """
         response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
         self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         found = {}
         for topic in response.topics:
+            if skips_unknown and topic.error_code == _UNKNOWN:
+                continue
             if topic.error_code:
                 raise _topic_error(ErrorCode.of(topic.error_code), topic.name or "")
             assert topic.name is not None
