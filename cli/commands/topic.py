@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +16,7 @@ from cli.table import Row
 
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
+    from core.cluster.replicated_partition import ReplicatedPartition
     from core.cluster.topic_description import PartitionDescription, TopicDescription
     from core.common.errors import KafkaError
 
@@ -151,36 +152,51 @@ def describe(
       plog topic describe flights
     """
     from core.client.admin import Admin
+    from core.client.cluster_partitions import with_moves
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
+    notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
         describe_one = (
             Admin(source).describe_topic if isinstance(source, KafkaClient) else DirectoryTopics(source).describe
         )
         topics = [describe_one(name) for name in names]
+        placed = [partition for topic in topics for partition in topic.placed]
+        if isinstance(source, KafkaClient) and output is OutputFormat.table:
+            placed = with_moves(source, placed, notes)
     rows: list[Row] = [row for topic in topics for row in _rows(topic)]
     if output is OutputFormat.table:
         for topic in topics:
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
             say(_sum_text(topic))
-        _hint_at_faults(topics)
+        _say_health(topics, placed, notes)
     columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
     is_replicated = any(len(p.replicas) > 1 for topic in topics for p in topic.partitions)
     drops = _DROPS_OF_REPLICATED if is_replicated else _DROPS
     write_rows(rows, columns if output is OutputFormat.table else [*_COLUMNS, *_OF_TOPIC], output, drops=drops)
 
 
-def _hint_at_faults(topics: Sequence[TopicDescription]) -> None:
-    """Says where to look further, if a partition has no leader or a replica is not in sync."""
+def _say_health(
+    topics: Iterable[TopicDescription], placed: Sequence[ReplicatedPartition], notes: Iterable[str]
+) -> None:
+    """Says where to look further, if a partition has no leader or lacks a replica in sync. One that is being added is
+    not missing.
+    """
+    from core.cluster.cluster_health import names_text, partition_health
+
+    for note in notes:
+        say(f"note: {note}")
+    if moved := [one.partition for one in placed if one.adding]:
+        say(f"note: replicas are being added: {names_text(moved)}")
+    health = partition_health(placed)
     for topic in topics:
-        faulty = [p for p in topic.partitions if p.leader < 0 or len(p.isr) < len(p.replicas)]
+        faulty = sorted({p for p in (*health.leaderless, *health.under_replicated) if p.topic == topic.name})
         if faulty:
-            where = f"{topic.name}-{faulty[0].partition}"
             count = f"{len(faulty)} of {len(topic.partitions)} partitions"
             say(f"note: {topic.name}: {count} lack a leader or a replica in sync")
-            say(f"hint: plog cluster describe {where}{typed_place()}")
+            say(f"hint: plog cluster describe {faulty[0]}{typed_place()}")
 
 
 _COLUMNS = [

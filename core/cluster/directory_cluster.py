@@ -9,9 +9,8 @@ from core.cluster.cluster_description import BrokerDescription, ClusterDescripti
 from core.cluster.directory_topics import DirectoryTopics
 from core.cluster.metadata_log import read_metadata_image
 from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
-from core.cluster.topic_description import PartitionDescription, TopicDescription
+from core.cluster.topic_description import PartitionDescription
 from core.common.endpoint import Endpoint
-from core.common.topic_partition import TopicPartition
 from core.log.meta_properties import read_meta_properties
 
 
@@ -49,19 +48,14 @@ def report_directory(topics: DirectoryTopics, names: Iterable[str]) -> list[Part
     tells. Raises what `DirectoryTopics.describe` raises.
     """
     described = [topics.describe(name) for name in names]
-    return [_report(topic, partition) for topic in described for partition in topic.partitions]
+    return [
+        _report(placed, known)
+        for topic in described
+        for placed, known in zip(topic.placed, topic.partitions, strict=True)
+    ]
 
 
-def _report(topic: TopicDescription, known: PartitionDescription) -> PartitionReport:
-    min_isr = topic.configs.get("min.insync.replicas")
-    placed = ReplicatedPartition(
-        TopicPartition(topic.name, known.partition),
-        known.leader,
-        known.leader_epoch,
-        known.replicas,
-        known.isr,
-        min_isr=int(min_isr) if min_isr is not None else None,
-    )
+def _report(placed: ReplicatedPartition, known: PartitionDescription) -> PartitionReport:
     replicas = [_replica(placed, known, replica) for replica in placed.replicas]
     return PartitionReport(placed, None, None, known.end_offset, replicas)
 

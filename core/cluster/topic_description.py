@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from core.cluster.replicated_partition import ReplicatedPartition
+from core.common.topic_partition import TopicPartition
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
@@ -29,3 +32,21 @@ class TopicDescription:
     topic_id: bytes
     configs: dict[str, str]
     partitions: list[PartitionDescription] = field(default_factory=list)
+
+    @property
+    def placed(self) -> list[ReplicatedPartition]:
+        """Where the replicas are, and who leads. Of `min_isr` the topic's own override counts, as nobody is asked for
+        defaults.
+        """
+        min_isr = self.configs.get("min.insync.replicas")
+        return [
+            ReplicatedPartition(
+                TopicPartition(self.name, known.partition),
+                known.leader,
+                known.leader_epoch,
+                known.replicas,
+                known.isr,
+                min_isr=int(min_isr) if min_isr is not None else None,
+            )
+            for known in self.partitions
+        ]

@@ -186,6 +186,9 @@ def ensure_nothing_is_under_replicated(cluster: Cluster, topic: str) -> None:
     assert "note: replicas are being added: " in said
     assert "under-replicated" not in said
     assert [row["under_replicated"] for row in ask(cluster, "cluster", "topics", topic)] == [0]
+    said = told(cluster, "topic", "describe", topic)
+    assert "note: replicas are being added: " in said
+    assert "lack a leader or a replica" not in said
     reasons = {row["why_out_of_sync"] for row in ask(cluster, "cluster", "describe", topic)} - {None}
     assert reasons
     assert all(reason.startswith("it is being added, and has ") for reason in reasons)
