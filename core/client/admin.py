@@ -15,7 +15,7 @@ from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
@@ -87,7 +87,9 @@ _UNEXPECTED_HINT = (
 
 
 class Admin:
-    """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused."""
+    """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused, and those of
+    settings BrokerAwayError for a broker that is not there.
+    """
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -207,14 +209,15 @@ class Admin:
         return sorted(found)
 
     def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
-        """Gives one to the broker that a resource is about, else to any; also if there is no such broker, which says so
-        then.
+        """Gives one to the broker that a resource is about, else to any. Raises BrokerAwayError if there is no such
+        broker: no other one takes or gives its settings.
         """
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
             if int(name) not in self._client.node_ids:
                 self._client.refresh([])
-            if int(name) in self._client.node_ids:
-                return self._client.connection_to(int(name))
+            if int(name) not in self._client.node_ids:
+                raise BrokerAwayError(int(name), self._client.node_ids)
+            return self._client.connection_to(int(name))
         return self._client.any_connection()
 
     # --- records and offsets

@@ -19,7 +19,7 @@ from core.client.admin import Admin, AlterOperation, ConfigChange
 from core.cluster.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, PlogError
+from core.common.errors import AccessError, BrokerAwayError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 
@@ -141,6 +141,12 @@ class ReplicationThrottle:
     def _try(self, what: str, work: Callable[[], None]) -> bool:
         try:
             work()
+        except BrokerAwayError:
+            self._say(
+                f"warning: {what} is away, and keeps its throttle; plog cluster reassign --status removes it once it "
+                "is back"
+            )
+            return False
         except PlogError as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return True  # it was deleted, and its settings with it

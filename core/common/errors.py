@@ -2,6 +2,7 @@
 
 PlogError
 ├── UsageError            the user asked for something that makes no sense
+│   └── BrokerAwayError       a broker that is named, and is not in the cluster now
 ├── AccessError           something could not be read, written, locked or connected to
 │   ├── DirectoryLockedError
 │   ├── ConnectionFailedError
@@ -18,7 +19,7 @@ The CLI turns each into a message, a hint and an exit code (`exit_code`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from core.common.error_code import ErrorCode
 
@@ -46,6 +47,17 @@ class UsageError(PlogError):
     """The command, option or value makes no sense as given."""
 
     exit_code = 2
+
+
+class BrokerAwayError(UsageError):
+    """Something is asked of a broker that is not in the cluster now: it is down, or there has never been one."""
+
+    def __init__(self, broker_id: int, living: Collection[int]) -> None:
+        super().__init__(
+            f"broker {broker_id} is not there; those that live are {', '.join(map(str, sorted(living)))}",
+            hint="plog cluster brokers",
+        )
+        self.broker_id = broker_id
 
 
 class DamagedAnswerError(PlogError):

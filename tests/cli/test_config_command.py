@@ -126,6 +126,14 @@ def test_bad_input(where: list[str], arguments: list[str], code: int, message: b
     assert (done.returncode, message in done.stderr, b"Traceback" in done.stderr) == (code, True, False), done.stderr
 
 
+@pytest.mark.parametrize("kind", ["broker", "broker-logger"])
+@pytest.mark.parametrize("verb", [("describe",), ("alter", "--set", "a=1"), ("alter", "--unset", "a", "--dry-run")])
+def test_a_broker_that_is_not_there(where: list[str], verb: tuple[str, ...], kind: str) -> None:
+    done = call_plog("config", verb[0], kind, "99", *verb[1:], *where)
+    assert done.returncode == 2
+    assert done.stderr == b"error: broker 99 is not there; those that live are 1\nhint: plog cluster brokers\n"
+
+
 def test_looking_does_not_write(tmp_path: Path) -> None:
     call_plog("topic", "create", "t", "--data-dir", str(tmp_path))
     before = fingerprint(tmp_path)

@@ -16,7 +16,7 @@ from core.client.replication_throttle import ReplicationThrottle
 from core.cluster.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError
+from core.common.errors import AccessError, BrokerAwayError, KafkaError
 from core.common.topic_partition import TopicPartition
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
@@ -36,6 +36,7 @@ class Settings:
     def __init__(self) -> None:
         self.held: dict[tuple[ConfigResourceType, str], dict[str, str]] = {}
         self.refuses: set[str] = set()
+        self.away: set[str] = set()
         self.hides: set[str] = set()
         """Brokers that do not tell values."""
 
@@ -46,6 +47,8 @@ class Settings:
         return [ConfigValue(key, value, source, False, False, None) for key, value, source in values]
 
     def alter_configs(self, type_: ConfigResourceType, name: str, changes: Sequence[ConfigChange]) -> None:
+        if name in self.away:
+            raise BrokerAwayError(int(name), LIVING)
         if name in self.refuses:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is away")
         held = self.held.setdefault((type_, name), {})
@@ -149,6 +152,19 @@ def test_what_can_not_be_taken_back_now_stays_noted(tmp_path: Path) -> None:
     assert "the throttle of broker 3 could not be removed: 3 is away" in said[0]
     assert (settings.of_broker(1), bool(settings.of_broker(3))) == ({}, True)
     settings.refuses.clear()
+    assert throttle(settings, tmp_path).remove(())
+    assert not any(settings.held.values())
+
+
+def test_a_broker_that_died_keeps_its_throttle_until_it_is_back(tmp_path: Path) -> None:
+    settings, said = Settings(), list[str]()
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
+    settings.away.add("2")
+    assert not throttle(settings, tmp_path, said).remove(())
+    assert said == [
+        "warning: broker 2 is away, and keeps its throttle; plog cluster reassign --status removes it once it is back"
+    ]
+    settings.away.clear()
     assert throttle(settings, tmp_path).remove(())
     assert not any(settings.held.values())
 
