@@ -38,22 +38,40 @@ class MoveProgress:
         if self._moved_before is None:
             self._moved_before = state.moved_bytes  # by others, or before we looked
         if self._width is not None:
-            sys.stderr.write("\r\x1b[K" + cut(self._text(state, now_s), self._width - 1))
+            sys.stderr.write("\r\x1b[K" + self._text(state, now_s, self._width - 1))
             sys.stderr.flush()
         elif now_s - self._shown_s >= _EVERY_SECONDS_IN_A_PIPE:
             self._shown_s = now_s
             print(self._text(state, now_s), file=sys.stderr, flush=True)
 
-    def _text(self, state: MovedSoFar, now_s: float) -> str:
-        parts = [f"{state.done:,} of {state.partitions:,} partitions are moved"]
-        if state.bytes_left is not None:
-            parts.append(f"{size_text(state.moved_bytes)} of {size_text(state.moved_bytes + state.bytes_left)}")
-            per_s = (state.moved_bytes - (self._moved_before or 0)) / max(now_s - self._started_s, 1e-9)
-            if per_s >= 1:
-                parts.append(f"{size_text(per_s)}/s")
-                if state.bytes_left:
-                    parts.append(f"{duration_text(round(state.bytes_left / per_s) * 1000)} left")
-        return ", ".join(parts)
+    def _text(self, state: MovedSoFar, now_s: float, width: int | None = None) -> str:
+        """Says it in as many words as there is room for; how much is left, and for how long, comes before the rest."""
+        count = f"{state.done:,} of {state.partitions:,}"
+        sizes, rate, left = self._of_bytes(state, now_s)
+        unknown = f"{state.of_unknown_size:,} of unknown size" if sizes and state.of_unknown_size else ""
+        texts = [
+            ", ".join(filter(None, parts))
+            for parts in (
+                (f"{count} partitions are moved", sizes, unknown, rate, left),
+                (f"{count} moved", sizes, rate, left),
+                (sizes or f"{count} moved", rate, left),
+                (sizes or f"{count} moved", left),
+            )
+        ]
+        if width is None:
+            return texts[0]
+        return next((text for text in texts if len(text) <= width), cut(texts[-1], width))
+
+    def _of_bytes(self, state: MovedSoFar, now_s: float) -> tuple[str, str, str]:
+        """Says how much is moved, how fast, and how long it takes still; nothing of what is not known."""
+        if state.bytes_left is None:
+            return "", "", ""
+        sizes = f"{size_text(state.moved_bytes)} of {size_text(state.moved_bytes + state.bytes_left)}"
+        per_s = (state.moved_bytes - (self._moved_before or 0)) / max(now_s - self._started_s, 1e-9)
+        if per_s < 1:
+            return sizes, "", ""
+        time_left = f"{duration_text(round(state.bytes_left / per_s) * 1000)} left" if state.bytes_left else ""
+        return sizes, f"{size_text(per_s)}/s", time_left
 
     def done(self) -> None:
         """Takes the line away."""

@@ -20,6 +20,7 @@ from cli.table import Row
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.client.reassigner import Reassigner
+    from core.client.reassignment_watch import MovedSoFar
     from core.cluster.planned_move import PlannedMove
     from core.cluster.replicated_partition import ReplicatedPartition
 
@@ -38,6 +39,7 @@ ToOption = Annotated[
 
 _UNITS = {"GB": 1 << 30, "MB": 1 << 20, "KB": 1 << 10, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "B": 1, "": 1}
 _COLUMNS = ["partition", "from", "to", "copies_to", "moved_bytes"]
+_PROGRESS_COLUMNS = ["partition", "from", "to", "copies_to", "copied_bytes", "left_bytes"]
 
 
 def parse_rate(text: str | None) -> int | None:
@@ -154,9 +156,46 @@ def say_total(moves: Sequence[PlannedMove]) -> None:
     to = ", ".join(f"{size_text(size)} to broker {broker}" for broker, size in sorted(brokers.items()))
     changed = f"{len(moves):,} partition{'s' if len(moves) != 1 else ''} to change"
     say(f"{changed}, {copies:,} new replica{'s' if copies != 1 else ''}" + (f": {to}" if to else ""))
-    unknown = sum(move.size_bytes is None for move in moves)
-    if unknown:
-        say(f"note: nobody says how large {unknown:,} of the partitions are")
+    _say_unknown(sum(move.size_bytes is None for move in moves))
+
+
+def _say_unknown(partitions: int) -> None:
+    if partitions:
+        say(f"note: nobody says how large {partitions:,} of the partitions are")
+
+
+# --- what is under way
+
+
+def write_progress(moves: Sequence[PlannedMove], state: MovedSoFar, output: OutputFormat) -> None:
+    """Prints a row for each partition that is being moved: of its bytes, how many are copied, and how many are left.
+    Programs get both together, too, under the name that they have in a plan.
+    """
+    if output is OutputFormat.table and not moves:
+        return
+    rows = [_progress_row(move, state) for move in moves]
+    columns = _PROGRESS_COLUMNS if output is OutputFormat.table else [*_COLUMNS, *_PROGRESS_COLUMNS[-2:]]
+    write_rows(rows, columns, output, drops=["from", "copies_to", "copied_bytes"])
+
+
+def _progress_row(move: PlannedMove, state: MovedSoFar) -> Row:
+    copies = state.copies.get(move.partition)
+    if copies is None:  # it is done meanwhile, or nobody tells sizes
+        is_done = move.partition not in state.left and move.size_bytes is not None
+        done, left = (move.moved_bytes, 0) if is_done else (None, None)
+        return {**_row(move), "copied_bytes": done, "left_bytes": left}
+    return {**_row(move), "moved_bytes": sum(copies), "copied_bytes": copies.copied, "left_bytes": copies.left}
+
+
+def say_progress(moves: Sequence[PlannedMove], state: MovedSoFar) -> None:
+    copies = sum(len(move.adding) for move in moves)
+    moved = f"{len(moves):,} partition{'s are' if len(moves) != 1 else ' is'} being moved"
+    text = f"{moved}, {copies:,} new replica{'s' if copies != 1 else ''}"
+    if state.bytes_left is not None:
+        whole = size_text(state.moved_bytes + state.bytes_left)
+        text += f": {size_text(state.moved_bytes)} of {whole} copied, {size_text(state.bytes_left)} left"
+    say(text)
+    _say_unknown(state.of_unknown_size)
 
 
 def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:

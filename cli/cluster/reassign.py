@@ -17,10 +17,11 @@ from cli.cluster.moving import (
     make_reassigner,
     parse_brokers,
     parse_rate,
-    say_total,
+    say_progress,
     warn_of_leaderless,
     watch,
     write_moves,
+    write_progress,
 )
 from cli.cluster.served_cluster import open_cluster
 from cli.completion import complete_topic
@@ -165,11 +166,12 @@ def _watch(
     progress = MoveProgress()
     reassigner = make_reassigner(client, progress)
     moves = reassigner.find_ongoing(names)
+    state = reassigner.look(moves)
     if moves:
-        say_total(moves)
+        say_progress(moves, state)
     else:
         say("nothing is being moved")
-    write_moves(moves, output)
+    write_progress(moves, state, output)
     if dry_run:
         return 0
     if rate is not None and moves:

@@ -53,6 +53,10 @@ class Reassigner:
         yield from watch.watch()
         self.remove_throttle()
 
+    def look(self, moves: Sequence[PlannedMove]) -> MovedSoFar:
+        """Gives how far they are now."""
+        return ReassignmentWatch(self._client, moves, note=self._say).look()
+
     def find_missed(self, moves: Iterable[PlannedMove]) -> list[PlannedMove]:
         """Gives those that are not where they were to be: somebody cancelled or changed them. A partition that was
         deleted meanwhile is none of these. The controller says first that a move is over, and the broker that is asked

@@ -1,19 +1,21 @@
 """Looks how far a reassignment has come, until all its partitions are where they are to be.
 
-What is left is what the new replicas lack of the size of the others, as DescribeLogDirs tells them. Segments that are
-deleted or compacted meanwhile make sizes differ a little; whether a partition is done, the controller says.
+What is left is what the new replicas lack of the size of the others, as DescribeLogDirs tells them. Of a broker that
+is away the size counts that it told last. Segments that are deleted or compacted meanwhile make sizes differ a little;
+whether a partition is done, the controller says.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.client.cluster_admin import ClusterAdmin, OngoingReassignment
 from core.client.failover import ride_over
 from core.client.kafka_client import KafkaClient
-from core.client.replica_sizes import ReplicaSizes
+from core.client.replica_sizes import ReplicaSizes, Sizes
 from core.cluster.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 
@@ -22,18 +24,33 @@ STALL_SECONDS = 30.0
 """After so long without progress the user hears of it."""
 
 
+class CopiedBytes(NamedTuple):
+    """What the new replicas of a partition have, and what they lack, together."""
+
+    copied: int
+    left: int
+
+
 @dataclass(frozen=True, slots=True)
 class MovedSoFar:
-    """`left` are the partitions that are still under way; `bytes_left` is None if nobody tells sizes."""
+    """`left` are the partitions that are still under way, `copies` has those of them whose sizes somebody told;
+    `bytes_left` is None if nobody tells any.
+    """
 
     partitions: int
     left: list[TopicPartition]
     moved_bytes: int
     bytes_left: int | None
+    copies: dict[TopicPartition, CopiedBytes]
 
     @property
     def done(self) -> int:
         return self.partitions - len(self.left)
+
+    @property
+    def of_unknown_size(self) -> int:
+        """How many partitions are under way whose sizes nobody told: the bytes do not count them."""
+        return len(self.left) - len(self.copies)
 
 
 class ReassignmentWatch:
@@ -58,7 +75,13 @@ class ReassignmentWatch:
         self._least_left: tuple[int, int] | None = None
         self._progress_s = time.monotonic()
         self._noted: set[int] = set()
+        self._sizes: Sizes = {partition: {} for partition in self._moves}
         self._sent = dict[TopicPartition, int]()
+
+    def look(self) -> MovedSoFar:
+        """Gives how far it has come."""
+        with ReplicaSizes(self._client) as sizes:
+            return ride_over(self._client, lambda: self._look(sizes))
 
     def watch(self) -> Iterator[MovedSoFar]:
         """Gives how far it has come, once in a while; ends after the state in which nothing is left."""
@@ -75,18 +98,26 @@ class ReassignmentWatch:
         ongoing = self._admin.list_reassignments()
         left = [partition for partition in self._moves if partition in ongoing]
         self._note_brokers({partition: ongoing[partition] for partition in left})
-        found = sizes.find(left)
-        bytes_left, is_known = 0, not left
-        for partition in left:
-            of_partition, adding = found[partition], ongoing[partition].adding
-            whole = max((size for broker, size in of_partition.items() if broker not in adding), default=0)
-            there = [min(of_partition.get(broker, 0), whole) for broker in adding]
-            self._sent[partition] = sum(there)
-            bytes_left += whole * len(adding) - sum(there)
-            is_known = is_known or bool(of_partition)
+        for partition, told in sizes.find(left).items():
+            self._sizes[partition].update(told)
+        known = {partition: self._copies(partition, ongoing[partition].adding) for partition in left}
+        copies = {partition: found for partition, found in known.items() if found is not None}
+        self._sent |= {partition: found.copied for partition, found in copies.items()}
         for partition in self._moves.keys() - set(left):
             self._sent[partition] = max(self._sent.get(partition, 0), self._moves[partition].moved_bytes)
-        return MovedSoFar(len(self._moves), left, sum(self._sent.values()), bytes_left if is_known else None)
+        bytes_left = sum(found.left for found in copies.values())
+        is_known = bool(copies) or not left
+        return MovedSoFar(len(self._moves), left, sum(self._sent.values()), bytes_left if is_known else None, copies)
+
+    def _copies(self, partition: TopicPartition, adding: Collection[int]) -> CopiedBytes | None:
+        """Gives None if nobody has told a size of it."""
+        sizes = self._sizes[partition]
+        if not sizes:
+            return None
+        planned = self._moves[partition].size_bytes or 0
+        whole = max((size for broker, size in sizes.items() if broker not in adding), default=planned)
+        copied = sum(min(sizes.get(broker, 0), whole) for broker in adding)
+        return CopiedBytes(copied, whole * len(adding) - copied)
 
     def _note_brokers(self, ongoing: Mapping[TopicPartition, OngoingReassignment]) -> None:
         """Says which brokers are awaited that are away."""

@@ -218,6 +218,8 @@ def test_what_kafkas_tool_began_is_watched_to_its_end(cluster: Cluster, moved: s
     assert "Successfully started" in kafkas_reassign(cluster, *begin, "1000")
     rows = ask(cluster, "cluster", "reassign", "--status", "--dry-run")
     assert [row["to"] for row in rows] == [[3, 1]] * 4
+    assert all(row["copied_bytes"] + row["left_bytes"] == row["moved_bytes"] > 100_000 for row in rows), rows
+    assert sum(row["left_bytes"] for row in rows) > 0
     kafkas_reassign(cluster, *begin, "100000000", "--additional")
     ask(cluster, "cluster", "reassign", "--status")
     assert list(replicas(cluster, moved).values()) == [[3, 1]] * 4

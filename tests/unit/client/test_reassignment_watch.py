@@ -71,6 +71,40 @@ def test_what_is_left_is_what_the_new_replicas_lack(monkeypatch: pytest.MonkeyPa
     assert list(states) == []
 
 
+def test_it_is_said_of_each_partition_once_or_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.sizes[T0][2] = 300
+    state = watch(cluster, []).look()
+    assert state.copies == {T0: (300, 700), T1: (0, 500)}
+    assert (state.moved_bytes, state.bytes_left) == (300, 1200)
+    assert cluster.now_s == 0
+    del cluster.ongoing[T0]
+    assert next(watch(cluster, []).watch()).copies == {T1: (0, 500)}
+
+
+def test_what_a_broker_has_told_counts_while_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told other totals because a broker dies, be it one that is copied to or the only one copied from."""
+    cluster = Cluster(monkeypatch)
+    cluster.sizes = {T0: {1: 1000, 2: 300}, T1: {1: 500, 2: 500, 3: 100}}
+    states = watch(cluster, []).watch()
+    totals = []
+    for gone in ((), (2,), (1,), (1, 2, 3), ()):
+        told = cluster.sizes
+        cluster.sizes = {p: {b: size for b, size in of.items() if b not in gone} for p, of in told.items()}
+        state = next(states)
+        totals.append((state.moved_bytes, state.bytes_left, state.of_unknown_size))
+        cluster.sizes = told
+    assert totals == [(400, 1100, 0)] * 5
+
+
+def test_what_the_plan_says_counts_while_those_that_have_it_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.sizes = {T0: {2: 300}, T1: {}}
+    state = watch(cluster, []).look()
+    assert state.copies == {T0: (300, 700)}
+    assert state.of_unknown_size == 1
+
+
 def test_sizes_that_nobody_tells_are_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     cluster.sizes = {T0: {}, T1: {}}
