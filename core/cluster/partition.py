@@ -174,9 +174,10 @@ class Partition:
         """
         self.ensure_leading()
         if self._isr_size < self._min_isr:
+            are = "replica of {} is" if self._isr_size == 1 else "replicas of {} are"
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._isr_size} replicas of {self.log.partition} are in sync, "
+                f"{self._isr_size} {are.format(self.log.partition)} in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
 

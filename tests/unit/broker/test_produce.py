@@ -137,7 +137,9 @@ def test_an_unacknowledged_failure_closes_the_connection(broker: SteeredNode) ->
 
 def test_min_insync_replicas(broker: SteeredNode) -> None:
     add_topic(broker, min_insync_replicas="2")
-    assert produce(broker, make_batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    refused = produce(broker, make_batch(b"a"), acks=-1)
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert refused.error_message == "1 replica of t-0 is in sync, min.insync.replicas is 2"
     assert produce(broker, make_batch(b"a"), acks=1).error_code == 0
 
 
