@@ -10,6 +10,9 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.file_names import parse_partition_directory_name
 
+_SHOWN = 3
+"""So many numbers of partitions a hint has."""
+
 
 def find_named_partitions(texts: Iterable[str], known: Mapping[str, Collection[int]]) -> list[TopicPartition]:
     """Gives those that each text names, of topics and the numbers of their partitions that are `known`. Raises
@@ -21,11 +24,18 @@ def find_named_partitions(texts: Iterable[str], known: Mapping[str, Collection[i
 def _find(text: str, known: Mapping[str, Collection[int]]) -> list[TopicPartition]:
     name, colon, numbers = text.partition(":")
     of_folder = parse_partition_directory_name(text)
-    if of_folder is not None and (text not in known or of_folder.partition in known.get(of_folder.topic, ())):
+    if (
+        of_folder is not None
+        and not colon
+        and (text not in known or of_folder.partition in known.get(of_folder.topic, ()))
+    ):
         wanted = [of_folder]
     elif colon and all(number.strip().isdecimal() for number in numbers.split(",")):
         wanted = [TopicPartition(name, int(number)) for number in numbers.split(",")]
     else:
+        if colon and name in known:
+            numbers = ",".join(map(str, sorted(known[name])[:_SHOWN]))
+            raise _unknown(f"{text!r} names no partitions: expected numbers, with commas", f"{name}:{numbers}")
         wanted = [TopicPartition(text, number) for number in sorted(known.get(text, ()))]
     topic = wanted[0].topic if wanted else text
     if topic not in known:

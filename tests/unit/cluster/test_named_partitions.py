@@ -33,7 +33,10 @@ def test_what_a_text_names(text: str, expected: list[str]) -> None:
         ("one:4", "topic 'one' has no partition 4", "it has partition 0 only"),
         ("flihgts-0", "no topic 'flihgts'", "did you mean flights?"),
         ("xyz", "no topic 'xyz'", "plog topic list"),
-        ("flights:x", "no topic 'flights:x'", "did you mean flights?"),
+        ("flights:x", "'flights:x' names no partitions: expected numbers, with commas", "flights:0,1,2"),
+        ("flights:0-2", "'flights:0-2' names no partitions: expected numbers, with commas", "flights:0,1,2"),
+        ("one:", "'one:' names no partitions: expected numbers, with commas", "one:0"),
+        ("flihgts:0-2", "no topic 'flihgts:0-2'", "did you mean flights?"),
     ],
 )
 def test_a_text_that_names_nothing(text: str, message: str, hint: str) -> None:
