@@ -63,9 +63,11 @@ def elect(
     with open_cluster("elect", bootstrap_server, data_dir) as client:
         placed = _find(client, names or (), is_unclean=unclean)
         if dry_run:
-            say("would do this without --dry-run; nothing was changed")
-            rows = [_planned(p, client.node_ids, is_unclean=unclean) for p in placed]
-            write_rows(rows, _COLUMNS, output, drops=["before"])
+            if any(_needs_election(p, is_unclean=unclean) for p in placed):
+                say("would do this without --dry-run; nothing was changed")
+            elif placed:
+                say("no election is needed")
+            _write([_planned(p, client.node_ids, is_unclean=unclean) for p in placed], output)
             return
         if unclean and any(not p.has_leader for p in placed) and not yes:
             ensure_meant("--unclean may lose confirmed records", "elect")
@@ -73,12 +75,16 @@ def elect(
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
         leaders = _find_leaders(client, placed, _newly_led(placed, results, is_unclean=unclean)) if placed else {}
     rows, failed = _rows(placed, leaders, results)
+    _write(rows, output)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _write(rows: Sequence[Row], output: OutputFormat) -> None:
     if not rows:
         say("every partition is led by its preferred leader")
         if output is OutputFormat.table:
             return
     write_rows(rows, _COLUMNS, output, drops=["before"])
-    raise typer.Exit(1 if failed else 0)
 
 
 def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> list[ReplicatedPartition]:
@@ -139,6 +145,10 @@ def _what_it_has(broker_id: int, end: object, *, is_offline: bool) -> str:
     return f"what broker {broker_id} has is not known"
 
 
+def _needs_election(p: ReplicatedPartition, *, is_unclean: bool) -> bool:
+    return not (p.has_leader if is_unclean else p.has_preferred_leader)
+
+
 def _planned(p: ReplicatedPartition, brokers: Collection[int], *, is_unclean: bool) -> Row:
     """Gives the row of what would be done, with these brokers that live."""
     first = p.replicas[0]
@@ -167,9 +177,8 @@ def _newly_led(
 
     found = set()
     for p in placed:
-        error = results[p.partition]
-        was_right = p.has_leader if is_unclean else p.has_preferred_leader
-        if error is None or (error.code is ErrorCode.ELECTION_NOT_NEEDED and not was_right):
+        error, is_needed = results[p.partition], _needs_election(p, is_unclean=is_unclean)
+        if error is None or (error.code is ErrorCode.ELECTION_NOT_NEEDED and is_needed):
             found.add(p.partition)
     return found
 

@@ -119,6 +119,7 @@ def test_who_has_been_the_controller_by_the_files() -> None:
     done = call_plog("cluster", "controller", "--data-dir", str(GOLDEN), "--output", "json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == [
+    assert {(row["start_offset"], row["end_offset"]) for row in json.loads(checked.stdout)} == {(None, None)}
         {"controller": 1, "epoch": 1, "since_timestamp": 1795249436126, "offset": 0}
     ]  # fmt: skip
     without = call_plog("cluster", "controller", "--data-dir", str(SAMPLE_DATA))
