@@ -119,8 +119,8 @@ def _row(one: ReplicaComparison) -> Row:
     return {
         "partition": str(one.partition),
         "brokers": one.brokers,
-        "start_offset": one.start,
-        "end_offset": one.end,
+        "start_offset": one.start if one.has_range else None,
+        "end_offset": one.end if one.has_range else None,
         "compared": one.compared,
         "only_in_some": one.only_in_some,
         "result": _result(one),

@@ -37,7 +37,9 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplicaComparison:
-    """What came of a partition: `start` and `end` are the offsets that were compared, the end not with them."""
+    """What came of a partition: `start` and `end` are the offsets that were compared, the end not with them. They mean
+    nothing unless it `has_range`: there were two replicas, and these said where they end.
+    """
 
     partition: TopicPartition
     is_compacted: bool
@@ -45,6 +47,7 @@ class ReplicaComparison:
     """Those whose replicas were compared to the end."""
     start: int = 0
     end: int = 0
+    has_range: bool = False
     compared: int = 0
     """Batches, or records of a compacted log."""
     only_in_some: int = 0
@@ -96,6 +99,7 @@ class ReplicaCheck:
         self._skip(reading, max(reader.position for reader in reading.readers))
         found.start = reading.floor
         self._ask(reading, reading.readers)
+        found.has_range = len(reading.readers) > 1
         found.end = max(min((reader.high_watermark for reader in reading.readers), default=0), found.start)
 
     def _skip(self, reading: _Reading, floor: int) -> None:

@@ -112,6 +112,11 @@ def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.Monk
     missing = call_plog("cluster", "reassign", "--plan", str(tmp_path / "none"), *where)
     assert missing.returncode == 3
     assert b"could not read" in missing.stderr
+    planned = call_plog("cluster", "elect", "--preferred", "t", "--dry-run", *where)
+    assert (planned.returncode, planned.stderr) == (0, b"no election is needed\n")
+    assert planned.stdout.count(b"leads: not needed") == 2
+    of_all = call_plog("cluster", "elect", "--preferred", "--dry-run", *where)
+    assert (of_all.stdout, of_all.stderr) == (b"", b"every partition is led by its preferred leader\n")
 
 
 def test_who_has_been_the_controller_by_the_files() -> None:

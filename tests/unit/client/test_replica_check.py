@@ -252,6 +252,7 @@ def test_a_replica_that_refuses_is_named_and_the_others_are_compared() -> None:
     found = compare(Replica(log()), Replica(two), Replica(log(), fails=refused))
     assert found.brokers == [1, 2]
     assert found.not_compared == {3: refused}
+    assert (found.start, found.end, found.has_range) == (0, 18, True)
     assert len(found.differences) == 1
 
 
@@ -261,7 +262,8 @@ def test_a_broker_that_is_lost_is_not_waited_for_again() -> None:
     client: Any = Client()
     check = ReplicaCheck(client)
     placed = ReplicatedPartition(T0, 1, 0, (1, 2), (1, 2))
-    assert check.compare(placed, is_compacted=False).not_compared == {2: lost}
+    found = check.compare(placed, is_compacted=False)
+    assert (found.not_compared, found.has_range) == ({2: lost}, False)
     Reader.replicas[2].fails = AssertionError("asked again")
     assert check.compare(placed, is_compacted=False).not_compared == {2: lost}
 
