@@ -37,7 +37,19 @@ ToOption = Annotated[
     typer.Option("--to", metavar="BROKER[,..]", help="Only to these brokers; to all that live unless some are named."),
 ]
 
-_UNITS = {"GB": 1 << 30, "MB": 1 << 20, "KB": 1 << 10, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "B": 1, "": 1}
+_UNITS = {
+    "TB": 1 << 40,
+    "GB": 1 << 30,
+    "MB": 1 << 20,
+    "KB": 1 << 10,
+    "T": 1 << 40,
+    "G": 1 << 30,
+    "M": 1 << 20,
+    "K": 1 << 10,
+    "B": 1,
+    "": 1,
+}
+_RATE_LIMIT = 1 << 62
 _COLUMNS = ["partition", "from", "to", "copies_to", "moved_bytes"]
 _PROGRESS_COLUMNS = ["partition", "from", "to", "copies_to", "copied_bytes", "left_bytes"]
 
@@ -52,12 +64,26 @@ def parse_rate(text: str | None) -> int | None:
     unit = next(unit for unit in _UNITS if number.endswith(unit))
     number = number.removesuffix(unit).strip()
     try:
-        rate = int(float(number) * _UNITS[unit])
-    except (ValueError, OverflowError):
-        rate = 0
-    if not 0 < rate < 1 << 62:
+        rate = float(number) * _UNITS[unit]
+    except ValueError:
+        rate = 0.0
+    if rate >= _RATE_LIMIT:
+        raise UsageError(f"--throttle {text}: too large, expected bytes per second below 4 EB")
+    if not rate >= 1:  # nor if it is no number
         raise UsageError(f"--throttle {text}: expected bytes per second", hint="--throttle 50MB/s")
-    return rate
+    return int(rate)
+
+
+def parse_topics(text: str | None) -> list[str] | None:
+    """Reads `flights,other`; raises UsageError if a name is missing."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"--topics {text}: expected the names of topics", hint="--topics flights,rides")
+    return names
 
 
 def parse_brokers(text: str | None) -> list[int] | None:

@@ -17,6 +17,7 @@ from cli.cluster.moving import (
     make_reassigner,
     parse_brokers,
     parse_rate,
+    parse_topics,
     say_progress,
     warn_of_leaderless,
     watch,
@@ -73,7 +74,7 @@ def reassign(
     from core.common.errors import UsageError
 
     rate, brokers = parse_rate(throttle), parse_brokers(to)
-    names = None if topics is None else [name.strip() for name in topics.split(",")]
+    names = parse_topics(topics)
     _ensure_one_way(names, plan, status=status, cancel=cancel)
     if plan is None and not (status or cancel):
         pass
