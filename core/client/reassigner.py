@@ -7,7 +7,7 @@ own tool as well. Only the throttle has to be taken back by somebody.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from core.client.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.kafka_client import KafkaClient
@@ -38,9 +38,11 @@ class Reassigner:
         self._say = say
 
     def start(self, moves: Sequence[PlannedMove], bytes_per_second: int | None) -> Refusals:
-        """Begins the moves, with a throttle if one is given; gives those that are refused."""
+        """Begins the moves, with a throttle if one is given; gives those that are refused. Says if that throttle is
+        another one for moves that were begun before.
+        """
         if bytes_per_second is not None:
-            self.change_throttle(moves, bytes_per_second)
+            self._say_replaced(self.change_throttle(moves, bytes_per_second), bytes_per_second)
         try:
             return self._admin.alter_reassignments({move.partition: move.target for move in moves})
         except KafkaError:
@@ -91,10 +93,18 @@ class Reassigner:
         sizes = largest_sizes(self._client, found)
         return [_as_move(partition, one, sizes.get(partition)) for partition, one in sorted(found.items())]
 
-    def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> None:
-        """Gives moves that are under way another rate, or their first one."""
+    def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> dict[int, int]:
+        """Gives moves that are under way another rate, or their first one; gives brokers and the rates they had."""
         self._client.refresh([])
-        self._throttle.set(moves, bytes_per_second, self._client.node_ids)
+        return self._throttle.set(moves, bytes_per_second, self._client.node_ids)
+
+    def _say_replaced(self, replaced: Mapping[int, int], bytes_per_second: int) -> None:
+        for before in sorted(set(replaced.values())):
+            brokers = [broker for broker, rate in replaced.items() if rate == before]
+            self._say(
+                f"note: broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))} copied at most "
+                f"{before:,} bytes/s, and may copy {bytes_per_second:,} now, of what is moved there already as well"
+            )
 
     def cancel(self, moves: Iterable[PlannedMove]) -> Refusals:
         """Ends the moves: the partitions are where they were again. Gives those that are refused; one that is done

@@ -66,9 +66,10 @@ class ReplicationThrottle:
         self._file = file
         self._say = say
 
-    def set(self, moves: Iterable[PlannedMove], bytes_per_second: int, living: Collection[int]) -> None:
+    def set(self, moves: Iterable[PlannedMove], bytes_per_second: int, living: Collection[int]) -> dict[int, int]:
         """Sets the rate for the copies that the moves need, on the brokers that are `living`: others take no settings.
-        Raises KafkaError if it may not, AccessError if it can't be noted.
+        Gives those of the brokers that had another rate from here, with that rate: what was begun with it has the new
+        one, too. Raises KafkaError if it may not, AccessError if it can't be noted.
         """
         copying = [move for move in moves if move.adding]
         note = self._read()
@@ -78,14 +79,20 @@ class ReplicationThrottle:
             keys = entries.setdefault(topic, {_LEADERS: [], _FOLLOWERS: []})
             keys[_LEADERS] += [f"{number}:{broker}" for broker in move.replicas]
             keys[_FOLLOWERS] += [f"{number}:{broker}" for broker in move.adding]
+        replaced: dict[int, int] = {}
         for broker in sorted({broker for move in copying for broker in (*move.replicas, *move.adding)}):
             if broker in living:
+                before = dict(note.brokers.get(str(broker), {}))
                 self._set_rates(note, str(broker), str(bytes_per_second))
+                for key, rate in before.items():
+                    if note.brokers[str(broker)][key] != rate:
+                        replaced[broker] = int(rate)
             else:
                 self._say(f"note: broker {broker} is away, and gets no throttle")
         for topic, keys in sorted(entries.items()):
             for key, wanted in keys.items():
                 self._list_replicas(note, topic, key, wanted)
+        return replaced
 
     def _set_rates(self, note: _Note, broker: str, rate: str) -> None:
         held = self._own_values(ConfigResourceType.BROKER, broker)

@@ -1,4 +1,6 @@
-"""Where partitions are once a move is over: a broker may hear of it after the controller has said so."""
+"""Where partitions are once a move is over: a broker may hear of it after the controller has said so. And what is said
+when one begins with another throttle.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +49,37 @@ def test_a_move_that_was_cancelled_is_missed(monkeypatch: pytest.MonkeyPatch) ->
     broker = LateBroker((3, 1, 2))
     assert find_missed(broker, monkeypatch) == [MOVE]
     assert broker.now_s > 0
+
+
+class Throttle:
+    """Had these rates, and takes each."""
+
+    is_set = True
+
+    def __init__(self, replaced: dict[int, int]) -> None:
+        self.replaced = replaced
+
+    def set(self, _moves: object, _rate: int, _living: object) -> dict[int, int]:
+        return self.replaced
+
+
+@pytest.mark.parametrize(
+    ("replaced", "expected"),
+    [
+        ({}, []),
+        ({3: 1 << 20}, ["note: broker 3 copied at most 1,048,576 bytes/s"]),
+        ({1: 1000, 2: 1000, 3: 5}, ["note: broker 3 copied at most 5 ", "note: brokers 1, 2 copied at most 1,000 "]),
+    ],
+)
+def test_another_rate_for_what_is_under_way_is_said(
+    monkeypatch: pytest.MonkeyPatch, replaced: dict[int, int], expected: list[str]
+) -> None:
+    said: list[str] = []
+    client: Any = SimpleNamespace(refresh=lambda _: {}, node_ids=[1, 2, 3])
+    taking: Any = Throttle(replaced)
+    controller = SimpleNamespace(alter_reassignments=lambda _: {})
+    monkeypatch.setattr(reassigner, "ClusterAdmin", lambda _: controller)
+    assert Reassigner(client, taking, said.append).start([MOVE], 4 << 20) == {}
+    assert len(said) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(said, expected, strict=True)), said
+    assert all("may copy 4,194,304 now, of what is moved there already as well" in text for text in said)

@@ -95,7 +95,8 @@ def test_it_is_set_as_kafkas_tool_sets_it_and_taken_back_by_another_run(tmp_path
 def test_another_rate_for_what_is_under_way_takes_the_place_of_the_first(tmp_path: Path) -> None:
     settings, said = Settings(), list[str]()
     throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
-    throttle(settings, tmp_path, said).set([MOVE], 2000, LIVING)
+    assert throttle(settings, tmp_path, said).set([PlannedMove(T1, (1, 2), (2, 4))], 1000, (1, 2, 4)) == {}
+    assert throttle(settings, tmp_path, said).set([MOVE], 2000, LIVING) == {1: 1000, 2: 1000, 3: 1000}
     assert settings.of_broker(3) == {LEADER_RATE: "2000", FOLLOWER_RATE: "2000"}
     assert said == []
     assert throttle(settings, tmp_path).remove(())
@@ -142,6 +143,14 @@ def test_a_rate_that_somebody_changed_meanwhile_stays(tmp_path: Path) -> None:
     assert throttle(settings, tmp_path, said).remove(())
     assert settings.of_broker(2) == {LEADER_RATE: "9"}
     assert said == [f"note: broker 2 has {LEADER_RATE}=9, which somebody changed; it stays"]
+
+
+def test_a_rate_that_somebody_changed_is_not_said_to_be_replaced(tmp_path: Path) -> None:
+    settings, said = Settings(), list[str]()
+    throttle(settings, tmp_path).set([MOVE], 1000, LIVING)
+    settings.of_broker(2).update({LEADER_RATE: "9", FOLLOWER_RATE: "9"})
+    assert throttle(settings, tmp_path, said).set([MOVE], 2000, LIVING) == {1: 1000, 3: 1000}
+    assert said == [f"note: broker 2 has {key}=9 already, which stays" for key in (LEADER_RATE, FOLLOWER_RATE)]
 
 
 def test_what_can_not_be_taken_back_now_stays_noted(tmp_path: Path) -> None:
