@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from core.client.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.kafka_client import KafkaClient
 from core.client.reassignment_watch import LOOK_SECONDS, MovedSoFar, ReassignmentWatch
-from core.client.replica_sizes import largest_sizes
+from core.client.replica_sizes import ReplicaSizes
 from core.client.replication_throttle import ReplicationThrottle
 from core.cluster.cluster_health import names_text
 from core.cluster.planned_move import PlannedMove
@@ -87,11 +87,14 @@ class Reassigner:
         return self._throttle.is_set
 
     def find_ongoing(self, topics: Iterable[str] | None = None) -> list[PlannedMove]:
-        """Gives what is being moved now, whoever began it: of these topics, or of all."""
+        """Gives what is being moved now, whoever began it: of these topics, or of all. The size of each is what those
+        say that had it before: new replicas have a part of it.
+        """
         names = None if topics is None else set(topics)
         found = {p: one for p, one in self._admin.list_reassignments().items() if names is None or p.topic in names}
-        sizes = largest_sizes(self._client, found)
-        return [_as_move(partition, one, sizes.get(partition)) for partition, one in sorted(found.items())]
+        with ReplicaSizes(self._client) as asked:
+            sizes = asked.find(found)
+        return [_as_move(partition, one, sizes[partition]) for partition, one in sorted(found.items())]
 
     def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> dict[int, int]:
         """Gives moves that are under way another rate, or their first one; gives brokers and the rates they had."""
@@ -134,5 +137,6 @@ def ensure_free(client: KafkaClient, partitions: Iterable[TopicPartition]) -> No
         )
 
 
-def _as_move(partition: TopicPartition, one: OngoingReassignment, size_bytes: int | None) -> PlannedMove:
+def _as_move(partition: TopicPartition, one: OngoingReassignment, sizes: Mapping[int, int]) -> PlannedMove:
+    size_bytes = max((size for broker, size in sizes.items() if broker not in one.adding), default=None)
     return PlannedMove(partition, one.before, one.target, size_bytes)

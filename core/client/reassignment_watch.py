@@ -110,12 +110,12 @@ class ReassignmentWatch:
         return MovedSoFar(len(self._moves), left, sum(self._sent.values()), bytes_left if is_known else None, copies)
 
     def _copies(self, partition: TopicPartition, adding: Collection[int]) -> CopiedBytes | None:
-        """Gives None if nobody has told a size of it."""
+        """Gives None if nobody has told how large it is, or how large any replica of it is now."""
         sizes = self._sizes[partition]
-        if not sizes:
-            return None
-        planned = self._moves[partition].size_bytes or 0
+        planned = self._moves[partition].size_bytes
         whole = max((size for broker, size in sizes.items() if broker not in adding), default=planned)
+        if whole is None or not sizes:
+            return None
         copied = sum(min(sizes.get(broker, 0), whole) for broker in adding)
         return CopiedBytes(copied, whole * len(adding) - copied)
 

@@ -4,12 +4,14 @@ when one begins with another throttle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from core.client import reassigner
+from core.client.cluster_admin import OngoingReassignment
 from core.client.reassigner import Reassigner
 from core.cluster.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
@@ -49,6 +51,31 @@ def test_a_move_that_was_cancelled_is_missed(monkeypatch: pytest.MonkeyPatch) ->
     broker = LateBroker((3, 1, 2))
     assert find_missed(broker, monkeypatch) == [MOVE]
     assert broker.now_s > 0
+
+
+class Sizes:
+    """Of t-0 broker 1 holds 1000 bytes; of t-1 nobody tells who had it before."""
+
+    def __init__(self, _client: object) -> None: ...
+
+    def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
+        return {partition: {1: 1000, 3: 10} if partition.partition == 0 else {3: 10} for partition in partitions}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def test_a_new_replica_does_not_say_how_large_what_is_moved_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    ongoing = {TopicPartition("t", number): OngoingReassignment((1, 3), (3,), ()) for number in (0, 1)}
+    monkeypatch.setattr(reassigner, "ClusterAdmin", lambda _: SimpleNamespace(list_reassignments=lambda: ongoing))
+    monkeypatch.setattr(reassigner, "ReplicaSizes", Sizes)
+    nothing: Any = None
+    moves = Reassigner(nothing, nothing, lambda _: None).find_ongoing()
+    assert [(move.replicas, move.target, move.size_bytes) for move in moves] == [
+        ((1,), (1, 3), 1000), ((1,), (1, 3), None),
+    ]  # fmt: skip
 
 
 class Throttle:

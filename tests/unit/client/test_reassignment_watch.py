@@ -103,6 +103,9 @@ def test_what_the_plan_says_counts_while_those_that_have_it_are_away(monkeypatch
     state = watch(cluster, []).look()
     assert state.copies == {T0: (300, 700)}
     assert state.of_unknown_size == 1
+    client: Any = cluster
+    unplanned = ReassignmentWatch(client, [PlannedMove(T0, (1,), (2,), None)]).look()
+    assert (unplanned.bytes_left, unplanned.of_unknown_size) == (None, 1)
 
 
 def test_sizes_that_nobody_tells_are_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
