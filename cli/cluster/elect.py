@@ -159,6 +159,8 @@ def _planned(p: ReplicatedPartition, brokers: Collection[int], *, is_unclean: bo
             result = "no replica lives: refused"
     elif p.has_preferred_leader:
         result = f"{first} leads: not needed"
+    elif first not in brokers:
+        result = f"{first} is away: refused"
     else:
         result = f"{first} would lead" if first in p.isr else f"{first} is not in sync: refused"
     return {"partition": str(p.partition), "before": _leader(p), "leader": _leader(p), "result": result}

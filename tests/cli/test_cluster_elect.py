@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from cli.cluster.elect import _planned
 from core.client.admin import Admin
 from core.client.cluster_admin import ClusterAdmin
+from core.cluster.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -43,6 +45,20 @@ def elect(
     done = call_plog("cluster", "elect", "--preferred", "going", "staying", *where)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout), done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "expected"),
+    [
+        (1, (1, 2), "1 leads: not needed"), (2, (1, 2), "1 would lead"), (2, (2,), "1 is not in sync: refused"),
+        (-1, (9,), "9 is away: refused"),
+    ],
+)  # fmt: skip
+def test_what_a_dry_run_expects(leader: int, isr: tuple[int, ...], expected: str) -> None:
+    """Of brokers 1 and 2 that live; a broker that died as the last one stays in the ISR."""
+    replicas = (9,) if isr == (9,) else (1, 2)
+    placed = ReplicatedPartition(TopicPartition("t", 0), leader, 5, replicas, isr)
+    assert _planned(placed, [1, 2], is_unclean=False)["result"] == expected
 
 
 def delete_one(admin: ClusterAdmin) -> None:
