@@ -61,7 +61,7 @@ from core.common.topic_partition import random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
 from core.compaction.cleaner_process import CleanerProcess
 from core.log.directory_lock import DirectoryLock, find_lock_holder
-from core.log.file_names import LOCK, META_PROPERTIES, holds_segments, parse_offset_file_name
+from core.log.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -100,7 +100,8 @@ class Node:
         check_metadata: Callable[[MetadataImage], None] | None = None,
         entry: ZooKeeperEntry | None = None,
     ) -> None:
-        """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done.
+        """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done,
+        UsageError for the directory of a whole cluster.
 
         With an `entry`, which is open, the node is a member of that cluster: its controller says what the node holds.
         Without a `runtime` all work is done at once. `check_metadata` sees the metadata before anything is changed or
@@ -108,6 +109,7 @@ class Node:
         for them, and indexes checked when they are used: not if all that is wrong is to be told before anything else
         is done.
         """
+        ensure_no_cluster(directory)
         self.directory = directory
         self.is_read_only = is_read_only
         self._runtime = runtime or ImmediateRuntime()

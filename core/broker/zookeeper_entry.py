@@ -27,6 +27,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
 from core.common.pending import Pending
 from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name, random_uuid, uuid_text
+from core.log.file_names import ensure_no_cluster
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import ControllerElection, WonElection
@@ -97,8 +98,10 @@ class ZooKeeperEntry:
     async def open(self, directory: Path, node_id: int | None) -> None:
         """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
         that it was given. Raises AccessError if the chroot is missing, or a new directory would be that of a node id
-        which is taken; UsageError if there is no node id for it, or the directory is another cluster's.
+        which is taken; UsageError if there is no node id for it, or the directory is another cluster's, or that of a
+        whole cluster.
         """
+        ensure_no_cluster(directory)
         known = read_meta_properties(directory)
         if known is None and node_id is None:
             raise UsageError(

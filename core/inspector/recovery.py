@@ -27,6 +27,7 @@ from core.log.file_names import (
     LOG_SUFFIX,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
+    ensure_no_cluster,
     find_offset_files,
     holds_segments,
     locate_partition,
@@ -58,7 +59,10 @@ class Recovery:
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None, *, folder: Path | None = None) -> None:
-        """`folder`: the partition's folder, if it is all that is recovered."""
+        """`folder`: the partition's folder, if it is all that is recovered. Raises UsageError for the directory of a
+        whole cluster.
+        """
+        ensure_no_cluster(root)
         self._root = root
         self._filesystem = filesystem or FileSystem()
         self._right_lines: dict[tuple[str, TopicPartition], int] = {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from core.common.bad_sectors import is_of_the_file, unreadable_error
-from core.common.errors import UnreadableFileError
+from core.common.errors import UnreadableFileError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition, random_uuid
 
@@ -33,6 +34,8 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DAMAGED_RANGES = "damaged-ranges"
 META_PROPERTIES = "meta.properties"
+CLUSTER_PROPERTIES = "cluster.properties"
+"""In the directory of a whole cluster, whose brokers have their data directories in it."""
 SET_ASIDE = ".before-recovery-"
 """Stands in the name of what a recovery put aside; the recovery's number follows."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -183,8 +186,10 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     """Gives the partition folders of a data directory, in order of their names: links to folders are followed, and
-    links that lead nowhere are given too, so that whoever opens them says so. Raises OSError if that can't be read.
+    links that lead nowhere are given too, so that whoever opens them says so. Raises OSError if that can't be read, and
+    what `ensure_no_cluster` raises.
     """
+    ensure_no_cluster(directory)
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         partition = parse_partition_directory_name(entry.name)
@@ -192,6 +197,24 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
         if partition is not None and (is_folder(entry) or is_dangling):
             found[partition] = Path(entry.path)
     return found
+
+
+def is_cluster(directory: Path) -> bool:
+    """Says whether it is the directory of `plog cluster start`."""
+    return (directory / CLUSTER_PROPERTIES).exists()
+
+
+def ensure_no_cluster(directory: Path) -> None:
+    """Raises UsageError for the directory of a whole cluster: the names of its brokers' directories, broker-1 and so
+    on, look like those of partitions.
+    """
+    if is_cluster(directory):
+        where = shlex.quote(str(directory))
+        raise UsageError(
+            f"{directory} is the directory of a whole cluster, not of one broker",
+            hint=f"plog cluster start --data-dir {where} serves it; one broker's logs are in "
+            f"{shlex.quote(str(directory / 'broker-1'))}",
+        )
 
 
 def find_foreign_folders(directory: Path) -> list[Path]:

@@ -19,9 +19,8 @@ from core.common.errors import DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.properties_file import parse_properties
 from core.log.directory_lock import DirectoryLock, find_lock_holder
-from core.log.file_names import META_PROPERTIES
+from core.log.file_names import CLUSTER_PROPERTIES, META_PROPERTIES, is_cluster
 
-_PROPERTIES = "cluster.properties"
 _LOCK_SECONDS = 10.0
 """How long those may take to end whose owner was killed."""
 
@@ -48,7 +47,7 @@ class ClusterDirectory:
         """Makes and locks it. Raises UsageError for the directory of a single broker, AccessError if it can't be made,
         or another process runs a cluster there.
         """
-        if (self.path / META_PROPERTIES).exists():
+        if (self.path / META_PROPERTIES).exists() and not is_cluster(self.path):
             raise UsageError(
                 f"{self.path} is a broker's data directory", hint="give the cluster a --data-dir of its own"
             )
@@ -76,7 +75,7 @@ class ClusterDirectory:
 
     def read(self) -> ClusterAddresses:
         """Reads where they listened. Raises UsageError for a file that nobody of plog's has written."""
-        path = self.path / _PROPERTIES
+        path = self.path / CLUSTER_PROPERTIES
         try:
             properties = parse_properties(path.read_text())
         except FileNotFoundError:
@@ -96,7 +95,7 @@ class ClusterDirectory:
 
     def write(self, addresses: ClusterAddresses) -> None:
         """Writes where they listen. Raises AccessError if it can't be written."""
-        path = self.path / _PROPERTIES
+        path = self.path / CLUSTER_PROPERTIES
         text = "# Written by each start of the cluster.\nbrokers=" + ",".join(map(str, addresses.brokers))
         text += f"\nzookeeper={addresses.zookeeper or ''}\n"
         try:

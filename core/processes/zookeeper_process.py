@@ -31,7 +31,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.log.directory_lock import DirectoryLock
-from core.log.file_names import META_PROPERTIES
+from core.log.file_names import META_PROPERTIES, ensure_no_cluster
 from core.processes.free_port import ensure_free
 from core.processes.process_group import ProcessGroup, describe_end
 from core.spark.java_home import find_java
@@ -107,7 +107,8 @@ class ZooKeeperProcess:
 
     def start(self) -> None:
         """Starts it; `endpoint` has its port then. Raises AccessError if there is no Java, no PySpark, if the port is
-        taken or another process has the directory, and UsageError for a directory that is a broker's.
+        taken or another process has the directory, and UsageError for a directory that is a broker's, or a whole
+        cluster's.
         """
         jars = find_jars()
         java = find_java(os.environ, "ZooKeeper")
@@ -202,6 +203,7 @@ class ZooKeeperProcess:
         return self._stderr.read().decode(errors="replace")
 
     def _prepare_directory(self) -> None:
+        ensure_no_cluster(self.directory)
         if (self.directory / META_PROPERTIES).exists():
             raise UsageError(
                 f"{self.directory} is a broker's data directory", hint="give ZooKeeper a --data-dir of its own"

@@ -154,6 +154,8 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=10).topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 1, "__consumer_offsets": 4}
         assert all(len(one.replicas) == 2 for topic in topics.values() for one in topic.partitions.values())
+        by_directory = call_plog("topic", "list", "--data-dir", str(directory), "--output", "json")
+        assert [row["topic"] for row in json.loads(by_directory.stdout)] == ["t"], by_directory
         wait_until(lambda: "broker 2 | " in first.said(), "what it logs is shown")
 
         again = call_plog("cluster", "start", "--data-dir", str(directory))
