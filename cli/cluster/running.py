@@ -62,13 +62,15 @@ def _say_all_ready(cluster: LocalCluster, ready_file: Path | None) -> None:
     servers = cluster.bootstrap_servers
     if ready_file is not None:
         FileSystem().write_atomic(ready_file.absolute(), f"{servers}\n".encode(), sync=False)
-    print(f"ready {servers} data {cluster.directory.path} zookeeper {cluster.connect} pid {os.getpid()}", flush=True)
+    if (server := cluster.zookeeper) is not None:
+        print(f"zookeeper {server.endpoint} pid {server.pid} log {server.log}")
+    print(f"ready {servers} pid {os.getpid()} data {cluster.directory.path} zookeeper {cluster.connect}", flush=True)
     replicas = min(3, len(cluster.brokers))
     say(
         f"hint: plog topic create letters --partitions 3 --replication-factor {replicas} "
         f"--bootstrap-server {servers.partition(',')[0]}"
     )
-    say("hint: Ctrl-C stops the cluster")
+    say(f"hint: Ctrl-C, or kill {os.getpid()}, stops the cluster")
 
 
 def _watch(cluster: LocalCluster, stopped: list[int]) -> int:

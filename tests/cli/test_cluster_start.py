@@ -42,11 +42,13 @@ class Started:
             if found is None:
                 break
             self.brokers[int(found[1])], self.pids[int(found[1])] = found[2], int(found[3])
-        ready = re.fullmatch(rf"ready (\S+) data {re.escape(str(directory))} zookeeper (\S+) pid (\d+)\n", line)
-        assert ready, (line, self.said())
-        assert ready[1] == ",".join(self.brokers.values())
-        assert int(ready[3]) == self.process.pid
-        self.servers, self.zookeeper = ready[1], ready[2]
+        log = f"{re.escape(str(directory))}/zookeeper/zookeeper.log"
+        zookeeper = re.fullmatch(rf"zookeeper (\S+) pid (\d+) log {log}\n", line)
+        assert zookeeper, (line, self.said())
+        self.zookeeper, self.zookeeper_pid = zookeeper[1], int(zookeeper[2])
+        self.servers = ",".join(self.brokers.values())
+        its_own = f"pid {self.process.pid} data {directory} zookeeper {self.zookeeper}"
+        assert self.process.stdout.readline() == f"ready {self.servers} {its_own}\n"
 
     def said(self) -> str:
         return self.stderr.read_text()
@@ -147,6 +149,7 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert f"the logs are in {directory}: broker-1.log broker-2.log zookeeper/zookeeper.log" in first.said()
         create = r"hint: plog topic create \S+ --partitions 3 --replication-factor 2 --bootstrap-server"
         wait_until(lambda: re.search(create, first.said()), "it says what to type next")
+        wait_until(lambda: f"hint: Ctrl-C, or kill {first.process.pid}, stops the cluster\n" in first.said())
         produce(first.servers, b"one")
         assert consume(first.servers, 1) == [b"one"]
         lower = ("--downgrade", "transaction.version=1", "--bootstrap-server", first.servers.split(",")[0])
@@ -186,10 +189,10 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert second.zookeeper == first.zookeeper
         produce(second.servers, b"two")
         assert consume(second.servers, 1) == [b"two"], "the group is remembered, too"
-        (zookeeper,) = [n for n in children_of(second.process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
+        assert Path(f"/proc/{second.zookeeper_pid}/comm").read_text() == "java\n"
         with (directory / "zookeeper" / "zookeeper.log").open("a") as log:
             log.write("2026-01-01T00:00:00,000 ERROR Error closing a command socket (ServerCnxn)\n")  # it lives on then
-        os.kill(zookeeper, signal.SIGKILL)
+        os.kill(second.zookeeper_pid, signal.SIGKILL)
         wait_until(lambda: "error: ZooKeeper was killed (signal 9); the others go on\n" in second.said())
         (again_by_hand,) = re.findall(r"without it; plog (zookeeper start .*) starts it again\n", second.said())
         settings = directory / "zookeeper" / "zookeeper.properties"
@@ -223,6 +226,7 @@ def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as one:
         assert one.stdout is not None
         assert one.stdout.readline().startswith("broker 1 ")
+        assert one.stdout.readline().startswith("zookeeper ")
         servers = one.stdout.readline().split()[1]
         assert finalized(servers) == {"group.version": 0, "transaction.version": 0}
         (folder,) = tmp_path.iterdir()
