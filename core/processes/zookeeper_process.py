@@ -222,7 +222,7 @@ class ZooKeeperProcess:
             **self._own_settings,
         }
         text = "# Written by each start.\n" + "".join(
-            f"{key}={_as_property(value)}\n" for key, value in settings.items()
+            f"{_as_property(key)}={_as_property(value)}\n" for key, value in settings.items()
         )
         for name, content in (("zookeeper.properties", text), ("log4j2.properties", _LOGGING)):
             try:
@@ -260,9 +260,9 @@ def find_jars() -> list[Path]:
     return jars
 
 
-def _as_property(value: str) -> str:
-    """Escapes it as java.util.Properties reads it."""
-    plain = "".join(f"\\{c}" if c in "\\:=#!" else c for c in value)
+def _as_property(text: str) -> str:
+    """Escapes a key or a value as java.util.Properties reads it."""
+    plain = "".join(f"\\{c}" if c in "\\:=#! " else c for c in text)
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)

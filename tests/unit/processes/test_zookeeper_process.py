@@ -6,16 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.common.endpoint import Endpoint
 from core.common.properties_file import parse_properties
-from core.processes.process_group import describe_end
-from core.processes.zookeeper_process import _as_property, _last_error, _read_tail
+from core.processes.process_group import ProcessGroup, describe_end
+from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error, _read_tail
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
-@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool))
-def test_each_path_is_read_from_the_properties_as_it_was(path: str) -> None:
-    line = f"dataDir=/{_as_property(path)}."
+@given(TEXTS, TEXTS.map(lambda text: f"/{text}."))
+def test_each_key_and_value_is_read_from_the_properties_as_it_was(key: str, value: str) -> None:
+    line = f"{_as_property(key)}={_as_property(value)}"
     assert line.isascii()
-    assert parse_properties(line) == {"dataDir": f"/{path}."}
+    assert parse_properties(f"{line}\nlast=1\n") == {key: value, "last": "1"}
+
+
+def test_no_key_sets_what_options_set(tmp_path: Path) -> None:
+    own = {"x.y\ndataDir": "/elsewhere", "data\\Dir": "/elsewhere", "#tïck Time": "1", "tickTime": "500"}
+    server = ZooKeeperProcess(tmp_path, Endpoint("127.0.0.1", 21001), group=ProcessGroup(), settings=own)
+    server._write_files()
+    written = parse_properties((tmp_path / "zookeeper.properties").read_text())
+    assert written["dataDir"] == str(tmp_path)
+    assert own.items() <= written.items()
 
 
 @pytest.mark.parametrize(
