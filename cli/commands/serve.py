@@ -495,6 +495,13 @@ async def _run_as_member(
         raise failures[0]
 
 
+def _held(node: Node) -> str:
+    """Says how much there is. A member of a cluster has yet to hear of its topics, but has its replicas."""
+    if node.services.membership is None:
+        return f"topics {len(node.services.image.topics)}"
+    return f"replicas {len(node.services.log_manager.find_partitions())}"
+
+
 async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
     def hang_up() -> None:
         leave_terminal()
@@ -507,9 +514,8 @@ async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path 
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
-    topics = len(node.services.image.topics)
     try:
-        print(f"ready {server.endpoint} data {node.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
+        print(f"ready {server.endpoint} data {node.directory} {_held(node)} pid {os.getpid()}{how}", flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:  # clients may connect all the same

@@ -186,6 +186,8 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert "note: the cluster is there already, and keeps its features: plog cluster features" in second.said()
         assert finalized(second.servers) == {"group.version": 1, "transaction.version": 1}
         assert second.brokers == first.brokers
+        lives = re.findall(r"ready \S+ data .* replicas (\d+) pid", (directory / "broker-1.log").read_text())
+        assert lives == ["0", "5"], "it knows what it has before it hears of it"
         assert second.zookeeper == first.zookeeper
         produce(second.servers, b"two")
         assert consume(second.servers, 1) == [b"two"], "the group is remembered, too"
