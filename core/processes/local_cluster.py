@@ -18,6 +18,7 @@ from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
 from core.cluster.wanted_levels import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, UsageError
+from core.log.file_names import META_PROPERTIES
 from core.processes.broker_process import BrokerProcess
 from core.processes.cluster_check import find_trouble
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
@@ -259,9 +260,15 @@ class LocalCluster:
         """
         with ClusterPreparation.open(self._zookeeper_config) as preparation:
             self._forget_dead(preparation, self.brokers)
+            if self._begins() and preparation.make_chroot():
+                self._note(f"ZooKeeper had no node {self._zookeeper_config.chroot}: it is made for the new cluster")
             is_new = preparation.finalize_features(self._features)
         if self._options.features and not is_new:
             self._note("the cluster is there already, and keeps its features: plog cluster features changes them")
+
+    def _begins(self) -> bool:
+        """Says whether no broker has been a member yet. If one has, another path is mistyped, and no new cluster's."""
+        return not any((broker.data_dir / META_PROPERTIES).exists() for broker in self.brokers.values())
 
     def _forget_dead(self, preparation: ClusterPreparation, node_ids: Collection[int]) -> None:
         """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who

@@ -2,7 +2,7 @@
 
 Brokers that are known to be dead are taken out before their sessions end. ZooKeeper keeps a broker that was killed
 until its session ends, and until then it may not register again; whoever has started its process, and seen it end,
-knows better. A cluster that is not there yet gets the features that it begins with.
+knows better. A cluster that is not there yet gets its path and the features that it begins with.
 """
 
 from __future__ import annotations
@@ -70,6 +70,13 @@ class ClusterPreparation:
             data, stat = self._client.get(controller)
             if decode_controller(data).broker_id in broker_ids:
                 self._client.delete(controller, stat.version)
+
+    def make_chroot(self) -> bool:
+        """Makes the path in ZooKeeper under which a new cluster is kept; says whether it had to."""
+        if not self._chroot or self._client.exists(self._chroot) is not None:
+            return False
+        self._client.ensure_path(self._chroot)
+        return True
 
     def finalize_features(self, levels: Mapping[str, int]) -> bool:
         """Writes down what a cluster has finalized that is not there yet. Gives False if one is, which keeps what it

@@ -239,7 +239,8 @@ class ZooKeeperSession:
         raise AccessError(
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
             where=str(self._config),
-            hint=f"is the path after the address right? {named}. A new cluster's is made by its first broker of Kafka",
+            hint=f"is the path after the address right? {named}. For a new cluster its first broker of Kafka makes it, "
+            f"or plog cluster start --zookeeper {self._config}",
         )
 
     async def _children_of(self, whole_path: str) -> list[str] | None:

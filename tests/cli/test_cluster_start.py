@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.support.kafka_server import free_ports
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_until
-from tests.support.zookeeper_server import requires_zookeeper
+from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
 SECONDS = 100
 
@@ -255,6 +255,28 @@ def test_a_broker_that_refuses_is_named_with_its_reason(tmp_path: Path) -> None:
     assert re.search("error: broker 1 has ended with exit code 3: .*7", said), said
     assert f"hint: {tmp_path}/c/broker-1.log says more\n" in said
     assert not processes_of(tmp_path / "c")
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_a_new_cluster_gets_its_path_in_somebodys_zookeeper(tmp_path: Path) -> None:
+    """A path that is mistyped later would be another cluster, without any topics: it is not made."""
+    command = [PLOG, "cluster", "start", "--data-dir", tmp_path / "c", "--brokers", "1", "--listen", "127.0.0.1:0"]
+    with ZooKeeperServer(tmp_path / "z") as zookeeper:
+        begins = [*command, "--zookeeper", f"{zookeeper.address}/my/own"]
+        with subprocess.Popen(begins, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
+            try:
+                assert one.stdout is not None
+                assert one.stdout.readline().startswith("broker 1 ")
+                assert one.stdout.readline().endswith(f" zookeeper {zookeeper.address}/my/own\n")
+            finally:
+                one.send_signal(signal.SIGTERM)
+            assert one.wait(SECONDS) == 0
+            assert one.stderr is not None
+            assert "note: ZooKeeper had no node /my/own: it is made for the new cluster\n" in one.stderr.read()
+        mistyped = call_plog("cluster", *map(str, command[2:]), "--zookeeper", f"{zookeeper.address}/my/onw")
+        assert mistyped.returncode == 3
+        assert f"ZooKeeper at {zookeeper.address} has no node /my/onw\n" in mistyped.stderr.decode()
 
 
 # --- what is refused before anything starts

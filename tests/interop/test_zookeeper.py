@@ -638,3 +638,11 @@ def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKee
     with another_client(zookeeper) as client:
         assert client.exists(f"{chroot}/older/feature") is None
         assert client.exists(f"{chroot}/missing") is None
+
+
+def test_the_path_of_a_new_cluster_is_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    for where, is_made in ((f"{chroot}/a/b", True), (f"{chroot}/a/b", False), ("", False)):
+        with ClusterPreparation.open(zookeeper.config(where)) as preparation:
+            assert preparation.make_chroot() is is_made
+    with another_client(zookeeper) as client:
+        assert client.get_children(f"{chroot}/a") == ["b"]
