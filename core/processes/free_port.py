@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Collection
 
@@ -25,8 +26,16 @@ def ensure_free(listen: Endpoint) -> Endpoint:
         raise AccessError(
             f"could not listen on {listen}: {(error.strerror or str(error)).lower()}",
             where=str(listen),
-            hint=f"if another server listens there, take another port: --listen {listen.host}:{listen.port + 1}",
+            hint=_hint(error, listen),
         ) from error
+
+
+def _hint(error: OSError, listen: Endpoint) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"{listen.host} is no name that this machine knows: --listen 127.0.0.1:{listen.port}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{listen.host} is no address of this machine: --listen 127.0.0.1:{listen.port}"
+    return f"if another server listens there, take another port: --listen {listen.host}:{listen.port + 1}"
 
 
 def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:

@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import takewhile
 from pathlib import Path
 from time import sleep
 from typing import IO
@@ -73,6 +73,8 @@ rootLogger.appenderRef.file.ref = file
 """
 
 _EXCEPTION = re.compile(r"[\w.$]+(?:Exception|Error): (.*)")
+_CAUSE = "Caused by: "
+_PACKAGE = re.compile(r"^(\w+\.)+")
 _LOGGER = re.compile(r" \(\w+\)$")
 
 _POLL_SECONDS = 0.05
@@ -278,14 +280,26 @@ def _read_tail(path: Path, start: int) -> str:
 
 
 def _last_error(text: str) -> str:
-    """Finds the line that says why: the last ERROR of its log, with the exception after it, or what Java says before
-    there is a log.
+    """Finds the line that says why: the last ERROR of its log, with the reason after it, or what Java says before there
+    is a log.
     """
     lines = text.splitlines()
     found = ""
-    for line, after in pairwise([*lines, ""]):
+    for number, line in enumerate(lines, start=1):
         _, is_error, message = line.partition(" ERROR ")
         if is_error and not message.startswith("Exiting JVM"):
-            exception = _EXCEPTION.match(after)
-            found = _LOGGER.sub("", message) + (f": {exception[1]}" if exception else "")
+            reason = _reason_in(lines[number:])
+            found = _LOGGER.sub("", message) + (f": {reason}" if reason else "")
     return found or next((line for line in lines if line.startswith(("Error", "Exception", "Unrecognized"))), "")
+
+
+def _reason_in(lines: Sequence[str]) -> str:
+    """Gives what an exception says whose trace the lines begin with, or the last of its causes, which knows more; empty
+    if they begin with none.
+    """
+    exception = _EXCEPTION.match(lines[0]) if lines else None
+    reason = exception[1] if exception else ""
+    for line in takewhile(lambda line: line.startswith(("\t", _CAUSE)), lines[1:] if exception else ()):
+        if line.startswith(_CAUSE):
+            reason = _PACKAGE.sub("", line.removeprefix(_CAUSE))
+    return reason

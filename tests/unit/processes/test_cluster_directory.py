@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from core.common.endpoint import Endpoint
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
-from core.processes.free_port import find_free
+from core.processes.free_port import ensure_free, find_free
 
 A, B = Endpoint("127.0.0.1", 9092), Endpoint("::1", 9093)
 
@@ -39,3 +39,28 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         found = find_free(taken)
         assert found.port > taken.port
         assert find_free(taken, [found]).port > found.port
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        ("192.0.2.1", "192.0.2.1 is no address of this machine: --listen 127.0.0.1:{port}"),
+        ("127.0.0.1", "if another server listens there, take another port: --listen 127.0.0.1:{next}"),
+    ],
+)
+def test_the_hint_fits_why_nobody_can_listen_there(host: str, hint: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(AccessError, match=f"could not listen on {host}:{port}: ") as refused:
+            ensure_free(Endpoint(host, port))
+    assert refused.value.hint == hint.format(port=port, next=port + 1)
+
+
+def test_a_name_that_nobody_knows_is_no_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def know_nothing(*_names: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", know_nothing)
+    with pytest.raises(AccessError, match="could not listen on nonsense:9092: name or service not known") as refused:
+        ensure_free(Endpoint("nonsense", 9092))
+    assert refused.value.hint == "nonsense is no name that this machine knows: --listen 127.0.0.1:9092"

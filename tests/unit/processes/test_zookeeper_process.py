@@ -30,6 +30,19 @@ def test_no_key_sets_what_options_set(tmp_path: Path) -> None:
     assert own.items() <= written.items()
 
 
+TRACE = """\
+t1 ERROR no (X)
+a.$OuterException: why
+\tat x
+Caused by: a.b.C: not this
+\tat y
+Caused by: a.DException: "abc"
+\t... 2 more
+t2 INFO fine (X)
+Caused by: another
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -37,6 +50,7 @@ def test_no_key_sets_what_options_set(tmp_path: Path) -> None:
         ("a INFO fine (X)\n", ""),
         ("t1 ERROR first (X)\nt2 ERROR second (Main)\n\tat java.lang\n", "second"),
         ("t1 ERROR no (X)\na.b.$DirException: why\n\tat x\nt2 ERROR Exiting JVM with code 1 (S)\n", "no: why"),
+        (TRACE, 'no: DException: "abc"'),
         ("Unrecognized VM option 'x'\nError: Could not create\n", "Unrecognized VM option 'x'"),
     ],
 )
