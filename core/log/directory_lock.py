@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import struct
 import sys
@@ -26,7 +27,11 @@ from core.common.errors import DirectoryLockedError
 from core.common.filesystem import access_error, open_regular
 from core.log.file_names import LOCK
 
+_log = logging.getLogger("plog.log")
+
 _RETRY_SECONDS = 0.05
+_FIRST_WORD_SECONDS = 1.0
+"""How long it is waited for in silence: an owner that is stopping is gone by then."""
 _FLOCK = struct.Struct("hhqqi")  # Linux, 64 bits: l_type, l_whence, l_start, l_len, l_pid
 
 _IS_LINUX = sys.platform.startswith("linux")
@@ -53,10 +58,14 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`."""
-        deadline = monotonic() + timeout_s
+        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`. The log says what is
+        waited for if that takes long.
+        """
+        start = monotonic()
+        has_said = False
         while not self._try():
-            if monotonic() >= deadline:
+            waited_s = monotonic() - start
+            if waited_s >= timeout_s:
                 holder = find_lock_holder(self._path.parent)
                 raise DirectoryLockedError(
                     f"data directory {self._path.parent} is in use by {holder or 'another process'}",
@@ -64,9 +73,17 @@ class DirectoryLock:
                     holder=str(holder),
                     hint="stop that process, or talk to it with --bootstrap-server",
                 )
+            if waited_s >= _FIRST_WORD_SECONDS and not has_said:
+                self._say_waiting(timeout_s)
+                has_said = True
             sleep(_RETRY_SECONDS)
         with contextlib.suppress(OSError):  # on a full disk, which recovery is to mend, it is taken all the same
             self.announce("")
+
+    def _say_waiting(self, timeout_s: float) -> None:
+        directory = self._path.parent
+        holder = find_lock_holder(directory) or "another process"
+        _log.warning("data directory %s is in use by %s: waiting for it, %g s at most", directory, holder, timeout_s)
 
     def _try(self) -> bool:
         if self._path in _held:

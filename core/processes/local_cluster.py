@@ -17,7 +17,8 @@ from typing import Self
 from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
 from core.cluster.wanted_levels import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
-from core.common.errors import AccessError, UsageError
+from core.common.errors import AccessError, DirectoryLockedError, UsageError
+from core.log.directory_lock import find_lock_holder
 from core.log.file_names import META_PROPERTIES
 from core.processes.broker_process import BrokerProcess
 from core.processes.cluster_check import find_trouble
@@ -128,6 +129,8 @@ class LocalCluster:
 
     def _place(self) -> None:
         """Decides how many brokers there are, and where all listen."""
+        if self._options.zookeeper is None:
+            self._ensure_no_other_zookeeper()
         known = self.directory.read()
         count = self._count(known)
         taken: list[Endpoint] = []
@@ -154,6 +157,20 @@ class LocalCluster:
             )
         timeout_ms = BrokerConfig.parse(settings).zookeeper_session_timeout_ms
         self._zookeeper_config = ZooKeeperConfig(*parse_zookeeper_connect(connect), timeout_ms)
+
+    def _ensure_no_other_zookeeper(self) -> None:
+        """Raises DirectoryLockedError if somebody has started the cluster's ZooKeeper by hand. Its port would be passed
+        over, and its directory waited for.
+        """
+        directory = self.directory.zookeeper
+        holder = find_lock_holder(directory)
+        if holder is not None:
+            raise DirectoryLockedError(
+                f"ZooKeeper's directory {directory} is in use by {holder}",
+                where=str(directory),
+                holder=str(holder),
+                hint="somebody has started this ZooKeeper by hand: stop it, and the cluster starts it again",
+            )
 
     def _count(self, known: ClusterAddresses) -> int:
         listen, wanted, before = self._options.listen, self._options.brokers, len(known.brokers)

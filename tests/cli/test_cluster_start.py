@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from core.log.directory_lock import DirectoryLock
 from tests.support.kafka_server import free_ports
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_until
@@ -335,6 +336,21 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         code, said = refusal(tmp_path, "--brokers", "1", "--listen", taken)
     assert code == 3
     assert f"could not listen on {taken}: address already in use" in said
+
+
+@requires_zookeeper
+def test_its_zookeeper_runs_already_by_hand(tmp_path: Path) -> None:
+    """It is found before ports are chosen: that of the ZooKeeper is taken for this reason."""
+    (tmp_path / "c" / "zookeeper").mkdir(parents=True)
+    lock = DirectoryLock(tmp_path / "c" / "zookeeper")
+    lock.acquire()
+    refused = call_plog("cluster", "start", "--data-dir", str(tmp_path / "c"))
+    lock.release()
+    assert refused.returncode == 3
+    assert refused.stderr.decode() == (
+        f"error: ZooKeeper's directory {tmp_path}/c/zookeeper is in use by process {os.getpid()}\n"
+        "hint: somebody has started this ZooKeeper by hand: stop it, and the cluster starts it again\n"
+    )
 
 
 @requires_zookeeper

@@ -117,11 +117,15 @@ def test_data_that_zookeeper_refuses_is_named(tmp_path: Path) -> None:
 
 
 @requires_zookeeper
-def test_a_directory_has_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_has_one_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from core.log import directory_lock
     from core.log.directory_lock import DirectoryLock
     from core.processes import zookeeper_process
 
-    monkeypatch.setattr(zookeeper_process, "_LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(zookeeper_process, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(directory_lock, "_FIRST_WORD_SECONDS", 0.0)
     lock = DirectoryLock(tmp_path)
     lock.acquire()
     refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path))
@@ -130,6 +134,7 @@ def test_a_directory_has_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"data directory {tmp_path} is in use by process" in refused.stderr.decode()
     assert b"hint: another ZooKeeper works in this directory" in refused.stderr
     assert b"bootstrap" not in refused.stderr
+    assert any("waiting for it, 0.1 s at most" in message for message in caplog.messages)
 
 
 @requires_zookeeper

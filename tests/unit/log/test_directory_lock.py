@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
+from core.log import directory_lock
 from core.log.directory_lock import DirectoryLock, LockHolder, find_lock_holder
 
 _HOLD = """
@@ -36,6 +37,22 @@ def other_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
         process.kill()
         process.wait()
+
+
+def test_a_long_wait_says_once_what_it_waits_for(
+    tmp_path: Path,
+    other_process: subprocess.Popen[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(DirectoryLockedError):
+        DirectoryLock(tmp_path).acquire(0.12)
+    assert not caplog.messages, "it was short"
+    monkeypatch.setattr(directory_lock, "_FIRST_WORD_SECONDS", 0.0)
+    with pytest.raises(DirectoryLockedError):
+        DirectoryLock(tmp_path).acquire(0.12)
+    who = f"process {other_process.pid}, listening on 127.0.0.1:9092"
+    assert caplog.messages == [f"data directory {tmp_path} is in use by {who}: waiting for it, 0.12 s at most"]
 
 
 _START_ANOTHER = """
