@@ -40,6 +40,9 @@ def run_cluster(cluster: LocalCluster, ready_file: Path | None, *, is_temporary:
         stopped = _stop_at_signals(cluster)
         _say_all_ready(cluster, ready_file)
         code = _watch(cluster, stopped)
+    except KeyboardInterrupt:  # before it was ready; a second signal ends what is left, and this command goes on
+        _stop_at_signals(cluster).append(signal.SIGINT)
+        raise
     finally:
         say("stopping the cluster ..")
         for node_id in cluster.stop():

@@ -1,7 +1,8 @@
 """The directory of a whole cluster on one machine:
 
 .lock                 held by whoever runs the cluster, and by all that he has started until they have ended
-cluster.properties    where the brokers and ZooKeeper listened the last time, which is where they will again
+cluster.properties    where the brokers and ZooKeeper listened the last time, or were to (a port 0 is not chosen yet),
+                      which is where they will again
 zookeeper/            ZooKeeper's own, with its log
 broker-N/             the data directory of broker N
 broker-N.log          what broker N prints

@@ -173,8 +173,9 @@ class LocalCluster:
             )
 
     def _count(self, known: ClusterAddresses) -> int:
-        listen, wanted, before = self._options.listen, self._options.brokers, len(known.brokers)
-        count = wanted or before or (len(listen) if len(listen) > 1 else DEFAULT_BROKERS)
+        listen, wanted = self._options.listen, self._options.brokers
+        count = wanted or len(known.brokers) or (len(listen) if len(listen) > 1 else DEFAULT_BROKERS)
+        before = max((n for n in range(1, len(known.brokers) + 1) if self._was_member(n)), default=0)
         if count < before:
             raise UsageError(
                 f"the cluster in {self.directory.path} has {before} brokers, and {count} of them would not have all "
@@ -242,6 +243,7 @@ class LocalCluster:
         """Starts all of it; `on_ready` is called with each broker that clients may connect to. Returns when these are
         one cluster. Raises AccessError if one of them ends, or it takes too long.
         """
+        self._write_addresses()  # for the next start, if this one is stopped before it is ready
         if self.zookeeper is not None:
             self.zookeeper.start()
             self.zookeeper.wait_until_ready()
@@ -252,14 +254,13 @@ class LocalCluster:
         for broker in self.brokers.values():
             self._wait_for(broker, deadline)
             on_ready(broker)
-        self.directory.write(
-            ClusterAddresses(
-                tuple(broker.endpoint for broker in self.brokers.values()),
-                self.zookeeper.endpoint if self.zookeeper is not None else None,
-            )
-        )
+        self._write_addresses()
         self.directory.announce(self.bootstrap_servers)
         self.wait_until_healthy(deadline - monotonic())
+
+    def _write_addresses(self) -> None:
+        brokers = tuple(broker.endpoint for broker in self.brokers.values())
+        self.directory.write(ClusterAddresses(brokers, self.zookeeper.endpoint if self.zookeeper is not None else None))
 
     def start_broker(self, node_id: int) -> None:
         """Starts one again that has ended; returns when clients may connect to it. Raises AccessError as `start`."""
@@ -285,7 +286,10 @@ class LocalCluster:
 
     def _begins(self) -> bool:
         """Says whether no broker has been a member yet. If one has, another path is mistyped, and no new cluster's."""
-        return not any((broker.data_dir / META_PROPERTIES).exists() for broker in self.brokers.values())
+        return not any(map(self._was_member, self.brokers))
+
+    def _was_member(self, node_id: int) -> bool:
+        return (self.directory.broker(node_id) / META_PROPERTIES).exists()
 
     def _forget_dead(self, preparation: ClusterPreparation, node_ids: Collection[int]) -> None:
         """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who

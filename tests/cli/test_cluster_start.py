@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from core.log.directory_lock import DirectoryLock
+from core.processes.local_cluster import ClusterOptions, LocalCluster
 from tests.support.kafka_server import free_ports
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_until
@@ -241,6 +242,47 @@ def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     assert all(map(is_gone, children))
     assert not processes_of(folder)
+
+
+def stop_twice_before_it_is_ready(folder: Path, *arguments: str | Path) -> str:
+    """Stops the command by two signals while its ZooKeeper, which is paused, ends for none; gives what it said."""
+    command = [PLOG, "cluster", "start", "--brokers", "2", *arguments]
+    said, environment = folder / "said", {**os.environ, "TMPDIR": str(folder)}
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment)
+    try:
+        wait_until(lambda: list(folder.glob("*/zookeeper/zookeeper.log")), "ZooKeeper begins")
+        (java,) = [n for n in children_of(process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
+        os.kill(java, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping the cluster .." in said.read_text(), "it stops")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 128 + signal.SIGINT
+        wait_until(lambda: is_gone(java))
+    finally:
+        process.kill()
+        process.wait()
+    return said.read_text()
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_a_temporary_one_is_gone_although_its_stop_was_cut_short(tmp_path: Path) -> None:
+    assert "ready" not in stop_twice_before_it_is_ready(tmp_path, "--listen", "127.0.0.1:0")
+    assert [path.name for path in tmp_path.iterdir()] == ["said"]
+
+
+@requires_zookeeper
+@pytest.mark.java
+def test_its_ports_are_remembered_although_it_was_never_ready(tmp_path: Path) -> None:
+    """None of the brokers has any records yet: so the next start may have fewer of them."""
+    first, second = sorted(free_ports(2))
+    listen = f"127.0.0.1:{first},127.0.0.1:{second}"
+    stop_twice_before_it_is_ready(tmp_path, "--data-dir", tmp_path / "c", "--listen", listen)
+    with LocalCluster(tmp_path / "c", ClusterOptions()) as cluster:
+        assert cluster.bootstrap_servers == listen
+    with LocalCluster(tmp_path / "c", ClusterOptions(brokers=1)) as cluster:
+        assert cluster.bootstrap_servers == f"127.0.0.1:{first}"
 
 
 @requires_zookeeper
