@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from core.client.first_answer import SILENCE_HINT, FirstAnswer
+from core.client.first_answer import SILENCE_HINT, SILENCE_SECONDS, FirstAnswer
+from core.client.readable_socket import is_readable
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError, UnansweredError
 from core.protocol.api import Api
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import MAX_VERSION
@@ -36,6 +37,7 @@ _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
+_UNANSWERED_HINT = "is the broker well? plog cluster status says which brokers answer"
 _AFTER_ONE_ANSWER_HINT = (
     "a listener with SASL closes like this: --command-config FILE with its security.protocol; or a broker that joins a "
     "cluster, until its controller has spoken to it: the broker's log says so"
@@ -48,6 +50,11 @@ class Transport(Protocol):
     """
 
     def send(self, frame: bytearray) -> None: ...
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None:
+        """Returns when an answer begins to come, or the end. While none does, `on_silence` is called every few seconds,
+        with the broker's address; what it raises ends the wait. Raises UnansweredError when the time for it is over.
+        """
 
     def receive(self) -> memoryview: ...
 
@@ -73,9 +80,11 @@ class SocketTransport:
         shows_certificate: bool = False,
         is_trusted: bool = True,
         first_answer: FirstAnswer | None = None,
+        is_hasty: bool = False,
     ) -> None:
         """`shows_certificate`: the context has one of the client's. `is_trusted`: see the attribute. `first_answer`
-        remembers which silent ports the user has heard of.
+        remembers which silent ports the user has heard of. `is_hasty`: another broker can be asked, so that a port
+        that is silent for SILENCE_SECONDS is given up.
         """
         self._address = host, port
         self._where = f"{host}:{port}"
@@ -85,9 +94,10 @@ class SocketTransport:
         timeout; else the timeout is how long it may say nothing.
         """
         self._has_answered = False
+        self._is_hasty = is_hasty
         self._peer: TlsPeer | None = None
         try:
-            plain = self._first_answer.connect(self._address, timeout_s)
+            plain = self._first_answer.connect(self._address, timeout_s, is_hasty=is_hasty)
         except OSError as error:
             raise self._failure("could not connect to", error) from error
         self._socket: socket.socket | TlsSocket = plain
@@ -96,7 +106,7 @@ class SocketTransport:
             from core.client.tls_socket import TlsPeer, TlsSocket
 
             self._peer = TlsPeer(host, port, shows_certificate)
-            self._socket = TlsSocket(plain, self._peer, context, self._first_answer)
+            self._socket = TlsSocket(plain, self._peer, context, self._first_answer, is_hasty=is_hasty)
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
         if self._peer is not None and not isinstance(error, str):
@@ -108,15 +118,17 @@ class SocketTransport:
         reason = error if isinstance(error, str) else (error.strerror or str(error) or type(error).__name__).lower()
         hint = "is a broker listening there? (plog serve)"
         if what.startswith("lost") and isinstance(error, TimeoutError):
-            reason = f"no answer in {self._socket.gettimeout():g} s"
+            reason, hint = f"no answer in {self._socket.gettimeout():g} s", _UNANSWERED_HINT
             if not self._has_answered:
+                reason = f"no answer in {SILENCE_SECONDS:g} s" if self._is_hasty else reason
                 what, hint = "could not connect to", SILENCE_HINT
         elif what.startswith("lost") and not self._has_answered:
             other = self._find_other_speech() if error == _CLOSED or isinstance(error, OSError) else None
             if other is not None:
                 return other
             hint = _SECURITY_HINT if self._peer is None else _TLS_HINT
-        return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
+        kind = UnansweredError if isinstance(error, TimeoutError) else ConnectionFailedError
+        return kind(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def _find_other_speech(self) -> ConnectionFailedError | None:
         """Finds out, if a port closes a plaintext connection without an answer, what speaks there."""
@@ -132,6 +144,23 @@ class SocketTransport:
             self._socket.sendall(frame)
         except OSError as error:
             raise self._failure("lost the connection to", error) from error
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None:
+        if not (self.is_trusted and self._has_answered):
+            return  # `receive` does the same with the first answers
+        deadline_s = time.monotonic() + (self._socket.gettimeout() or 0.0)
+        silent = self._first_answer.silent
+        silent.discard(self._address)
+        while not self._is_readable(min(SILENCE_SECONDS, deadline_s - time.monotonic())):
+            silent.add(self._address)
+            if time.monotonic() >= deadline_s:
+                raise self._failure("lost the connection to", TimeoutError())
+            on_silence(self._where)
+
+    def _is_readable(self, seconds: float) -> bool:
+        if isinstance(self._socket, socket.socket):
+            return is_readable(self._socket, seconds)
+        return self._socket.is_readable(seconds)
 
     def receive(self) -> memoryview:
         deadline_s = None if self.is_trusted else time.monotonic() + (self._socket.gettimeout() or 0.0)
@@ -150,7 +179,7 @@ class SocketTransport:
     def _await_first_answer(self) -> None:
         assert isinstance(self._socket, socket.socket)
         try:
-            self._first_answer.wait(self._socket, self._address, has_tls=False)
+            self._first_answer.wait(self._socket, self._address, has_tls=False, is_hasty=self._is_hasty)
         except OSError as error:
             raise self._failure("lost the connection to", error) from error
 
@@ -259,11 +288,13 @@ class ClientConnection:
             return False
         return True
 
-    def call(self, api: Api[Req, Res], request: Req, *, at_most: int = MAX_VERSION) -> Res:
-        """Sends, in that version at most, and waits for the answer; nothing else may be under way."""
+    def call(self, api: Api[Req, Res], request: Req, *, at_most: int = MAX_VERSION, is_hasty: bool = False) -> Res:
+        """Sends, in that version at most, and waits for the answer; nothing else may be under way. If it `is_hasty`,
+        UnansweredError is raised after SILENCE_SECONDS.
+        """
         assert not self._expected
         self.send(api, request, at_most=at_most)
-        response: Res = self.receive()
+        response: Res = self._receive(_give_up if is_hasty else _wait_on)
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
@@ -294,11 +325,16 @@ class ClientConnection:
         self._expected.pop()
 
     def receive(self) -> Any:  # the response of the oldest request under way
-        expected = self._expected.popleft()
-        return self._decode(*expected, self._arrived.popleft() if self._arrived else self._receive_frame())
+        return self._receive(_wait_on)
 
-    def _receive_frame(self) -> memoryview:
+    def _receive(self, on_silence: Callable[[str, Api[Any, Any]], None]) -> Any:
+        api, version, correlation_id = self._expected.popleft()
+        frame = self._arrived.popleft() if self._arrived else self._receive_frame(api, on_silence)
+        return self._decode(api, version, correlation_id, frame)
+
+    def _receive_frame(self, api: Api[Any, Any], on_silence: Callable[[str, Api[Any, Any]], None]) -> memoryview:
         try:
+            self._transport.await_answer(lambda where: on_silence(where, api))
             frame = self._transport.receive()
         except ConnectionFailedError as error:
             if self._answers == 1 and self._authenticator is None:  # of ApiVersions, which everybody may ask
@@ -316,3 +352,11 @@ class ClientConnection:
 
     def close(self) -> None:
         self._transport.close()
+
+
+def _give_up(where: str, _: Api[Any, Any]) -> None:
+    raise UnansweredError(f"{where} gave no answer in {SILENCE_SECONDS:g} s", where=where, hint=_UNANSWERED_HINT)
+
+
+def _wait_on(_where: str, _api: Api[Any, Any]) -> None:
+    pass

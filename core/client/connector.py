@@ -38,9 +38,18 @@ class Connector:
         other._first_answer = self._first_answer
         return other
 
-    def __call__(self, host: str, port: int) -> ClientConnection:
-        """Makes a connection that may be used. Raises ConnectionFailedError if nobody answers, AuthenticationError if
-        one side does not believe the other, KafkaError if the broker refuses the login.
+    def is_silent(self, address: tuple[str, int]) -> bool:
+        """Says whether who is there let somebody wait when it was asked last."""
+        return address in self._first_answer.silent
+
+    def pass_over(self, address: tuple[str, int], following: tuple[str, int]) -> None:
+        """Says which address is asked instead of one that is silent."""
+        self._first_answer.pass_over(address, following)
+
+    def __call__(self, host: str, port: int, *, is_hasty: bool = False) -> ClientConnection:
+        """Makes a connection that may be used; `is_hasty`: see `SocketTransport`. Raises ConnectionFailedError if
+        nobody answers, AuthenticationError if one side does not believe the other, KafkaError if the broker refuses the
+        login.
         """
         transport = SocketTransport(
             host,
@@ -50,6 +59,7 @@ class Connector:
             shows_certificate=self._tls is not None and self._tls.key_store is not None,
             is_trusted=False,
             first_answer=self._first_answer,
+            is_hasty=is_hasty,
         )
         try:
             connection = ClientConnection(transport, self._authenticator())

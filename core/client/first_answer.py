@@ -15,36 +15,49 @@ SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kaf
 
 _logger = logging.getLogger("plog.client")
 
+_Address = tuple[str, int]
+
 
 class FirstAnswer:
     """Connects, and waits for the first bytes that come; may be used by several threads."""
 
     def __init__(self) -> None:
-        self._warned: set[tuple[str, int]] = set()
+        self._warned: set[tuple[_Address, str]] = set()
+        self.silent: set[_Address] = set()
+        """The addresses that were silent for so long when they were asked last."""
 
-    def connect(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
-        """Makes a connection, with that timeout. Raises OSError if there is none."""
+    def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
+        """Makes a connection, with that timeout. Raises OSError if there is none; if it `is_hasty`, after some seconds
+        already.
+        """
         if timeout_s <= SILENCE_SECONDS:
             return socket.create_connection(address, timeout=timeout_s)
         try:
             plain = socket.create_connection(address, timeout=SILENCE_SECONDS)
         except TimeoutError:
+            self.silent.add(address)
+            if is_hasty:
+                raise
             self._warn(address, "has not accepted the connection yet")
             plain = socket.create_connection(address, timeout=timeout_s - SILENCE_SECONDS)
         plain.settimeout(timeout_s)
         return plain
 
-    def wait(self, plain: socket.socket, address: tuple[str, int], *, has_tls: bool) -> None:
+    def wait(self, plain: socket.socket, address: _Address, *, has_tls: bool, is_hasty: bool = False) -> None:
         """Returns when there is something to read, or the end. After some seconds it says that it waits, and probes
         what speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's
-        timeout is over.
+        timeout is over; if it `is_hasty`, after those seconds.
         """
         timeout_s = plain.gettimeout()
         assert timeout_s is not None
         deadline_s = time.monotonic() + timeout_s
         if is_readable(plain, min(SILENCE_SECONDS, timeout_s)):
+            self.silent.discard(address)
             return
+        self.silent.add(address)
         if timeout_s > SILENCE_SECONDS:
+            if is_hasty:
+                raise TimeoutError
             self._warn(address, "accepted the connection and has not answered; is it a Kafka broker?")
             from core.client.port_probe import find_speech, speaks
 
@@ -54,8 +67,15 @@ class FirstAnswer:
         if not is_readable(plain, deadline_s - time.monotonic()):
             raise TimeoutError
 
-    def _warn(self, address: tuple[str, int], what: str) -> None:
+    def pass_over(self, address: _Address, following: _Address) -> None:
+        """Says which address is asked instead of one that was silent."""
+        self._say(address, "{}:{} does not answer; asking {}:{}".format(*address, *following))
+
+    def _warn(self, address: _Address, what: str) -> None:
+        self._say(address, "waiting for {}:{}, which {}".format(*address, what))
+
+    def _say(self, address: _Address, text: str) -> None:
         """Warns once for each address, however often it is tried again."""
-        if address not in self._warned:
-            self._warned.add(address)
-            _logger.warning("waiting for %s:%d, which %s", *address, what)
+        if (address, text) not in self._warned:
+            self._warned.add((address, text))
+            _logger.warning("%s", text)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.client.client_connection import ClientConnection, Connect
+from core.client.client_connection import ClientConnection, Connect, Req, Res
 from core.client.connector import Connector
 from core.common.did_you_mean import did_you_mean
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
+    from core.protocol.api import Api
     from core.security.client_security import ClientSecurity
+
+_logger = logging.getLogger("plog.client")
 
 _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
@@ -44,6 +48,9 @@ RETRIABLE = frozenset(
     }
 )
 """Errors that may go away by themselves."""
+
+Address = tuple[str, int]
+"""A host and a port."""
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -116,22 +123,57 @@ class KafkaClient:
 
     # --- connections
 
-    def _open(self, host: str, port: int) -> ClientConnection:
-        return self._connector(host, port) if self._connect is None else ClientConnection(self._connect(host, port))
+    def _open(self, address: Address, *, is_hasty: bool = False) -> ClientConnection:
+        if self._connect is not None:
+            return ClientConnection(self._connect(*address))
+        return self._connector(*address, is_hasty=is_hasty)
 
     def any_connection(self) -> ClientConnection:
-        """Gives one to whichever broker answers."""
+        """Gives one to whichever broker answers. One that is silent for some seconds is passed over, and asked again
+        after all others, for as long as an answer may take.
+        """
         if self._any is None:
-            failure = ConnectionFailedError("no broker is known to be there", where="a broker")
-            for host, port in [*self._bootstrap, *self._brokers.values()]:
-                try:
-                    self._any = self._open(host, port)
-                    break
-                except ConnectionFailedError as error:
-                    failure = error
-            else:
-                raise failure
+            self._any = self._open_any()
         return self._any
+
+    def _open_any(self) -> ClientConnection:
+        failure = ConnectionFailedError("no broker is known to be there", where="a broker")
+        addresses = self._addresses()
+        silent: list[Address] = []
+        for number, address in enumerate(addresses, 1):
+            try:
+                return self._open(address, is_hasty=len(addresses) > 1)
+            except UnansweredError as error:
+                failure = error
+                silent.append(address)
+                self._connector.pass_over(address, addresses[number] if number < len(addresses) else silent[0])
+            except ConnectionFailedError as error:
+                failure = error
+        for address in silent if len(addresses) > 1 else ():
+            try:
+                return self._open(address)
+            except ConnectionFailedError as error:
+                failure = error
+        raise failure
+
+    def _addresses(self) -> list[Address]:
+        """Gives where brokers may be; those that were silent when they were asked last come last."""
+        addresses = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
+        return sorted(addresses, key=self._connector.is_silent)
+
+    def ask_any(self, api: Api[Req, Res], request: Req) -> Res:
+        """Gives the answer of whichever broker gives one, to a question that may be asked twice. As a connection is
+        made: it goes to another one if the first is silent.
+        """
+        for _ in self._addresses()[1:]:
+            connection = self.any_connection()
+            try:
+                return connection.call(api, request, is_hasty=True)
+            except UnansweredError as error:
+                connection.close()
+                self._any = None
+                _logger.warning("%s does not answer; asking another broker", error.where)
+        return self.any_connection().call(api, request)
 
     def connection_to(self, node_id: int) -> ClientConnection:
         connection = self._connections.get(node_id)
@@ -139,7 +181,7 @@ class KafkaClient:
             address = self._brokers.get(node_id)
             if address is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
-            connection = self._connections[node_id] = self._open(*address)
+            connection = self._connections[node_id] = self._open(address)
         return connection
 
     @contextmanager
@@ -227,7 +269,7 @@ class KafkaClient:
                 return found
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
-        return self.any_connection().call(METADATA, request)
+        return self.ask_any(METADATA, request)
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
         """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; one

@@ -14,9 +14,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from core.client.first_answer import SILENCE_HINT, FirstAnswer
+from core.client.first_answer import SILENCE_HINT, SILENCE_SECONDS, FirstAnswer
 from core.client.port_probe import Speech, find_speech, recognize, speaks
-from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError
+from core.client.readable_socket import is_readable
+from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
 
 _HANDSHAKE, _ALERT = 0x16, 0x15
 _BUFFER_BYTES = 256 * 1024
@@ -53,14 +54,23 @@ class TlsSocket:
     """
 
     def __init__(
-        self, plain: socket.socket, peer: TlsPeer, context: ssl.SSLContext, first_answer: FirstAnswer | None = None
+        self,
+        plain: socket.socket,
+        peer: TlsPeer,
+        context: ssl.SSLContext,
+        first_answer: FirstAnswer | None = None,
+        *,
+        is_hasty: bool = False,
     ) -> None:
-        """Makes it; raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then."""
+        """Makes it; raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then.
+        `is_hasty`: see `FirstAnswer.wait`.
+        """
         self._socket = plain
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
         self._first_answer = first_answer
+        self._is_hasty = is_hasty
         self._low_water = 1
         self.deadline_s: float | None = None
         """When `recv_into` ends with TimeoutError though bytes come."""
@@ -74,7 +84,9 @@ class TlsSocket:
             raise _handshake_failure(error, peer) from error
         except TimeoutError as error:
             plain.close()
-            raise _not_connected(peer, f"TLS did not begin in {plain.gettimeout():g} s", SILENCE_HINT) from error
+            seconds = SILENCE_SECONDS if is_hasty else plain.gettimeout()
+            failure = _not_connected(peer, f"TLS did not begin in {seconds:g} s", SILENCE_HINT)
+            raise UnansweredError(failure.message, where=failure.where, hint=failure.hint) from error
         except OSError as error:
             plain.close()
             raise _closed_at_once(peer, plain.gettimeout()) from error
@@ -93,7 +105,8 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 self._flush()
                 if is_first and self._first_answer is not None:
-                    self._first_answer.wait(self._socket, (peer.host, peer.port), has_tls=True)
+                    address = peer.host, peer.port
+                    self._first_answer.wait(self._socket, address, has_tls=True, is_hasty=self._is_hasty)
                 count = self._socket.recv_into(self._buffer)
                 if is_first:
                     _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer, timeout_s)
@@ -149,6 +162,13 @@ class TlsSocket:
             self._low_water = low_water
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+
+    def is_readable(self, seconds: float) -> bool:
+        """Says whether something is here, or the end, within that time; it may be less than can be read."""
+        if self._tls.pending() or self._incoming.pending:
+            return True
+        self._wait_for(1)
+        return is_readable(self._socket, seconds)
 
     def fileno(self) -> int:
         return self._socket.fileno()

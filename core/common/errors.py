@@ -6,6 +6,7 @@ PlogError
 ├── AccessError           something could not be read, written, locked or connected to
 │   ├── DirectoryLockedError
 │   ├── ConnectionFailedError
+│   │   └── UnansweredError   nothing broke, but no answer came in time
 │   └── AuthenticationError   who the peer is, or who we are, could not be proven
 ├── DamagedAnswerError    what was answered rests on damaged logs, all of which was reported
 ├── CorruptRecordError    bytes that break the format, with where they lie
@@ -84,6 +85,10 @@ class DirectoryLockedError(AccessError):
 
 class ConnectionFailedError(AccessError):
     """A broker could not be reached, or closed the connection in the middle of an answer."""
+
+
+class UnansweredError(ConnectionFailedError):
+    """A broker did not answer in time. What it was asked to change may be done all the same."""
 
 
 class AuthenticationError(AccessError):

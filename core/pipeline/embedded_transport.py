@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.request_dispatcher import RequestDispatcher
@@ -42,6 +43,9 @@ class EmbeddedTransport:
     def _keep(self, pieces: list[Piece]) -> None:
         whole = b"".join(p.read() if isinstance(p, FileRegion) else p for p in pieces)  # type: ignore[misc]
         self._answers.append(memoryview(whole)[SIZE.size :])
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None:
+        """Does nothing: the answer is there once the request is sent."""
 
     def receive(self) -> memoryview:
         return self._answers.popleft()

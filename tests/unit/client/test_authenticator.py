@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,8 @@ class Broker:
             lifetime_ms = self._lifetimes_ms.pop(0) if self._lifetimes_ms else 0
             return SASL_AUTHENTICATE, SaslAuthenticateResponse(0, None, b"", lifetime_ms)
         return METADATA, MetadataResponse()
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None: ...
 
     def receive(self) -> memoryview:
         return memoryview(self._answers.pop(0))

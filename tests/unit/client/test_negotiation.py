@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from core.broker.handlers.api_versions import unsupported_version
@@ -39,6 +41,8 @@ class Broker:
             version, answer = 0, unsupported_version()
         encoded = b"".join(map(bytes, Endpoint(API_VERSIONS, version).encode_response(correlation_id, answer)))  # type: ignore[arg-type]
         self._answers.append(memoryview(encoded)[SIZE.size :])
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None: ...
 
     def receive(self) -> memoryview:
         return self._answers.pop(0)

@@ -1,0 +1,191 @@
+"""Brokers that take connections, or requests, and answer nothing: who is asked instead, and what the user hears."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.client import client_connection, first_answer, port_probe
+from core.client.connector import Connector
+from core.client.kafka_client import KafkaClient
+from core.common.errors import UnansweredError
+from core.protocol.api import Api
+from core.protocol.frame import Endpoint, read_request_start
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from core.protocol.schema.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from core.security.client_security import ClientSecurity, Tls, TrustStore
+from tests.support.certificates import make_ca, sign
+from tests.support.secured_door import server_context
+
+ANSWERED = {API_VERSIONS.key, METADATA.key}
+"""The keys of what is answered."""
+
+MANY_TOPICS = MetadataResponse(topics=[MetadataResponseTopic(name=f"{n:0100d}") for n in range(3000)])
+
+
+class Server:
+    """Speaks ApiVersions and Metadata with one connection after the other, and answers what it is told to, so late."""
+
+    def __init__(
+        self,
+        answered: set[int],
+        context: ssl.SSLContext | None = None,
+        *,
+        delay_s: float = 0,
+        silent_connections: int = 0,
+    ) -> None:
+        self._answered = answered
+        self._context = context
+        self._delay_s = delay_s
+        self._silent_connections = silent_connections
+        self._is_over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1", int(self._listener.getsockname()[1])
+        self.where = f"127.0.0.1:{self.address[1]}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Server]:
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._is_over.set()
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            thread.join()
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            with contextlib.suppress(OSError), self._listener.accept()[0] as plain:
+                plain.settimeout(10)
+                if self._silent_connections > 0:
+                    self._silent_connections -= 1
+                    while plain.recv(1 << 16):
+                        pass
+                else:
+                    self._is_over.wait(self._delay_s)
+                    self._serve_one(self._context.wrap_socket(plain, server_side=True) if self._context else plain)
+
+    def _serve_one(self, client: socket.socket) -> None:
+        with client, client.makefile("rb") as requests:
+            while size := requests.read(4):
+                self._answer(client, requests.read(int.from_bytes(size, "big")))
+
+    def _answer(self, client: socket.socket, frame: bytes) -> None:
+        key, version, correlation_id = read_request_start(memoryview(frame))
+        if key in self._answered:
+            api: Api[Any, Any] = API_VERSIONS if key == API_VERSIONS.key else METADATA
+            response = ApiVersionsResponse(0, [ApiVersion(k, 0, 9) for k in range(76)]) if key == 18 else MANY_TOPICS
+            self._is_over.wait(self._delay_s)
+            answer = Endpoint(api, version).encode_response(correlation_id, response)
+            client.sendall(b"".join(bytes(piece) for piece in answer))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def silence_is_soon_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_probe, "_PROBE_SECONDS", 0.1)
+    for module in (first_answer, client_connection):
+        monkeypatch.setattr(module, "SILENCE_SECONDS", 0.2)
+
+
+@pytest.fixture(scope="module", params=["PLAINTEXT", "TLS"])
+def protocol(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ssl.SSLContext | None, ClientSecurity | None]:
+    """Of the servers, and of the client."""
+    if request.param == "PLAINTEXT":
+        return None, None
+    ca = make_ca()
+    folder: Path = tmp_path_factory.mktemp("silent")
+    context = server_context(*map(str, sign(ca).write(folder, "server")))
+    return context, ClientSecurity(Tls(TrustStore(certificates=ca.pem)), None)
+
+
+Protocol = tuple[ssl.SSLContext | None, ClientSecurity | None]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_silent_broker_is_passed_over(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
+    """The client of the same cluster that is made next begins with the broker that answers."""
+    context, security = protocol
+    with Server(set(), silent_connections=99).running() as silent, Server(ANSWERED, context).running() as well:
+        since_s = time.monotonic()
+        client = KafkaClient([silent.address, well.address], security=security)
+        assert len(client.refresh()) == 3000
+        client.close()
+        other = client.another()
+        other.close()
+        assert time.monotonic() - since_s < 15, "an answer may take 30 s"
+    assert said(caplog) == [f"{silent.where} does not answer; asking {well.where}"]
+
+
+def test_a_slow_broker_is_asked_again_last(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
+    """It answers its second connection, and that after more than a hasty client waits."""
+    context, security = protocol
+    slow_one = Server(ANSWERED, context, delay_s=0.5, silent_connections=1)
+    with slow_one.running() as slow, Server(set(), silent_connections=99).running() as silent:
+        KafkaClient([slow.address, silent.address], connector=Connector(security, timeout_s=10)).close()
+    assert said(caplog)[:2] == [
+        f"{slow.where} does not answer; asking {silent.where}",
+        f"{silent.where} does not answer; asking {slow.where}",
+    ]
+
+
+def test_the_only_broker_is_waited_for(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
+    context, security = protocol
+    with Server(ANSWERED, context, delay_s=0.5).running() as slow:
+        client = KafkaClient([slow.address], connector=Connector(security, timeout_s=10))
+        assert len(client.refresh()) == 3000
+        client.close()
+    assert "does not answer; asking" not in "".join(said(caplog))
+
+
+def test_metadata_are_asked_of_another_broker_if_one_falls_silent(
+    protocol: Protocol, caplog: pytest.LogCaptureFixture
+) -> None:
+    context, security = protocol
+    with Server({API_VERSIONS.key}, context).running() as hung, Server(ANSWERED, context).running() as well:
+        client = KafkaClient([hung.address, well.address], security=security)
+        assert len(client.refresh()) == 3000
+        client.forget_connections()
+        assert len(client.refresh()) == 3000
+        client.close()
+    assert said(caplog) == [f"{hung.where} does not answer; asking another broker"]
+
+
+def test_no_broker_answers(protocol: Protocol) -> None:
+    _, security = protocol
+    with Server(set(), silent_connections=99).running() as one, Server(set(), silent_connections=99).running() as other:
+        addresses = [one.address, other.address]
+        with pytest.raises(UnansweredError, match=r"in 0\.5 s"):
+            KafkaClient(addresses, connector=Connector(security, timeout_s=0.5))
+
+
+def test_a_small_answer_after_a_large_one_is_noticed(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
+    """The socket waits for a large one to come in large pieces, with TLS."""
+    context, security = protocol
+    with Server(ANSWERED, context).running() as well:
+        connection = Connector(security, timeout_s=10)(*well.address)
+        for _ in range(3):
+            assert len(connection.call(METADATA, MetadataRequest([])).topics) == 3000
+            connection.call(API_VERSIONS, ApiVersionsRequest("plog", "1"))
+        connection.close()
+    assert said(caplog) == []
