@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections import deque
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from core.client.tls_socket import TlsPeer, TlsSocket
     from core.cluster.feature_levels import Levels
 
+_logger = logging.getLogger("plog.client")
+
 Req = TypeVar("Req")
 Res = TypeVar("Res")
 
@@ -37,6 +40,17 @@ _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
+_WAIT_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
+"""Requests that are answered when all members of a group have come."""
+
+_CHANGES = ("AddP", "AddO", "Alter", "Create", "Delete", "Elect", "EndTxn", "IncrementalAlter", "OffsetCommit",
+    "OffsetDelete", "Produce", "TxnOffsetCommit", "Update", "WriteTxnMarkers")  # fmt: skip
+"""What the names of requests begin with that change something."""
+
+_MAY_BE_DONE_HINT = (
+    "it may still be done, even minutes later: look before you try it again. The broker's log says what it waits for, "
+    "such as a ZooKeeper that is away"
+)
 _UNANSWERED_HINT = "is the broker well? plog cluster status says which brokers answer"
 _AFTER_ONE_ANSWER_HINT = (
     "a listener with SASL closes like this: --command-config FILE with its security.protocol; or a broker that joins a "
@@ -233,6 +247,7 @@ class ClientConnection:
         self._arrived: deque[memoryview] = deque()
         """Answers to the first of what is expected, which had to be out of the way."""
         self._answers = 0
+        self._has_said = False  # that an answer is long in coming
         self.features: dict[str, int] = {}
         """What the cluster has finalized, by level."""
         self.features_epoch = -1
@@ -294,7 +309,7 @@ class ClientConnection:
         """
         assert not self._expected
         self.send(api, request, at_most=at_most)
-        response: Res = self._receive(_give_up if is_hasty else _wait_on)
+        response: Res = self._receive(_give_up if is_hasty else self._say_silence)
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
@@ -325,17 +340,26 @@ class ClientConnection:
         self._expected.pop()
 
     def receive(self) -> Any:  # the response of the oldest request under way
-        return self._receive(_wait_on)
+        return self._receive(self._say_silence)
 
     def _receive(self, on_silence: Callable[[str, Api[Any, Any]], None]) -> Any:
         api, version, correlation_id = self._expected.popleft()
         frame = self._arrived.popleft() if self._arrived else self._receive_frame(api, on_silence)
         return self._decode(api, version, correlation_id, frame)
 
+    def _say_silence(self, where: str, api: Api[Any, Any]) -> None:
+        if not self._has_said and api.name not in _WAIT_FOR_OTHERS:
+            self._has_said = True
+            _logger.warning("waiting for %s, which has not answered %s in %g s", where, api.name, SILENCE_SECONDS)
+
     def _receive_frame(self, api: Api[Any, Any], on_silence: Callable[[str, Api[Any, Any]], None]) -> memoryview:
         try:
             self._transport.await_answer(lambda where: on_silence(where, api))
             frame = self._transport.receive()
+        except UnansweredError as error:
+            if self._answers and api.name.startswith(_CHANGES):
+                error.hint = _MAY_BE_DONE_HINT
+            raise
         except ConnectionFailedError as error:
             if self._answers == 1 and self._authenticator is None:  # of ApiVersions, which everybody may ask
                 error.hint = _AFTER_ONE_ANSWER_HINT
@@ -356,7 +380,3 @@ class ClientConnection:
 
 def _give_up(where: str, _: Api[Any, Any]) -> None:
     raise UnansweredError(f"{where} gave no answer in {SILENCE_SECONDS:g} s", where=where, hint=_UNANSWERED_HINT)
-
-
-def _wait_on(_where: str, _api: Api[Any, Any]) -> None:
-    pass

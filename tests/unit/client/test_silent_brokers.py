@@ -7,19 +7,22 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.client import client_connection, first_answer, port_probe
+from core.client.client_connection import ClientConnection
 from core.client.connector import Connector
 from core.client.kafka_client import KafkaClient
 from core.common.errors import UnansweredError
 from core.protocol.api import Api
 from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.metadata import (
     METADATA,
     MetadataRequest,
@@ -156,6 +159,7 @@ def test_the_only_broker_is_waited_for(protocol: Protocol, caplog: pytest.LogCap
         assert len(client.refresh()) == 3000
         client.close()
     assert "does not answer; asking" not in "".join(said(caplog))
+    assert said(caplog)[-1] == f"waiting for {slow.where}, which has not answered Metadata in 0.2 s"
 
 
 def test_metadata_are_asked_of_another_broker_if_one_falls_silent(
@@ -189,3 +193,29 @@ def test_a_small_answer_after_a_large_one_is_noticed(protocol: Protocol, caplog:
             connection.call(API_VERSIONS, ApiVersionsRequest("plog", "1"))
         connection.close()
     assert said(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "hint"),
+    [
+        (lambda c: c.call(DELETE_TOPICS, DeleteTopicsRequest()), "DeleteTopics", "it may still be done"),
+        (lambda c: c.call(LIST_GROUPS, ListGroupsRequest()), "ListGroups", "is the broker well?"),
+    ],
+)
+def test_a_request_without_an_answer(
+    call: Callable[[ClientConnection], object],
+    name: str,
+    hint: str,
+    protocol: Protocol,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The broker had answered before, so that neither TLS nor SASL is what was wrong."""
+    context, security = protocol
+    with Server(ANSWERED, context).running() as hung:
+        connection = Connector(security, timeout_s=0.5)(*hung.address)
+        with pytest.raises(UnansweredError) as raised:
+            call(connection)
+        connection.close()
+    assert raised.value.message == f"lost the connection to {hung.where}: no answer in 0.5 s"
+    assert (raised.value.hint or "").startswith(hint)
+    assert said(caplog) == [f"waiting for {hung.where}, which has not answered {name} in 0.2 s"]
