@@ -339,8 +339,16 @@ class ClientConnection:
         """Notes that the request sent last gets none (Produce with acks=0)."""
         self._expected.pop()
 
-    def receive(self) -> Any:  # the response of the oldest request under way
-        return self._receive(self._say_silence)
+    def receive(self, *, on_silence: Callable[[], None] = lambda: None) -> Any:
+        """Gives the response of the oldest request under way. While it does not come, `on_silence` is called every few
+        seconds; what it raises ends the wait, and the connection has to be forgotten then.
+        """
+
+        def silence(where: str, api: Api[Any, Any]) -> None:
+            self._say_silence(where, api)
+            on_silence()
+
+        return self._receive(silence)
 
     def _receive(self, on_silence: Callable[[str, Api[Any, Any]], None]) -> Any:
         api, version, correlation_id = self._expected.popleft()

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.known_leaders import KnownLeaders
@@ -15,7 +16,7 @@ from core.client.patience import DAMAGE_HINT, Patience
 from core.client.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError, UnansweredError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
@@ -283,7 +284,7 @@ class Consumer:
         """Notes that the brokers answer, and says so if they did not before."""
         if self._lost_s is not None:
             away_s = time.monotonic() - self._lost_s
-            self._patience.note(f"{self._lost_broker} answers again, after {away_s:.1f} s; reading goes on")
+            self._patience.note(f"reading goes on, after {away_s:.1f} s without {self._lost_broker}")
         self._lost_s = None
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
@@ -309,15 +310,23 @@ class Consumer:
 
     def _receive(self, sent: _Sent) -> Iterator[tuple[TopicPartition, PartitionData]]:
         for leader, topics in sent.items():
-            response: FetchResponse = self._client.connection_to(leader).receive()
+            connection = self._client.connection_to(leader)
+            wanted = [TopicPartition(name, p.partition) for name, parts in topics.items() for p in parts]
+            response: FetchResponse = connection.receive(on_silence=partial(self._ensure_still_led, leader, wanted))
             if response.error_code:
                 raise KafkaError(ErrorCode.of(response.error_code))
             names = {self._client.topic(name).topic_id: name for name in topics}
-            uses_ids = self._client.connection_to(leader).version_of(FETCH) >= _FIRST_VERSION_WITH_IDS
+            uses_ids = connection.version_of(FETCH) >= _FIRST_VERSION_WITH_IDS
             for topic in response.responses:
                 name = names[topic.topic_id] if uses_ids else topic.topic
                 for data in topic.partitions:
                     yield TopicPartition(name, data.partition_index), data
+
+    def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
+        """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
+        if self._patience.seconds and self._client.is_replaced(leader, partitions):
+            text = f"broker {leader} does not answer, and no longer leads all that it was asked for"
+            raise UnansweredError(text, where=f"broker {leader}")
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
         wanted = [FetchTopic(name, self._client.topic(name).topic_id, parts) for name, parts in topics.items()]

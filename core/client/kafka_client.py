@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from core.client.connector import Connector
 from core.common.did_you_mean import did_you_mean
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -319,6 +319,23 @@ class KafkaClient:
         """Says whether another broker may lead it soon, if the disk of the one that leads it fails."""
         info = self.topic(partition.topic).partitions.get(partition.partition)
         return info is not None and len(info.replicas) > 1
+
+    def is_replaced(self, node_id: int, partitions: Collection[TopicPartition]) -> bool:
+        """Says whether brokers name another leader than this one now for one of the partitions; no if none of them
+        tells. What the client knows stays as it is: requests to those leaders may be under way.
+        """
+        if len(self._brokers) < 2:
+            return False
+        try:
+            found = self._ask_metadata(sorted({partition.topic for partition in partitions}), may_create=False)
+        except PlogError:
+            return False
+        leaders = {
+            TopicPartition(topic.name or "", p.partition_index): p.leader_id
+            for topic in found.topics
+            for p in topic.partitions
+        }
+        return any(leaders.get(partition, -1) not in (-1, node_id) for partition in partitions)
 
     def forget_topic(self, name: str) -> None:
         """Forgets what is known of it: that is out of date."""

@@ -21,7 +21,7 @@ from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.known_leaders import KnownLeaders
 from core.client.reported_delay import ReportedDelay
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
 from core.common.topic_partition import TopicPartition
 from core.protocol.primitives import Spans
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
@@ -306,7 +306,8 @@ class Producer:
     def _await_oldest(self) -> None:
         oldest = self._in_flight[0]
         try:
-            response = self._client.connection_to(oldest.node_id).receive()
+            connection = self._client.connection_to(oldest.node_id)
+            response = connection.receive(on_silence=lambda: self._ensure_still_led(oldest))
         except ConnectionFailedError as error:
             self._send_again(error, failed=[])
             return
@@ -320,6 +321,17 @@ class Producer:
         failed = self._acknowledge_written(oldest, response)
         if failed:
             self._handle(failed, errors)
+
+    def _ensure_still_led(self, request: _InFlight) -> None:
+        """Raises UnansweredError if another broker leads one of its partitions by now, and sequences make it harmless
+        to send it again: a leader that hangs was replaced then.
+        """
+        if self._producer_id == NO_PRODUCER_ID:
+            return
+        partitions = [TopicPartition(self._topic, batch.partition) for batch in request.batches]
+        if self._client.is_replaced(request.node_id, partitions):
+            text = f"broker {request.node_id} does not answer, and no longer leads all that it was sent"
+            raise UnansweredError(text, where=f"broker {request.node_id}")
 
     def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
         """Takes note of the answer; gives the request's batches that were refused."""

@@ -378,7 +378,7 @@ def test_a_broker_that_is_away_when_more_is_looked_for(broker: SteeredNode) -> N
     found = [next(f for f in reader if f is not None) for _ in range(2)]
     assert [partition for partition, _ in found] == [A, B]
     assert told[0] == "gone; it is tried again for 60 s"
-    assert told[-1].endswith(" s; reading goes on")
+    assert told[-1].startswith("reading goes on, after ")
     impatient = consumer(broker).follow({A: 0}, never_answered)
     assert next(impatient) is not None
     with pytest.raises(ConnectionFailedError):

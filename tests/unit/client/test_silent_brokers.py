@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,32 @@ import pytest
 from core.client import client_connection, first_answer, port_probe
 from core.client.client_connection import ClientConnection
 from core.client.connector import Connector
+from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
-from core.common.errors import UnansweredError
+from core.client.patience import Patience
+from core.client.producer import Producer
+from core.common.errors import ConnectionFailedError, UnansweredError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.api import Api
 from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.metadata import (
     METADATA,
     MetadataRequest,
     MetadataResponse,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from core.protocol.schema.produce import PRODUCE
 from core.security.client_security import ClientSecurity, Tls, TrustStore
+from tests.support.broker import SteeredNode
 from tests.support.certificates import make_ca, sign
 from tests.support.secured_door import server_context
+from tests.unit.client.test_producer import rows_of, stored
 
 ANSWERED = {API_VERSIONS.key, METADATA.key}
 """The keys of what is answered."""
@@ -219,3 +229,111 @@ def test_a_request_without_an_answer(
     assert raised.value.message == f"lost the connection to {hung.where}: no answer in 0.5 s"
     assert (raised.value.hint or "").startswith(hint)
     assert said(caplog) == [f"waiting for {hung.where}, which has not answered {name} in 0.2 s"]
+
+
+# --- leaders that hang
+
+
+class Hung(EmbeddedTransport):
+    """Does the first request of one kind, and gives no answer to it while it is waited for."""
+
+    def __init__(self, broker: SteeredNode, key: int, silences: list[str]) -> None:
+        super().__init__(broker.dispatcher)
+        self._hangs_at = key
+        self._silences = silences
+        self._is_asked = False
+
+    def send(self, frame: bytearray) -> None:
+        key, _, _ = read_request_start(memoryview(frame)[4:])
+        self._is_asked = key == self._hangs_at
+        super().send(frame)
+
+    def await_answer(self, on_silence: Callable[[str], None]) -> None:
+        if self._is_asked and not self._silences:
+            self._silences.append("embedded:0")
+            on_silence("embedded:0")
+
+
+class Replacing(KafkaClient):
+    """Of a cluster that has another leader by now, which has the same log here."""
+
+    def __init__(self, broker: SteeredNode, api: Api[Any, Any]) -> None:
+        self.silences: list[str] = []
+        self.asked: list[Sequence[TopicPartition]] = []
+        super().__init__([("embedded", 0)], lambda _host, _port: Hung(broker, api.key, self.silences))
+
+    def is_replaced(self, node_id: int, partitions: Any) -> bool:
+        self.asked.append(list(partitions))
+        return True
+
+
+def test_a_leader_that_hangs_is_given_up_when_there_is_another_one(
+    broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it had written, and had not answered, is not written twice."""
+    client = Replacing(broker, PRODUCE)
+    producer = Producer(client, "t")
+    producer.send(rows_of(0, 1, 2))
+    producer.flush()
+    assert client.asked == [[TopicPartition("t", 0)]]
+    assert producer.acknowledged == 2
+    assert stored(broker) == [1, 2]
+    assert said(caplog) == ["waiting for embedded:0, which has not answered Produce in 0.2 s"]
+
+
+def test_without_sequences_nothing_is_sent_again_before_its_time(broker: SteeredNode) -> None:
+    client = Replacing(broker, PRODUCE)
+    producer = Producer(client, "t", acks=1)
+    producer.send(rows_of(0, 1, 2))
+    producer.flush()
+    assert client.silences
+    assert client.asked == []
+    assert stored(broker) == [1, 2]
+
+
+@pytest.mark.parametrize("seconds", [30.0, 0.0])
+def test_a_reader_gives_up_a_leader_that_hangs(broker: SteeredNode, seconds: float) -> None:
+    """Unless it does not try again."""
+    producer = Producer(KafkaClient([("embedded", 0)], lambda _h, _p: EmbeddedTransport(broker.dispatcher)), "t")
+    producer.send(rows_of(0, *range(100)))
+    producer.flush()
+    client, told, one = Replacing(broker, FETCH), list[str](), TopicPartition("t", 0)
+    consumer = Consumer(client, patience=Patience(seconds, tell=told.append))
+    batches = [batch for _, some in consumer.read({one: 0}, {one: 100}) for batch in some]
+    assert [int(record.value or b"") for batch in batches for record in batch.records()] == list(range(100))
+    assert client.silences
+    assert bool(client.asked) == bool(told) == bool(seconds)
+
+
+@pytest.mark.parametrize(
+    ("leaders", "brokers", "is_replaced"),
+    [
+        ([1, 1], 2, False),
+        ([1, 2], 2, True),
+        ([1, -1], 2, False),
+        ([], 2, False),
+        ([2, 2], 1, False),
+    ],
+)
+def test_whether_another_broker_leads(leaders: list[int], brokers: int, is_replaced: bool, broker: SteeredNode) -> None:
+    partitions = [MetadataResponsePartition(partition_index=n, leader_id=leader) for n, leader in enumerate(leaders)]
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=partitions)])
+    client = KafkaClient(
+        [("embedded", 0)],
+        lambda _host, _port: EmbeddedTransport(broker.dispatcher),
+        find_metadata=lambda _topics: answer,
+    )
+    client._brokers = {n: ("embedded", n) for n in range(brokers)}
+    assert client.is_replaced(1, [TopicPartition("t", 0), TopicPartition("t", 1)]) == is_replaced
+    assert client._topics == {}
+
+
+def test_nobody_tells_whether_another_broker_leads(broker: SteeredNode) -> None:
+    def fails(_topics: Sequence[str]) -> MetadataResponse:
+        raise ConnectionFailedError("nobody answers")
+
+    client = KafkaClient(
+        [("embedded", 0)], lambda _host, _port: EmbeddedTransport(broker.dispatcher), find_metadata=fails
+    )
+    client._brokers = {1: ("embedded", 1), 2: ("embedded", 2)}
+    assert not client.is_replaced(1, [TopicPartition("t", 0)])
