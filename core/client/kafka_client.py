@@ -27,6 +27,8 @@ _logger = logging.getLogger("plog.client")
 _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
 
+_NOT_MADE_HINT = "the controller makes topics: its log says what it waits for, such as a ZooKeeper that is away"
+
 RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -288,13 +290,21 @@ class KafkaClient:
                 if is_unknown and not may_create and (is_too_late or name not in self._once_known):
                     raise self._unknown(name, error) from None
                 if not (is_unknown or error.code in RETRIABLE) or is_too_late:
-                    raise
+                    raise (self._not_made(name, error) if may_create else error) from None
             time.sleep(_RETRY_SECONDS)
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
         """Adds to the error the name of the topic that was perhaps meant."""
         meant = did_you_mean(name, self.refresh())
         return KafkaError(error.code, error.message, hint=meant or error.hint)
+
+    def _not_made(self, name: str, error: KafkaError) -> KafkaError:
+        """Makes the error of a topic that was to be made: brokers say of it that there is no leader until it is there;
+        of one that is there they say it of its partitions.
+        """
+        if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or name in self._once_known:
+            return error
+        return KafkaError(error.code, f"topic {name!r} is not there, and could not be made yet", hint=_NOT_MADE_HINT)
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Waits a while for one if there is none. Raises KafkaError if it stays so, or there is no such partition."""

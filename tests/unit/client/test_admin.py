@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.client import kafka_client
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
@@ -19,7 +20,7 @@ from core.protocol.schema.create_partitions import (
 )
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopicResult, CreateTopicsResponse
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeletableTopicResult, DeleteTopicsResponse
-from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.support.broker import SteeredNode
 
 
@@ -145,3 +146,20 @@ def test_an_error_without_words_gets_a_hint(change: str) -> None:
     with pytest.raises(KafkaError) as refused:
         CHANGES[change](admin_of(OneBroker(ErrorCode.UNKNOWN_SERVER_ERROR)))
     assert ("the log of the controller says why" in str(refused.value.hint)) is (change == "CreateTopics")
+
+
+def test_a_topic_that_could_not_be_made_yet(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers so until the controller has made it; of one that is there it says so of its partitions."""
+    monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", -1.0)
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    client = KafkaClient(
+        [("embedded", 0)],
+        lambda _host, _port: EmbeddedTransport(broker.dispatcher),
+        find_metadata=lambda names: MetadataResponse(topics=[MetadataResponseTopic(code, name) for name in names]),
+    )
+    with pytest.raises(KafkaError, match="topic 'new' is not there, and could not be made yet") as raised:
+        client.topic("new", may_create=True)
+    assert raised.value.code is code
+    assert "the controller makes topics" in (raised.value.hint or "")
+    with pytest.raises(KafkaError, match="topic 'new': "):
+        client.topic("new")
