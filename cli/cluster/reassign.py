@@ -167,7 +167,7 @@ def _watch(
     progress = MoveProgress()
     reassigner = make_reassigner(client, progress)
     moves = reassigner.find_ongoing(names)
-    state = reassigner.look(moves)
+    state = reassigner.look(moves, is_quiet=not dry_run)
     if moves:
         say_progress(moves, state)
     else:

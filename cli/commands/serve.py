@@ -499,7 +499,10 @@ def _held(node: Node) -> str:
     """Says how much there is. A member of a cluster has yet to hear of its topics, but has its replicas."""
     if node.services.membership is None:
         return f"topics {len(node.services.image.topics)}"
-    return f"replicas {len(node.services.log_manager.find_partitions())}"
+    try:
+        return f"replicas {len(node.services.log_manager.find_partitions())}"
+    except (OSError, PlogError):  # of a disk that fails, which is no reason not to serve
+        return "replicas ?"
 
 
 async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
@@ -514,8 +517,9 @@ async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path 
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
+    held = _held(node)
     try:
-        print(f"ready {server.endpoint} data {node.directory} {_held(node)} pid {os.getpid()}{how}", flush=True)
+        print(f"ready {server.endpoint} data {node.directory} {held} pid {os.getpid()}{how}", flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:  # clients may connect all the same

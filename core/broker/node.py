@@ -109,7 +109,8 @@ class Node:
         for them, and indexes checked when they are used: not if all that is wrong is to be told before anything else
         is done.
         """
-        ensure_no_cluster(directory)
+        if find_lock_holder(directory) is None:  # a cluster that is just starting is waited for, as its lock is
+            ensure_no_cluster(directory)
         self.directory = directory
         self.is_read_only = is_read_only
         self._runtime = runtime or ImmediateRuntime()

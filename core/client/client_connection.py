@@ -134,7 +134,7 @@ class SocketTransport:
         if what.startswith("lost") and isinstance(error, TimeoutError):
             reason, hint = f"no answer in {self._socket.gettimeout():g} s", _UNANSWERED_HINT
             if not self._has_answered:
-                reason = f"no answer in {SILENCE_SECONDS:g} s" if self._is_hasty else reason
+                reason = f"no answer in {SILENCE_SECONDS:g} s" if self._is_hasty and self._peer is None else reason
                 what, hint = "could not connect to", SILENCE_HINT
         elif what.startswith("lost") and not self._has_answered:
             other = self._find_other_speech() if error == _CLOSED or isinstance(error, OSError) else None
@@ -332,8 +332,8 @@ class ClientConnection:
     def _send(self, api: Api[Req, Any], version: int, request: Req) -> None:
         self._correlation_id += 1
         frame = encode_request(api, version, self._correlation_id, CLIENT_NAME, request)
-        self._expected.append((api, version, self._correlation_id))
         self._transport.send(frame)
+        self._expected.append((api, version, self._correlation_id))
 
     def expect_no_answer(self) -> None:
         """Notes that the request sent last gets none (Produce with acks=0)."""

@@ -325,7 +325,7 @@ class Consumer:
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
         """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
         if self._patience.seconds and self._client.is_replaced(leader, partitions):
-            text = f"broker {leader} does not answer, and no longer leads all that it was asked for"
+            text = f"broker {leader} does not answer, and others lead what it was asked for"
             raise UnansweredError(text, where=f"broker {leader}")
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:

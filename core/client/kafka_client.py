@@ -26,6 +26,7 @@ _logger = logging.getLogger("plog.client")
 
 _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
+_LOOK_SECONDS = 3.0
 
 _NOT_MADE_HINT = "the controller makes topics: its log says what it waits for, such as a ZooKeeper that is away"
 
@@ -148,7 +149,9 @@ class KafkaClient:
             except UnansweredError as error:
                 failure = error
                 silent.append(address)
-                self._connector.pass_over(address, addresses[number] if number < len(addresses) else silent[0])
+                following = addresses[number] if number < len(addresses) else silent[0]
+                if following != address:
+                    self._connector.pass_over(address, following)
             except ConnectionFailedError as error:
                 failure = error
         for address in silent if len(addresses) > 1 else ():
@@ -164,18 +167,29 @@ class KafkaClient:
         return sorted(addresses, key=self._connector.is_silent)
 
     def ask_any(self, api: Api[Req, Res], request: Req) -> Res:
-        """Gives the answer of whichever broker gives one, to a question that may be asked twice. As a connection is
-        made: it goes to another one if the first is silent.
+        """Gives the answer of whichever broker gives one, to a question that may be asked twice: it goes to another one
+        if the first is silent, or has closed the connection, as brokers do with one that is idle for long.
         """
         for _ in self._addresses()[1:]:
             connection = self.any_connection()
             try:
                 return connection.call(api, request, is_hasty=True)
-            except UnansweredError as error:
-                connection.close()
-                self._any = None
-                _logger.warning("%s does not answer; asking another broker", error.where)
-        return self.any_connection().call(api, request)
+            except ConnectionFailedError as error:
+                self._forget_any()
+                if isinstance(error, UnansweredError):
+                    _logger.warning("%s does not answer; asking another broker", error.where)
+        connection = self.any_connection()
+        try:
+            return connection.call(api, request)
+        except ConnectionFailedError:
+            self._forget_any()
+            raise
+
+    def _forget_any(self) -> None:
+        """Forgets what `any_connection` gave: if an answer comes there still, it is to an earlier question."""
+        if self._any is not None:
+            self._any.close()
+        self._any = None
 
     def connection_to(self, node_id: int) -> ClientConnection:
         connection = self._connections.get(node_id)
@@ -332,18 +346,19 @@ class KafkaClient:
 
     def is_replaced(self, node_id: int, partitions: Collection[TopicPartition]) -> bool:
         """Says whether brokers name another leader than this one now for one of the partitions; no if none of them
-        tells. What the client knows stays as it is: requests to those leaders may be under way.
+        tells, in a few seconds. What the client knows stays as it is: requests to those leaders may be under way.
         """
         if len(self._brokers) < 2:
             return False
         try:
-            found = self._ask_metadata(sorted({partition.topic for partition in partitions}), may_create=False)
+            with closing(self.another(timeout_s=_LOOK_SECONDS)) as asked:
+                found = asked.refresh(sorted({partition.topic for partition in partitions}))
         except PlogError:
             return False
         leaders = {
-            TopicPartition(topic.name or "", p.partition_index): p.leader_id
-            for topic in found.topics
-            for p in topic.partitions
+            TopicPartition(topic.name, number): one.leader
+            for topic in found.values()
+            for number, one in topic.partitions.items()
         }
         return any(leaders.get(partition, -1) not in (-1, node_id) for partition in partitions)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import selectors
 import socket
 
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll asks nothing of the system to be made
+
 
 def is_readable(plain: socket.socket, seconds: float) -> bool:
     """Says whether there is something to read, or the end, within that time."""
-    with selectors.DefaultSelector() as selector:  # not every system has poll
+    with _Selector() as selector:
         selector.register(plain, selectors.EVENT_READ)
         return bool(selector.select(max(seconds, 0)))

@@ -55,9 +55,10 @@ class Reassigner:
         yield from watch.watch()
         self.remove_throttle()
 
-    def look(self, moves: Sequence[PlannedMove]) -> MovedSoFar:
-        """Gives how far they are now."""
-        return ReassignmentWatch(self._client, moves, note=self._say).look()
+    def look(self, moves: Sequence[PlannedMove], *, is_quiet: bool) -> MovedSoFar:
+        """Gives how far they are now. If it `is_quiet`, `watch` follows, and says what is wrong."""
+        note: Callable[[str], None] = (lambda _text: None) if is_quiet else self._say
+        return ReassignmentWatch(self._client, moves, note=note).look()
 
     def find_missed(self, moves: Iterable[PlannedMove]) -> list[PlannedMove]:
         """Gives those that are not where they were to be: somebody cancelled or changed them. A partition that was

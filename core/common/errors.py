@@ -163,7 +163,7 @@ class KafkaError(PlogError):
 
 
 def _cut(message: str) -> str:
-    if len(message) <= _MOST_CHARACTERS:
+    if len(message) <= _MOST_CHARACTERS + len(" ... (9,999,999 more characters)"):  # one that was cut stays as it is
         return message
     return f"{message[:_MOST_CHARACTERS]} ... ({len(message) - _MOST_CHARACTERS} more characters)"
 

@@ -65,6 +65,9 @@ class DirectoryLock:
         has_said = False
         while not self._try():
             waited_s = monotonic() - start
+            if not has_said and min(waited_s, timeout_s) >= _FIRST_WORD_SECONDS:
+                self._say_waiting(timeout_s)
+                has_said = True
             if waited_s >= timeout_s:
                 holder = find_lock_holder(self._path.parent)
                 raise DirectoryLockedError(
@@ -73,9 +76,6 @@ class DirectoryLock:
                     holder=str(holder),
                     hint="stop that process, or talk to it with --bootstrap-server",
                 )
-            if waited_s >= _FIRST_WORD_SECONDS and not has_said:
-                self._say_waiting(timeout_s)
-                has_said = True
             sleep(_RETRY_SECONDS)
         with contextlib.suppress(OSError):  # on a full disk, which recovery is to mend, it is taken all the same
             self.announce("")

@@ -201,7 +201,10 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
 
 def is_cluster(directory: Path) -> bool:
     """Says whether it is the directory of `plog cluster start`."""
-    return (directory / CLUSTER_PROPERTIES).exists()
+    try:
+        return (directory / CLUSTER_PROPERTIES).exists()
+    except OSError:  # whoever opens the directory says why that can't be done
+        return False
 
 
 def ensure_no_cluster(directory: Path) -> None:

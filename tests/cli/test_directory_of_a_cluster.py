@@ -4,11 +4,16 @@ directory of one broker refuses it, and changes nothing in it.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from core.broker.broker_config import BrokerConfig
+from core.broker.node import Node
 from core.common.endpoint import Endpoint
+from core.common.errors import DirectoryLockedError
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
@@ -131,3 +136,24 @@ def test_a_cluster_that_was_taken_for_a_broker_is_one_still(stopped: Path) -> No
     ClusterDirectory(stopped).acquire()
     refused = call_plog("topic", "list", "--data-dir", str(stopped))
     assert b"is the directory of a whole cluster" in refused.stderr
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from core.log.directory_lock import DirectoryLock
+DirectoryLock(Path(sys.argv[1])).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_cluster_that_is_starting_is_waited_for(stopped: Path) -> None:
+    """Whoever was started beside it talks to it as soon as it says where."""
+    command = [sys.executable, "-c", _HOLD, str(stopped)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starting:
+        assert starting.stdout is not None
+        assert starting.stdout.readline() == "held\n"
+        with pytest.raises(DirectoryLockedError, match="in use by process"):
+            Node(stopped, BrokerConfig(), lock_timeout_s=0.1)
+        starting.kill()
