@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -11,11 +12,11 @@ from core.client.client_connection import ClientConnection
 from core.client.controller import at_controller
 from core.client.coordinator import ensure_success
 from core.client.failover import ride_over
-from core.client.kafka_client import KafkaClient
+from core.client.kafka_client import RETRIABLE, KafkaClient, TopicInfo
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
@@ -42,6 +43,11 @@ LATEST = -1
 EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
+
+_METADATA_SECONDS = 5.0
+"""How long the metadata of a broker may lag behind what the controller says."""
+
+_RETRY_SECONDS = 0.02
 
 
 class AlterOperation(IntEnum):
@@ -103,7 +109,10 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made."""
+        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made. Returns when
+        the broker that is asked next knows of it, as all changes of topics here do: the controller answers when it has
+        made it, and the others hear of it a moment later.
+        """
         topic = CreatableTopic(
             name,
             partitions,
@@ -122,6 +131,8 @@ class Admin:
                     raise
 
         at_controller(self._client, create)
+        if not validate_only:
+            self._wait_until(name, lambda topic: topic is not None and _has_leaders(topic))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         states = [DeleteTopicState(name) for name in names]
@@ -136,6 +147,8 @@ class Admin:
                 self._client.forget_topic(result.name or "")
 
         at_controller(self._client, delete)
+        for name in names:
+            self._wait_until(name, lambda topic: topic is None)
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
@@ -147,6 +160,24 @@ class Admin:
 
         at_controller(self._client, create)
         self._client.forget_topic(name)
+        if not validate_only:
+            self._wait_until(name, lambda topic: topic is not None and len(topic.partitions) >= count)
+
+    def _wait_until(self, name: str, is_so: Callable[[TopicInfo | None], bool]) -> None:
+        """Returns when it is so of what a broker knows of the topic, after some seconds at the latest, or when a broker
+        does not tell: the change is made by then.
+        """
+        deadline_s = time.monotonic() + _METADATA_SECONDS
+        while time.monotonic() < deadline_s:
+            try:
+                if is_so(self._client.refresh([name], skips_unknown=True).get(name)):
+                    return
+            except KafkaError as error:
+                if error.code not in RETRIABLE:
+                    return
+            except PlogError:
+                return
+            time.sleep(_RETRY_SECONDS)
 
     # --- configurations
 
@@ -325,3 +356,7 @@ class Admin:
                     ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset
         return offsets
+
+
+def _has_leaders(topic: TopicInfo) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions.values())

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.client import kafka_client
+from core.client import admin, kafka_client
 from core.client.admin import Admin
-from core.client.kafka_client import KafkaClient
+from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.pipeline.embedded_transport import EmbeddedTransport
@@ -61,6 +61,9 @@ class Cluster:
 
     def forget_topic(self, name: str) -> None:
         assert name == "t"
+
+    def refresh(self, topics: list[str], *, skips_unknown: bool) -> dict[str, TopicInfo]:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # nobody is told of the topic
 
 
 CHANGES = {
@@ -139,6 +142,82 @@ def test_a_controller_that_can_not_be_reached_is_named(broker: SteeredNode) -> N
     with pytest.raises(ConnectionFailedError) as failed:
         KafkaClient([("bootstrap", 1)], connect).controller_connection()
     assert failed.value.hint == "broker 1 is the cluster's controller, which makes this change: is it running?"
+
+
+# --- a broker hears of a change later than its controller says that it is made
+
+
+def made(*leaders: int) -> TopicInfo:
+    partitions = {number: PartitionInfo(leader, 0, (1, 2), (1, 2)) for number, leader in enumerate(leaders)}
+    return TopicInfo("t", bytes(16), is_internal=False, partitions=partitions)
+
+
+LATE: dict[str, tuple[list[TopicInfo | KafkaError | None], TopicInfo | None]] = {
+    "CreateTopics": ([None, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE), made(-1, 2)], made(1, 2)),
+    "DeleteTopics": ([made(1), KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)], None),
+    "CreatePartitions": ([made(1, 2)], made(1, 2, -1)),
+}
+"""What a broker knows of the topic after each change, one answer after the other; the last one is all of it."""
+
+
+class LateCluster(Cluster):
+    """Its broker says what it is given of the topic, the last for ever; also the clock."""
+
+    def __init__(self, *answers: TopicInfo | KafkaError | None) -> None:
+        super().__init__(OneBroker(ErrorCode.NONE))
+        self.answers = list(answers)
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def refresh(self, topics: list[str], *, skips_unknown: bool) -> dict[str, TopicInfo]:
+        assert (topics, skips_unknown) == (["t"], True)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return {} if answer is None else {"t": answer}
+
+
+def make(change: str, cluster: LateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "time", cluster)
+    client: Any = cluster
+    CHANGES[change](Admin(client))
+
+
+def test_who_made_a_change_finds_it_made(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = LATE[change]
+    cluster = LateCluster(*before, after, KafkaError(ErrorCode.INVALID_REQUEST))
+    make(change, cluster, monkeypatch)
+    assert len(cluster.answers) == 1, "the broker was asked until it knew, and not again"
+    assert cluster.now_s > 0
+
+
+def test_a_broker_that_never_hears_of_a_change_is_not_waited_for(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = LateCluster(LATE[change][0][0])
+    make(change, cluster, monkeypatch)
+    assert cluster.now_s == pytest.approx(5, abs=0.1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_a_broker_that_does_not_tell_of_a_change_is_asked_once(
+    change: str, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LateCluster(KafkaError(code))
+    make(change, cluster, monkeypatch)
+    assert cluster.now_s == 0
+
+
+def test_what_is_only_tried_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = LateCluster(None)
+    monkeypatch.setattr(admin, "time", cluster)
+    client: Any = cluster
+    Admin(client).create_topic("t", validate_only=True)
+    Admin(client).create_partitions("t", 3, validate_only=True)
+    assert cluster.now_s == 0
 
 
 def test_an_error_without_words_gets_a_hint(change: str) -> None:
