@@ -107,10 +107,10 @@ class Demo:
             log = self.data_dir.with_name("server.log").open("wb")
             console.print(f"    [bold cyan]$ plog {' '.join(arguments)} &[/]", soft_wrap=True)
             self.server = subprocess.Popen([PLOG, *arguments], stdout=log, stderr=log)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not ready.exists():
                 ensure(self.server.poll() is None, f"the broker stopped; see {log.name}")
-                ensure(time.monotonic() < deadline, "the broker did not get ready in 30 s")
+                ensure(time.monotonic() < deadline, "the broker did not get ready in 120 s")
                 time.sleep(0.02)
             self.address = ready.read_text().strip()
             done(f"listening on {self.address}")
@@ -160,7 +160,7 @@ class Demo:
             consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
             found: Counter[Record] = Counter()
             ended = 0
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while ended < PARTITIONS and time.monotonic() < deadline:
                 message = consumer.poll(1.0)
                 if message is None:

@@ -353,6 +353,9 @@ class Admin:
             for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
                 for found in topic.partitions:
                     partition = TopicPartition(topic.name, found.partition_index)
+                    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        text = f"broker {leader} has not heard yet of {partition}, which it is to lead"
+                        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
                     ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset
         return offsets

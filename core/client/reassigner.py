@@ -79,7 +79,7 @@ class Reassigner:
             for move in moves
             if (topic := there.get(move.partition.topic)) is not None
             and (found := topic.partitions.get(move.partition.partition)) is not None
-            and set(found.replicas) != set(move.target)
+            and found.replicas != tuple(move.target)
         ]
 
     @property

@@ -24,9 +24,11 @@ def find_controller(brokers: Mapping[int, Endpoint]) -> int | None:
 
 def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
     """Says what is not well in a cluster of which these brokers run, and no others: the first thing that is found; None
-    if all of them know all, have the same controller, and lead or follow each of their partitions in sync.
+    if all of them know all brokers and topics, have the same controller, and lead or follow each of their partitions in
+    sync.
     """
-    controllers = set()
+    controllers = set[int]()
+    known = set[frozenset[tuple[str, int]]]()
     for broker_id, endpoint in brokers.items():
         answer = _ask(endpoint)
         if isinstance(answer, PlogError):
@@ -35,7 +37,11 @@ def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
         if trouble is not None:
             return f"broker {broker_id} says: {trouble}"
         controllers.add(answer.controller_id)
-    return None if len(controllers) == 1 else f"the brokers name several controllers, {sorted(controllers)}"
+        known.add(frozenset((topic.name or "", len(topic.partitions)) for topic in answer.topics))
+    if len(controllers) != 1:
+        return f"the brokers name several controllers, {sorted(controllers)}"
+    name, _ = min(frozenset.union(*known) - frozenset.intersection(*known), default=(None, 0))
+    return None if name is None else f"not every broker knows all of topic {name} yet"
 
 
 def _trouble(answer: MetadataResponse, running: set[int]) -> str | None:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from core.log.directory_lock import DirectoryLock
 from core.processes.local_cluster import ClusterOptions, LocalCluster
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper

@@ -16,7 +16,7 @@ from core.client.kafka_client import KafkaClient
 from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
-from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, run_plog
+from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, complaints, run_plog
 from tests.support.waiting import wait_until
 
 LINES = [b"line %d" % number for number in range(200)]
@@ -87,8 +87,8 @@ class Member:
 
     def stop(self, *, may_talk: bool = False) -> int:
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(timeout=30)
-        assert self.told() == b"" or may_talk, self.told()
+        self._process.wait(timeout=60)
+        assert may_talk or complaints(self.told()) == []
         return self._process.returncode
 
     def kill(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from core.common.endpoint import Endpoint
 from core.processes.free_port import is_free
+from tests.support.free_ports import FIRST
 from tests.support.server import PLOG
 from tests.support.shown_session import ShownCommand, read_session
 from tests.support.terminal import Terminal
@@ -26,7 +27,7 @@ _PAGES_BROKERS, _PAGES_ZOOKEEPER = "127.0.0.1:909", "127.0.0.1:2181"
 def free_tens() -> str:
     """Gives N so that the ports N0 to N4 are free: the page's are 2181 and 9091 to 9094, and brokers keep theirs."""
     for _ in range(_TRIES):
-        found = random.randrange(1100, 3200)
+        found = random.randrange(1100, FIRST // 10)
         if all(is_free(Endpoint("127.0.0.1", 10 * found + last)) for last in range(5)):
             return str(found)
     raise AssertionError("no ports are free")

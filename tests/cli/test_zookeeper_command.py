@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 from tests.support.server import PLOG, call_plog, run_plog
 from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import requires_zookeeper

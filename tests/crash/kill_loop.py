@@ -82,12 +82,14 @@ class KillLoop:
         try:
             self._wait_for_work()
             before = 0
-            for _ in range(kills):
+            for number in range(kills):
+                if number % 3:  # else it may die before anybody has found it again
+                    self._wait_for_more(before)
                 is_long = self._rng.random() < 0.25  # long enough for what is done every second
                 self._is_over.wait(self._rng.uniform(1.1, 1.6) if is_long else self._rng.uniform(0.05, 0.6))
                 self._server.kill()
                 self.report.kills += 1
-                acknowledged = sum(map(len, self._acknowledged.values()))
+                acknowledged = _count(self._acknowledged)
                 self.report.idle_lives += acknowledged == before
                 before = acknowledged
                 self._server.start()
@@ -106,6 +108,14 @@ class KillLoop:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not (self._acknowledged and self._seen):
             assert time.monotonic() < deadline, "the clients don't get to work"
+            self._is_over.wait(0.01)
+
+    def _wait_for_more(self, before: int) -> None:
+        """Until more is acknowledged than that, and more is seen than there was."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        seen = _count(self._seen)
+        while _count(self._acknowledged) == before or _count(self._seen) == seen:
+            assert time.monotonic() < deadline, "the clients don't get on"
             self._is_over.wait(0.01)
 
     # --- the clients
@@ -231,3 +241,7 @@ class KillLoop:
                 found[topic, number] = start, records
         consumer.close()
         return found
+
+
+def _count(records: dict[Where, dict[int, bytes]]) -> int:
+    return sum(len(records.get((topic, number), ())) for topic in TOPICS for number in range(PARTITIONS))

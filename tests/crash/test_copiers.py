@@ -39,7 +39,7 @@ SEED = int(os.environ.get("PLOG_COPIERS_SEED", "1"))
 KAFKAS, PLOGS = map(int, os.environ.get("PLOG_COPIERS_BROKERS", "0 3").split())
 
 NODES = (5, 6, 7)
-SETTINGS = {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "3000"}
+SETTINGS = {"zookeeper.session.timeout.ms": "4000", "replica.lag.time.max.ms": "6000"}
 
 
 class Trouble:
@@ -80,7 +80,8 @@ class Trouble:
     def _come_home(self) -> None:
         """Each leads again what it is to lead, so that whoever is next in trouble has its share."""
         self._metadata.settle(NODES)
-        assert self._cluster.elect_preferred(list(self._metadata.states())) == 0
+        names = list(self._metadata.states())
+        wait_until(lambda: self._cluster.elect_preferred(names) == 0, "all lead what they are to lead")
         self._crew.wait_for_progress()
 
     def tell(self, what: str) -> None:

@@ -44,8 +44,8 @@ STEPS = (
     "CompleteAbort",
 )
 _TRANSACTIONS_A_LIFE = 30
-_TIMEOUT_MS = 1000
-_WAIT_SECONDS = 20
+_TIMEOUT_MS = 3000
+_WAIT_SECONDS = 60
 _SETTINGS = (
     "transaction.state.log.num.partitions=1",
     "offsets.topic.num.partitions=1",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_server import KafkaServer, free_ports
+from tests.support.free_ports import free_ports
+from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import java_command, requires_kafka
 from tests.support.server import call_plog
 

@@ -39,6 +39,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.interop.test_mixed_coordinators import Worker, a_writer, committed_records, in_transaction, working
 from tests.interop.test_mixed_coordinators import a_producer as a_transactional_producer
 from tests.interop.test_mixed_coordinators import produce as produce_to
+from tests.support.group_member import close
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import MixedCluster, find_controller
 from tests.support.oracle import java_command, requires_kafka, requires_kafka39, run_tool
@@ -53,14 +54,14 @@ REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 ALL_LEVELS = {"group.version": 1, "transaction.version": 2}
 RECORDS, AT_ONCE = 2500, 5
 """How many are copied, and how many in a transaction."""
-SECONDS = 60.0
+SECONDS = 180.0
 TOOLS = "org.apache.kafka.tools."
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     folder = tmp_path_factory.mktemp("features")
-    settings = {"zookeeper.session.timeout.ms": "4000"}
+    settings = {"zookeeper.session.timeout.ms": "8000"}
     with MixedCluster(folder, kafkas=0, plogs=NODES, settings=settings, plog_controls=True) as started:
         for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
             started.make_topic(topic, *REPLICAS, cleanup_policy="compact", segment_bytes="104857600")
@@ -214,7 +215,7 @@ class Reader:
             }
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
-        self.worker = Worker(self._step, self._consumer.close)
+        self.worker = Worker(self._step, lambda: close(self._consumer))
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)
@@ -227,11 +228,11 @@ class Reader:
         self.rebalances += 1
 
     def _step(self) -> None:
-        message = self._consumer.poll(0.1)
-        if message is not None and message.error() is None:
-            self.values.append(message.value())
+        messages = [message for message in self._consumer.consume(500, 0.1) if message.error() is None]
+        if messages:
+            self.values += [message.value() for message in messages]
             with contextlib.suppress(KafkaException):
-                self._consumer.commit(message, asynchronous=False)
+                self._consumer.commit(asynchronous=False)
 
 
 def group_type(cluster: MixedCluster, node: int, group: str) -> str | None:
@@ -258,7 +259,7 @@ def test_librdkafkas_transactions(cluster: MixedCluster, coordinator: int, leade
         commits = number % 3 != 1
         in_transaction(producer, topic, values, commits=commits)
         expected += values if commits else []
-    assert committed_records(cluster, topic) == expected
+    wait_until(lambda: committed_records(cluster, topic) == expected, "the markers are written")
     cluster.wait_until_equal(Name(topic, 0), (leader, 3))
 
 
@@ -325,16 +326,16 @@ def test_consumers_and_transactions_outlive_brokers(cluster: MixedCluster, tmp_p
                 update(cluster, transaction=2)
                 goes_on()
                 assert not copier.is_done
-                assert group_type(cluster, 1, group) == "consumer"
+                wait_until(lambda: group_type(cluster, 1, group) == "consumer", "broker 1 coordinates it")
                 assigned, rebalances = [set(r.assigned) for r in readers], [r.rebalances for r in readers]
                 cluster.plogs[1].kill()  # who coordinates both
                 cluster.wait_for(Name(GROUPS_TOPIC, 0), lacks=1)
                 goes_on()
-                assert group_type(cluster, 2, group) == "consumer"
+                wait_until(lambda: group_type(cluster, 2, group) == "consumer", "broker 2 coordinates it")
                 cluster.plogs[1].start()
                 bring_home(cluster, Name(GROUPS_TOPIC, 0))
                 goes_on()
-                assert group_type(cluster, 1, group) == "consumer"
+                wait_until(lambda: group_type(cluster, 1, group) == "consumer", "broker 1 coordinates it")
                 assert [r.assigned for r in readers] == assigned
                 assert [r.rebalances for r in readers] == rebalances
                 cluster.plogs[2].kill()  # who leads what is read and written
@@ -384,6 +385,7 @@ def test_a_broker_that_lacks_features_is_passed_over_until_they_are_lowered(
         update(cluster, UpgradeType.UNSAFE_DOWNGRADE, group=0, transaction=0)
         wait_until(lambda: 9 in cluster.known_to(cluster.plogs[controller]), "broker 9 is known")
     update(cluster, group=1, transaction=2)
+    wait_for_features(cluster, ALL_LEVELS)
 
 
 # --- downgrades

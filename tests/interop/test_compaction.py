@@ -66,7 +66,7 @@ def write(broker: SteeredNode, topic: str, seed: int, *, is_last: bool) -> None:
 def clean_by_kafka(directory: Path, expected: dict[TopicPartition, int]) -> None:
     """Returns when its cleaner came as far as is expected."""
     with KafkaServer(directory, log_cleaner_backoff_ms="100"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             done = read_offset_checkpoint(directory / CLEANER_CHECKPOINT)
             missing = {tp: offset for tp, offset in expected.items() if done.get(tp, 0) < offset}
@@ -181,7 +181,7 @@ def write_turn(root: Path, turn: int) -> None:
 def assert_kafka_serves(directory: Path) -> None:
     """A real broker opens what plog cleaned, real clients read it, and Kafka's own dump finds nothing wrong."""
     wanted = {tp: committed(directory / str(tp)) for tp in ALL}
-    with KafkaServer(directory, log_cleaner_enable="false") as server:
+    with KafkaServer(directory, log_cleaner_enable="false", offsets_topic_num_partitions="1") as server:
         consumer = Consumer(
             {"bootstrap.servers": server.address, "group.id": "x", "enable.partition.eof": True, "check.crcs": True,
              "enable.auto.commit": False, "isolation.level": "read_committed"}
@@ -190,7 +190,7 @@ def assert_kafka_serves(directory: Path) -> None:
         found: dict[TopicPartition, list[tuple[int, bytes | None, bytes | None]]] = {tp: [] for tp in ALL}
         unread = set(ALL)
         while unread:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None, f"nothing comes of {unread}"
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
             if message.error():
@@ -206,7 +206,7 @@ def assert_kafka_serves(directory: Path) -> None:
                 "--isolation-level", "read_committed", "--formatter-property", "print.value=false",
                 "--formatter-property", "print.offset=true", "--formatter-property", "print.partition=true",
                 "--max-messages", str(sum(len(records) for tp, records in wanted.items() if tp.topic == topic)),
-                "--timeout-ms", "30000",
+                "--timeout-ms", "120000",
             )  # fmt: skip
             lines = sorted(printed.stdout.decode().splitlines())
             offsets = [(tp.partition, r[0]) for tp, records in wanted.items() if tp.topic == topic for r in records]

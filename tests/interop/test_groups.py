@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.group_member import close
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server
 
@@ -151,18 +152,9 @@ def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
     assert set(read_confluent(server.address, "t", "g", len(left))) == left
 
 
-def close(member: Consumer) -> None:
-    """Has it leave its group. librdkafka was seen to wait for ever in `close` while its group was rebalanced; what the
-    others of the group are given then says whether it has left.
-    """
-    closing = threading.Thread(target=member.close, daemon=True)
-    closing.start()
-    closing.join(20)
-
-
 def wait_for(running: list[Consumer], sizes: list[int]) -> None:
     """Until the members share the four partitions, so many each."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while True:
         for member in running:
             member.poll(0.05)
@@ -189,7 +181,7 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
     close(running.pop())
     wait_for(running, [2, 2])
     admin = AdminClient({"bootstrap.servers": server.address})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:  # the broker hears of it with the next heartbeats
         group = admin.describe_consumer_groups(["g"])["g"].result(20)
         assert group.state is not None
@@ -257,10 +249,10 @@ def test_members_of_different_libraries_or_strategies(server: Server, strategy: 
                         done.set()
         consumer.close()
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert done.wait(40)
+    assert done.wait(120)
     for thread in threads:
         thread.join(20)
 

@@ -213,7 +213,7 @@ def test_transactions_are_committed_and_listed(broker: Kafka39Broker) -> None:
     plog(broker, "produce", "transactional", "--transactional-id", "mover", stdin=b"one\ntwo\n")
     read = ("consume", "transactional", "--from-beginning", "--isolation", "read_committed", "--max-messages", "2")
     wait_until(lambda: plog(broker, *read) == "one\ntwo\n", "Kafka has written the marker")
-    assert "CompleteCommit" in plog(broker, "transaction", "list")
+    wait_until(lambda: "CompleteCommit" in plog(broker, "transaction", "list"), "Kafka has noted the end")
 
 
 def test_leader_and_isr_of_an_old_controller_in_every_version(peer: Peer) -> None:

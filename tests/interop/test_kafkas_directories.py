@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import fingerprint
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, call_plog
+from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -52,12 +61,12 @@ def look(address: str) -> Seen:
         {"bootstrap.servers": address, "group.id": "x", "enable.partition.eof": True, "enable.auto.commit": False}
     )
     partitions = [(name, number) for name, numbers in topics.items() for number in numbers]
-    watermarks = {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=10) for tp in partitions}
+    watermarks = {tp: watermarks_of(consumer, TopicPartition(*tp)) for tp in partitions}
     records: dict[tuple[str, int], list[tuple[Any, ...]]] = {tp: [] for tp in partitions}
     consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
     unread = set(partitions)
     while unread:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None, f"nothing comes of {unread}"
         where = message.topic(), message.partition()
         if message.error():
@@ -73,9 +82,21 @@ def look(address: str) -> Seen:
     return Seen(configs, watermarks, records, look_at_groups(client))
 
 
+def watermarks_of(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Once the broker leads it, which it may not in the first moments."""
+    while True:
+        try:
+            found: tuple[int, int] = consumer.get_watermark_offsets(partition, timeout=60)
+            return found
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+        time.sleep(0.1)
+
+
 def look_at_groups(client: AdminClient) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
-    listed = client.list_consumer_groups().result(20)
-    assert not listed.errors
+    while (listed := client.list_consumer_groups().result(20)).errors:  # a coordinator still reads its partition
+        time.sleep(0.1)
     found: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for group in listed.valid:
         asked = ConsumerGroupTopicPartitions(group.group_id)
@@ -90,7 +111,7 @@ def commit(address: str, group: str, topic: str) -> None:
         {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     consumer.subscribe([topic])
-    message = consumer.poll(30)
+    message = consumer.poll(60)
     assert message is not None
     consumer.commit(message, asynchronous=False)
     consumer.close()
@@ -99,7 +120,7 @@ def commit(address: str, group: str, topic: str) -> None:
          "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )  # fmt: skip
     modern.subscribe([topic])
-    message = modern.poll(30)
+    message = modern.poll(60)
     assert message is not None
     modern.commit(message, asynchronous=False)
     modern.close()
@@ -141,6 +162,9 @@ def work(address: str, prefix: str) -> None:
         future.result(20)
     for future in client.delete_topics([f"{prefix}-gone"]).values():
         future.result(20)
+    wait_until(
+        lambda: f"{prefix}-gone" not in client.list_topics(timeout=20).topics, "the broker knows that it is gone"
+    )
 
 
 def wait_for_text(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ from core.protocol.schema.describe_client_quotas import (
     DescribeClientQuotasRequest,
 )
 from core.spark.offset_range import OffsetRange, read_columns
-from tests.support.mixed_cluster import Broker, MixedCluster
+from tests.support.mixed_cluster import Broker, MixedCluster, metadata_at
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog, run_plog
 from tests.support.waiting import wait_until
@@ -238,7 +238,8 @@ def consumer_settings(cluster: MixedCluster, group: str) -> dict[str, str | bool
 def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
     """The partition of the groups' topic that plog leads before others; it leads it now."""
     committed(cluster, "any")  # which has the topic made
-    topic = cluster.brokers[1].metadata().topics["__consumer_offsets"]
+    cluster.wait_until_known("__consumer_offsets")
+    topic = metadata_at(cluster.brokers[1].address).topics["__consumer_offsets"]
     (number,) = (number for number, partition in topic.partitions.items() if partition.replicas[0] == 5)
     name = TopicPartition("__consumer_offsets", number)
     cluster.wait_for(name, isr=ALL)
@@ -310,6 +311,7 @@ def test_commands_and_spark_ride_over_a_leaders_death(cluster: MixedCluster) -> 
 def test_settings_are_changed_by_any_broker(cluster: MixedCluster) -> None:
     """plog writes them where Kafka's brokers read them, and reads what they write."""
     cluster.make_topic("changed", (5, 1))
+    cluster.wait_until_known("changed")
     for node_id, broker in cluster.brokers.items():
         admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
         value = str(70_000 + node_id)

@@ -30,6 +30,7 @@ from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from tests.support.group_member import close
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
@@ -204,7 +205,7 @@ class Member:
             }
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign)
-        self.worker = Worker(self._step, self._consumer.close)
+        self.worker = Worker(self._step, lambda: close(self._consumer))
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assigned = {one.partition for one in partitions}
@@ -306,6 +307,8 @@ def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, ex
     one_more = ("produce", topic, "--transactional-id", transactional_id, *servers)
     assert call_plog(*one_more, stdin=b"by plog\n").returncode == 0
     consumed = call_plog("consume", topic, "--from", "beginning", *servers)
+    while b"wait for an open transaction" in consumed.stderr:  # Kafka writes the marker after its answer
+        consumed = call_plog("consume", topic, "--from", "beginning", *servers)
     assert consumed.stdout.splitlines() == [*expected, b"by plog"]
 
 
@@ -401,7 +404,7 @@ class Copier:
         self._group, self._transactional_id = group, transactional_id
         self.transactions = 0
         self._begin()
-        self.worker = Worker(self._step, self._consumer.close)
+        self.worker = Worker(self._step, lambda: close(self._consumer))
 
     def _begin(self) -> None:
         self._producer = a_producer(self._cluster, self._transactional_id, transaction_timeout_ms=60_000)
@@ -507,7 +510,11 @@ def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> 
 
 def goes_on(copiers: Sequence[Copier]) -> None:
     before = [copier.transactions for copier in copiers]
-    wait_until(lambda: all(c.transactions > b + 3 for c, b in zip(copiers, before, strict=True)), "copiers go on")
+    wait_until(
+        lambda: all(c.transactions > b + 3 for c, b in zip(copiers, before, strict=True)),
+        "copiers go on",
+        seconds=180,  # a member that is given up has a session of 45 s
+    )
 
 
 def test_all_replicas_of_the_internal_topics_are_equal(cluster: MixedCluster) -> None:

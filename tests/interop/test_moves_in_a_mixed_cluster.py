@@ -109,10 +109,13 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     cluster.plogs[5].kill()
     cluster.plogs[6].start()
     cluster.wait_for(LOST, leader=-1)
+    wait_until(lambda: 6 in cluster.known_to(cluster.brokers[1]), "it is known that broker 6 is back")
     (planned,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--dry-run")
     assert planned["result"] == "one of [6] would lead"
-    _, said = say(cluster, "cluster", "elect", "--unclean", "lost-0", code=2)
-    assert "lost-0 has no leader: in sync: 5, of which none can lead; broker 6 has offsets up to 999." in said
+    lost = "lost-0 has no leader: in sync: 5, of which none can lead; broker 6 has offsets up to 999."
+    refused = ("cluster", "elect", "--unclean", "lost-0")
+    wait_until(lambda: lost in say(cluster, *refused, code=2)[1], "broker 6 has heard what it follows")
+    _, said = say(cluster, *refused, code=2)
     assert "hint: --yes says it" in said
     (elected,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--yes")
     assert (elected["before"], elected["leader"], elected["result"]) == (None, 6, "elected")

@@ -63,6 +63,7 @@ class Load:
                 TOPIC,
                 "--producer-property",
                 "acks=all",
+                *("--request-timeout-ms", "30000", "--message-send-max-retries", "1000000"),
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

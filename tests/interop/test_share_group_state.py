@@ -29,9 +29,9 @@ def work(address: str) -> None:
     assert run_tool("kafka.admin.ConfigCommand", *configs).returncode == 0
     command = java_command(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", address, "--topic", "shared",
-        "--group", "sharers", "--max-messages", "10", "--timeout-ms", "30000",
+        "--group", "sharers", "--max-messages", "10", "--timeout-ms", "120000",
     )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=240)
     assert sorted(done.stdout.split()) == [b"%d" % number for number in range(10)], done.stderr
 
 

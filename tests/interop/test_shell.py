@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from confluent_kafka import Consumer
 from tests.interop.clients import CODECS, kcat, requires_kcat
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
-from tests.support.server import QUICK_PLOG, Server, call_plog
+from tests.support.server import QUICK_PLOG, Server, call_plog, complaints
+from tests.support.waiting import wait_until
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 LINES = (
@@ -113,25 +113,18 @@ def test_plog_shares_a_classic_group_with_librdkafka(address: str, strategy: str
         if message is not None and message.error() is None:
             theirs.append(message.value() or b"")
 
-    deadline = time.monotonic() + 60
-    while partitions_of_members(group, where) != [2, 2]:
-        poll()
-        assert time.monotonic() < deadline
+    wait_until(lambda: poll() or partitions_of_members(group, where) == [2, 2], "each has two")
     lines = [b"line %d" % number for number in range(200)]
     done = call_plog("produce", topic, "--partitioner", "round_robin", *where, stdin=b"".join(x + b"\n" for x in lines))
     assert done.returncode == 0
-    while len(theirs) + len(out.read_bytes().splitlines()) < len(lines):
-        poll()
-        assert time.monotonic() < deadline
+    wait_until(lambda: poll() or len(theirs) + len(out.read_bytes().splitlines()) >= len(lines), "all is read")
     assert len(theirs) == 100
     assert sorted(theirs + out.read_bytes().splitlines()) == sorted(lines)
     consumer.close()
-    while partitions_of_members(group, where) != [4]:
-        time.sleep(0.1)
-        assert time.monotonic() < deadline
+    wait_until(lambda: partitions_of_members(group, where) == [4], "plog has all")
     reader.send_signal(signal.SIGINT)
-    _, errors = reader.communicate(timeout=30)
-    assert (reader.returncode, errors) == (130, b"")
+    _, errors = reader.communicate(timeout=60)
+    assert (reader.returncode, complaints(errors)) == (130, [])
     rows = json.loads(call_plog("group", "describe", group, "--output", "json", *where).stdout)
     assert [row["lag"] for row in rows] == [0, 0, 0, 0]
 

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 pytestmark = requires_kafka39
 
 ALL = (1, 2, 3)
-SETTINGS = {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "3000"}
+SETTINGS = {"zookeeper.session.timeout.ms": "4000", "replica.lag.time.max.ms": "6000"}
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from core.zookeeper.znodes import (
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls
 from tests.support.certificates import make_ca, sign
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
 pytestmark = [requires_zookeeper, pytest.mark.java]

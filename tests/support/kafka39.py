@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from tests.support.class_archives import kafka_options
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 from tests.support.oracle import KAFKA39_VERSION, fetched_libs
 from tests.support.waiting import wait_until
 
@@ -194,9 +194,14 @@ class Kafka39Broker(_JavaProcess):
 
     def start_without_waiting(self) -> None:
         """Waits only for the session of an earlier life to end: until then Kafka would not start."""
-        wait_until(lambda: self.find_epoch() is None, f"broker {self.node_id} is registered no more")
+        wait_until(self._is_registered_no_more, f"broker {self.node_id} is registered no more")
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         self._run("-Xmx256M", "kafka.Kafka", self._properties)
+
+    def _is_registered_no_more(self) -> bool:
+        with suppress(OSError, struct.error):
+            return self.find_epoch() is None
+        return False
 
     def find_epoch(self) -> int | None:
         """The broker's epoch: the number that ZooKeeper gave its registration, another in each life of the broker. None

@@ -13,9 +13,10 @@ from tests.support.class_archives import kafka_options
 from tests.support.kafka_server import KafkaServer
 
 _SETTINGS = {
-    "broker_session_timeout_ms": "3000",  # how long a broker that was killed counts as alive
+    "broker_session_timeout_ms": "9000",  # how long a broker that was killed counts as alive
     "broker_heartbeat_interval_ms": "300",
     "auto_leader_rebalance_enable": "false",
+    "replica_fetch_max_bytes": "65536",  # a throttled move gets as much at once every 11 s
     "replica_high_watermark_checkpoint_interval_ms": "500",  # how soon a broker notices that a disk failed
 }
 

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 from tests.support.class_archives import kafka_options
+from tests.support.free_ports import free_ports
 from tests.support.oracle import fetched_libs, java_command
 
-_READY_SECONDS = 60
+_READY_SECONDS = 180
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -138,14 +139,3 @@ class KafkaServer:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
-
-
-def free_ports(count: int = 2) -> list[int]:
-    """So many that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -9,23 +9,25 @@ import hashlib
 import json
 import re
 import signal
+import struct
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from tests.support.free_ports import free_ports
 from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation
-from tests.support.kafka_server import free_ports
 from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
 from tests.support.waiting import wait_until
@@ -167,6 +169,11 @@ def find_controller(zookeeper: str) -> int | None:
 Broker = Kafka39Broker | PlogMember
 
 
+def metadata_at(address: str) -> ClusterMetadata:
+    """What a broker there tells a client; KafkaException if it does not in some seconds."""
+    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=10)
+
+
 class MixedCluster:
     """Kafka's brokers 1 and 2, and plog's 5; started by `with`, killed at its end."""
 
@@ -222,14 +229,13 @@ class MixedCluster:
         wait_until(self._all_know_all, "all brokers know all brokers")
 
     def _all_know_all(self) -> bool:
-        try:
-            return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
-        except KafkaException:  # on a busy machine a broker may not hear of the controller in time
-            return False
+        return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
 
     def known_to(self, broker: Broker) -> set[int]:
-        """The brokers that it tells clients of."""
-        return set(AdminClient({"bootstrap.servers": broker.address, "log_level": 0}).list_topics(timeout=5).brokers)
+        """The brokers that it tells clients of; nothing if it does not answer."""
+        with suppress(KafkaException):  # on a busy machine a broker may not hear of the controller in time
+            return set(metadata_at(broker.address).brokers)
+        return set()
 
     def __enter__(self) -> Self:
         try:
@@ -255,9 +261,31 @@ class MixedCluster:
         """
         config = {key.replace("_", "."): value for key, value in settings.items()}
         topic = NewTopic(name, len(replicas), replica_assignment=[list(one) for one in replicas], config=config)
-        self._ask(lambda admin: admin.create_topics([topic])[name].result(60))
+        is_first = True
+
+        def create(admin: AdminClient) -> None:
+            nonlocal is_first
+            try:
+                admin.create_topics([topic])[name].result(60)
+            except KafkaException as error:  # one that did not answer in time may have made it
+                if is_first or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            finally:
+                is_first = False
+
+        self._ask(create)
         for number, one in enumerate(replicas):
             self.wait_for(Name(name, number), leader=one[0], isr=one)
+
+    def wait_until_known(self, name: str) -> None:
+        """Until every broker tells clients of the topic; all of them run."""
+
+        def is_known() -> bool:
+            with suppress(KafkaException):
+                return all(name in metadata_at(broker.address).topics for broker in self.brokers.values())
+            return False
+
+        wait_until(is_known, f"all brokers know {name}")
 
     def wait_for(
         self, name: Name, *, leader: int | None = None, isr: Sequence[int] | None = None, lacks: int | None = None
@@ -273,25 +301,28 @@ class MixedCluster:
                 and (lacks is None or lacks not in state[1])
             )
 
-        wait_until(is_so, f"{name}: leader {leader}, in sync {isr}, without {lacks}; it is {self.state(name)}")
+        wait_until(is_so, lambda: f"{name}: leader {leader}, in sync {isr}, without {lacks}; it is {self.state(name)}")
 
     def state(self, name: Name) -> tuple[int, set[int]] | None:
-        """Who leads it and who is in sync, as one of Kafka's brokers says, or another if none runs; None if it does not
-        know it.
-        """
-        running = next((broker for broker in self.kafka.brokers.values() if broker.is_running), None)
-        address = self.address if running is None else running.address
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        topic = admin.list_topics(timeout=10).topics.get(name.topic)
-        partition = None if topic is None else topic.partitions.get(name.partition)
-        return None if partition is None else (partition.leader, set(partition.isrs))
+        """Who leads it and who is in sync, as `_asked` says; None if it does not know it, or does not answer."""
+        with suppress(KafkaException):
+            topic = metadata_at(self._asked()).topics.get(name.topic)
+            partition = None if topic is None else topic.partitions.get(name.partition)
+            return None if partition is None else (partition.leader, set(partition.isrs))
+        return None
+
+    def _asked(self) -> str:
+        """Where one of Kafka's brokers is that run, or all others if none does."""
+        return next((broker.address for broker in self.kafka.brokers.values() if broker.is_running), self.address)
 
     def delete_topic(self, name: str) -> None:
         self._ask(lambda admin: admin.delete_topics([name])[name].result(60))
 
     def is_deleted(self, name: str) -> bool:
-        """Whether the topic is gone, and another one of that name may be made."""
-        return find_creation(self.kafka.zookeeper.address, f"{CHROOT}/admin/delete_topics/{name}") is None
+        """Whether the topic is gone, and another one of that name may be made; no if ZooKeeper does not answer."""
+        with suppress(OSError, struct.error):
+            return find_creation(self.kafka.zookeeper.address, f"{CHROOT}/admin/delete_topics/{name}") is None
+        return False
 
     def elect(self, name: Name, *, unclean: bool = False) -> None:
         """Has the controller elect the preferred leader, or with `unclean` anybody that lives."""
@@ -338,7 +369,7 @@ class MixedCluster:
         wait_until(is_done, "the brokers know the controller")
 
     def topic_ids(self, *names: str) -> dict[str, str]:
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": self._asked(), "log_level": 0})
         described = admin.describe_topics(TopicCollection(list(names)))
         return {name: str(one.result(60).topic_id) for name, one in described.items()}
 
@@ -376,7 +407,7 @@ class MixedCluster:
         """Until the logs of these brokers are equal to the byte."""
         wait_until(
             lambda: len({self.digest(name, node) for node in nodes}) == 1,
-            f"{name}: replicas differ: { ({node: self.digest(name, node) for node in nodes}) }",
+            lambda: f"{name}: replicas differ: { ({node: self.digest(name, node) for node in nodes}) }",
         )
 
     def digest(self, name: Name, node_id: int) -> str:

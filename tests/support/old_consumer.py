@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -17,14 +16,7 @@ from tests.support.oracle import KAFKA11_VERSION, fetched_libs
 from tests.support.server import PLOG
 from tests.support.waiting import wait_until
 
-_SECONDS = 60
-_BRIEFLY = """
-from core.pipeline import zookeeper_cluster
-from plog.__main__ import main
-
-zookeeper_cluster._SESSION_TIMEOUT_MS = 2000
-main()
-"""
+_SECONDS = 180
 
 
 class GroupReader:
@@ -98,6 +90,7 @@ class OldConsumer(GroupReader):
             "auto.commit.interval.ms": "1000",
             "rebalance.backoff.ms": "500",
             "rebalance.max.retries": "20",
+            "zookeeper.connection.timeout.ms": "60000",
         }
         command = ["java", "-Xmx64M", *quick_options(), "-cp", f"{fetched_libs(KAFKA11_VERSION)}/*"]
         command += ["kafka.tools.ConsoleConsumer", "--zookeeper", zookeeper, "--topic", topic]
@@ -107,8 +100,7 @@ class OldConsumer(GroupReader):
 
 
 class PlogConsumer(GroupReader):
-    """`plog consume --zookeeper --group`. If it `is_brief`, its session ends 2 s after its last sign of life, not 6."""
+    """`plog consume --zookeeper --group`."""
 
-    def __init__(self, output: Path, zookeeper: str, group: str, topic: str, *, is_brief: bool = True) -> None:
-        command = [sys.executable, "-c", _BRIEFLY] if is_brief else [PLOG]
-        super().__init__(output, [*command, "consume", topic, "--zookeeper", zookeeper, "--group", group])
+    def __init__(self, output: Path, zookeeper: str, group: str, topic: str) -> None:
+        super().__init__(output, [PLOG, "consume", topic, "--zookeeper", zookeeper, "--group", group])

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.class_archives import kafka_options
-from tests.support.kafka_server import KafkaServer, free_ports
+from tests.support.free_ports import free_ports
+from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import java_command
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,9 @@ QUICK_PLOG = [sys.executable, "-c", _QUICKLY]
 """As `plog`, but that a member of a classic group speaks every 0.2 s, not 3, and looks for new topics as often, not
 every 10 s.
 """
-_READY_SECONDS = 30
+_READY_SECONDS = 120
+_PATIENCE = re.compile(rb"waiting for \S+, which (has not |accepted )|\S+ does not answer; asking ")
+"""What a command says while it waits."""
 
 
 class Server:
@@ -90,7 +93,7 @@ class Server:
         """A clean stop; fails the test where it is not one."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            assert self.process.wait(30) == 0, self.log.read_text()
+            assert self.process.wait(60) == 0, self.log.read_text()
 
     def kill(self) -> None:
         """As a crash or the OOM killer does it."""
@@ -122,7 +125,12 @@ def run_plog(
         input=stdin,
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "NO_COLOR": "1", **(environment or {})},
         cwd=cwd,
     )
+
+
+def complaints(stderr: bytes) -> list[bytes]:
+    """The lines that a command has said, but for those of a server that takes its time: a machine may stand still."""
+    return [line for line in stderr.splitlines() if not _PATIENCE.match(line)]

@@ -23,8 +23,14 @@ _LOOKS = re.compile(
     r"|transaction (list|describe|find-hanging))\b|plog consume|grep|curl|tail|cat|ls"
 )
 """Commands that change nothing."""
+_MAY_BE_SAID = re.compile(
+    r"\[\d+\][-+ ]|(warning: )?(waiting for \S+, which has not answered "
+    r"|\S+ does not answer; asking another broker|.*; it is tried again for \d+ s|it goes on, after )"
+)
+"""What is said of a job by the shell, and of a slow broker by plog, whatever the page shows."""
+
 _INTERRUPT = " ^C"
-_SECONDS = 60.0
+_SECONDS = 180.0
 
 
 class ShownCommand(NamedTuple):
@@ -96,8 +102,10 @@ def read_session(page: str) -> list[ShownCommand]:
 
 
 def plain(text: str) -> str:
-    """Gives it without what the shell says of its jobs, with one blank between words."""
-    lines = [_words(line) for line in text.splitlines() if not re.match(r"\[\d+\][-+ ]", line)]
+    """Gives it without what the shell says of its jobs and plog of brokers that take their time, with one blank between
+    words.
+    """
+    lines = [_words(line) for line in text.splitlines() if not _MAY_BE_SAID.match(line)]
     return "".join(f"{line}\n" for line in lines if line)
 
 

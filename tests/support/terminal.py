@@ -50,13 +50,13 @@ class Terminal:
         self.type("stty -echo; set +m")
         return self
 
-    def type(self, command: str, *, timeout_s: float = 120) -> Typed:
+    def type(self, command: str, *, timeout_s: float = 180) -> Typed:
         """Types it, and waits until it has ended."""
         self._buffer = b""
         self._write(command + "\n")
         return self._end(timeout_s)
 
-    def type_and_interrupt(self, command: str, pattern: bytes, *, timeout_s: float = 60) -> Typed:
+    def type_and_interrupt(self, command: str, pattern: bytes, *, timeout_s: float = 180) -> Typed:
         """Types it, waits until it shows the pattern, and presses Ctrl-C."""
         self._buffer = b""
         self._write(command + "\n")
@@ -64,7 +64,7 @@ class Terminal:
         self._write("\x03")
         return self._end(timeout_s)
 
-    def wait_for(self, pattern: bytes, *, timeout_s: float = 60) -> str:
+    def wait_for(self, pattern: bytes, *, timeout_s: float = 180) -> str:
         """Waits for the pattern. Gives what was shown up to it since the last command was typed."""
         found = self._wait_for(re.compile(pattern), timeout_s)
         return self._shown(self._buffer[: found.end()])

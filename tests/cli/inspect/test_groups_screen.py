@@ -105,7 +105,7 @@ async def test_what_changes_is_seen_and_the_cursor_stays(tmp_path: Path) -> None
     write_values(tmp_path, "t-1", *[b"x"] * 20)
     for group in ("a", "b", "c"):
         commit(tmp_path, group, {T0: 5, T1: 20}, time_ms=NOW)
-    async with inspecting(tmp_path, size=(60, 20), glyphs=ASCII) as pilot:
+    async with inspecting(tmp_path, size=(60, 20), glyphs=ASCII, has_animation=False) as pilot:  # looks if it is told
         await press(pilot, "g", "down")
         commit(tmp_path, "aa", {T0: 1})
         commit(tmp_path, "b", {T0: 15}, metadata="\x1b[31mred")

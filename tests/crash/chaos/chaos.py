@@ -45,7 +45,7 @@ SETTINGS = (
     "log.message.timestamp.after.max.ms=9223372036854775807",
     "plog.scrub.interval.ms=500",
 )
-_STUCK_SECONDS = 40
+_STUCK_SECONDS = 120
 
 
 @dataclass

@@ -26,7 +26,7 @@ from tests.crash.copiers.librdkafka_copier import PARTITIONS
 from tests.support.server import call_plog
 from tests.support.waiting import wait_until
 
-_STUCK_SECONDS = 90
+_STUCK_SECONDS = 180
 _IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 
 
@@ -123,7 +123,7 @@ class CopierCrew:
             assert listed
             return [state for line in listed if (state := json.loads(line)["state"]) not in _IDLE_STATES]
 
-        wait_until(lambda: open_states() == [], f"transactions are open: {open_states()}")
+        wait_until(lambda: open_states() == [], lambda: f"transactions are open: {open_states()}")
         hanging = call_plog("transaction", "find-hanging", "--all", *servers)
         assert (hanging.returncode, hanging.stdout) == (0, b""), hanging
 

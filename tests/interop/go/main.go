@@ -243,7 +243,7 @@ func main() {
 		(&copier{address: os.Args[2], in: os.Args[3], out: os.Args[4], name: os.Args[5]}).run()
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Second)
 	defer cancel()
 	address := os.Args[2]
 	client := newClient(address)

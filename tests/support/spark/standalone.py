@@ -12,9 +12,9 @@ import pyspark
 
 from core.spark.java_home import java_environment
 from tests.support.class_archives import spark_options
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 
-_SECONDS = 60
+_SECONDS = 180
 
 
 class StandaloneCluster:

@@ -21,7 +21,7 @@ from core.common.endpoint import Endpoint
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequest, LeaderAndIsrResponse
 from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
-from tests.support.kafka_server import free_ports
+from tests.support.free_ports import free_ports
 from tests.support.scripted_controller import ScriptedController, run
 
 APIS = (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from core.client import admin, kafka_client
-from core.client.admin import Admin
+from core.client.admin import LATEST, Admin
 from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.api import Api
 from core.protocol.schema.create_partitions import (
@@ -20,6 +21,11 @@ from core.protocol.schema.create_partitions import (
 )
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopicResult, CreateTopicsResponse
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeletableTopicResult, DeleteTopicsResponse
+from core.protocol.schema.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.support.broker import SteeredNode
 
@@ -218,6 +224,47 @@ def test_what_is_only_tried_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
     Admin(client).create_topic("t", validate_only=True)
     Admin(client).create_partitions("t", 3, validate_only=True)
     assert cluster.now_s == 0
+
+
+class NewLeader:
+    """A client of a broker that hears of the partition which it leads when it is asked the second time."""
+
+    def __init__(self) -> None:
+        self.node_ids = [1, 2]
+        self.asked = 0
+        self.is_deleted = False
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        if self.is_deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return 1
+
+    def connection_to(self, node_id: int) -> Any:
+        return self
+
+    def call(self, api: Api[Any, Any], request: object) -> ListOffsetsResponse:
+        self.asked += 1
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.asked == 1 else ErrorCode.NONE
+        return ListOffsetsResponse(
+            0, [ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(0, code, offset=7)])]
+        )
+
+    def forget_topics(self) -> None: ...
+
+
+def test_a_leader_that_has_not_heard_of_its_partition_is_asked_again() -> None:
+    client: Any = NewLeader()
+    assert Admin(client).list_offsets({TopicPartition("t", 0): LATEST}) == {TopicPartition("t", 0): 7}
+    assert client.asked == 2
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = NewLeader()
+    monkeypatch.setattr(client, "forget_topics", lambda: setattr(client, "is_deleted", True))
+    with pytest.raises(KafkaError) as raised:
+        Admin(client).list_offsets({TopicPartition("t", 0): LATEST})
+    assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.asked == 1
 
 
 def test_an_error_without_words_gets_a_hint(change: str) -> None:

@@ -47,6 +47,13 @@ def test_a_broker_that_hears_later_is_asked_again(monkeypatch: pytest.MonkeyPatc
     assert find_missed(LateBroker((3, 1, 2), (3, 1, 2), (1, 2)), monkeypatch) == []
 
 
+def test_an_order_of_replicas_that_is_heard_later_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leads depends on it."""
+    broker = LateBroker((2, 1), (2, 1), (1, 2))
+    assert find_missed(broker, monkeypatch) == []
+    assert broker.now_s > 0
+
+
 def test_a_move_that_was_cancelled_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = LateBroker((3, 1, 2))
     assert find_missed(broker, monkeypatch) == [MOVE]

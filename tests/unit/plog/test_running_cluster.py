@@ -22,13 +22,14 @@ from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import parse_bootstrap
 from plog import pytest_plugin
 from plog.testing import RunningCluster, UsageError
+from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import requires_zookeeper
 
 pytestmark = [
     requires_zookeeper,
     pytest.mark.java,
     pytest.mark.plog_cluster(
-        features="transaction.version=1", zookeeper_session_timeout_ms="2000", min_insync_replicas="2"
+        features="transaction.version=1", zookeeper_session_timeout_ms="6000", min_insync_replicas="2"
     ),
 ]
 
@@ -62,17 +63,24 @@ def consume(cluster: RunningCluster, topic: str, count: int) -> list[bytes]:
         }
     )
     consumer.subscribe([topic])
-    found = [message.value() for _ in range(count) if (message := consumer.poll(60)) is not None]
+    found: list[bytes] = []
+
+    def has_all() -> bool:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:  # the topic may not be known yet
+            found.append(message.value() or b"")
+        return len(found) >= count
+
+    wait_until(has_all, lambda: f"{count} records of {topic}: {found}")
     consumer.close()
-    return sorted(value for value in found if value is not None)
+    return sorted(found)
 
 
 def test_it_is_whole_when_it_is_there(cluster: RunningCluster) -> None:
     assert cluster.brokers == [1, 2, 3]
     for broker in cluster.brokers:
-        found = metadata(cluster, broker)
-        assert sorted(found.brokers) == [1, 2, 3]
-        assert found.controller_id == cluster.controller()
+        assert sorted(metadata(cluster, broker).brokers) == [1, 2, 3]
+        assert metadata(cluster, broker).controller_id == cluster.controller()
         assert finalized(cluster, broker) == {"group.version": 1, "transaction.version": 1}
     cluster.create_topic("t", 2, max_message_bytes="1000")
     cluster.wait_until_healthy()
