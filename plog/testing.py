@@ -140,9 +140,9 @@ class RunningCluster:
         return found
 
     def wait_until_healthy(self, timeout_s: float = _HEALTHY_SECONDS) -> None:
-        """Returns when the brokers that run are all that the cluster counts, agree on the controller and on what topics
-        there are, and each of their replicas is in sync with a leader. Raises AccessError, with what is not well, if
-        that takes longer.
+        """Returns when the brokers that run are all that the cluster counts, agree on the controller and know the
+        topics that it knows, and each of their replicas is in sync with a leader. Raises AccessError, with what is not
+        well, if that takes longer.
         """
         self._cluster.wait_until_healthy(timeout_s)
 

@@ -92,7 +92,7 @@ def main() -> None:
 
 def play(folder: Path, zookeeper: str, registries: KazooClient) -> Run:
     """Three consumers join, one after the other; the first one leaves, and the second one dies."""
-    members = {name: PlogConsumer(folder / name, zookeeper, "g", "t", is_brief=False) for name in COLOURS}
+    members = {name: PlogConsumer(folder / name, zookeeper, "g", "t") for name in COLOURS}
     run = Run(registries)
     with ExitStack() as stack:
         for count, (name, member) in enumerate(members.items(), start=1):

@@ -13,6 +13,7 @@ from core.client.controller import at_controller
 from core.client.coordinator import ensure_success
 from core.client.failover import ride_over
 from core.client.kafka_client import RETRIABLE, KafkaClient, TopicInfo
+from core.client.patience import METADATA_SECONDS
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
@@ -44,10 +45,7 @@ EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
 
-_METADATA_SECONDS = 5.0
-"""How long the metadata of a broker may lag behind what the controller says."""
-
-_RETRY_SECONDS = 0.02
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
 
 
 class AlterOperation(IntEnum):
@@ -95,6 +93,9 @@ _UNEXPECTED_HINT = (
 class Admin:
     """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused, and those of
     settings BrokerAwayError for a broker that is not there.
+
+    The controller says that a topic is made, deleted or grown, and other brokers hear of it a moment later: each method
+    that does this returns when the broker that is asked next knows of it; if that answers, after 5 s at the latest.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -109,9 +110,8 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made. Returns when
-        the broker that is asked next knows of it, as all changes of topics here do: the controller answers when it has
-        made it, and the others hear of it a moment later.
+        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made. Its partitions
+        have leaders then.
         """
         topic = CreatableTopic(
             name,
@@ -132,7 +132,7 @@ class Admin:
 
         at_controller(self._client, create)
         if not validate_only:
-            self._wait_until(name, lambda topic: topic is not None and _has_leaders(topic))
+            self._wait_until([name], lambda topic: topic is not None and _has_leaders(topic))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         states = [DeleteTopicState(name) for name in names]
@@ -144,11 +144,9 @@ class Admin:
             )
             for result in connection.call(DELETE_TOPICS, request).responses:
                 ensure_success(result.error_code, result.name or "", result.error_message)
-                self._client.forget_topic(result.name or "")
 
         at_controller(self._client, delete)
-        for name in names:
-            self._wait_until(name, lambda topic: topic is None)
+        self._wait_until(names, lambda topic: topic is None)
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
@@ -159,25 +157,29 @@ class Admin:
                 ensure_success(result.error_code, name, result.error_message)
 
         at_controller(self._client, create)
-        self._client.forget_topic(name)
         if not validate_only:
-            self._wait_until(name, lambda topic: topic is not None and len(topic.partitions) >= count)
+            self._wait_until([name], lambda topic: topic is not None and len(topic.partitions) >= count)
 
-    def _wait_until(self, name: str, is_so: Callable[[TopicInfo | None], bool]) -> None:
-        """Returns when it is so of what a broker knows of the topic, after some seconds at the latest, or when a broker
-        does not tell: the change is made by then.
+    def _wait_until(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> None:
+        """Returns when it is so of what a broker knows of each of the topics, or when none tells: the change is made by
+        then. What the client knew of them is out of date.
         """
-        deadline_s = time.monotonic() + _METADATA_SECONDS
-        while time.monotonic() < deadline_s:
-            try:
-                if is_so(self._client.refresh([name], skips_unknown=True).get(name)):
-                    return
-            except KafkaError as error:
-                if error.code not in RETRIABLE:
-                    return
-            except PlogError:
-                return
-            time.sleep(_RETRY_SECONDS)
+        deadline_s, pause_s = time.monotonic() + METADATA_SECONDS, _FIRST_PAUSE_SECONDS
+        while not self._is_known(names, is_so) and time.monotonic() < deadline_s:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_SECONDS)
+        for name in names:
+            self._client.forget_topic(name)
+
+    def _is_known(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> bool:
+        """Asks once; yes as well if no broker tells."""
+        try:
+            found = self._client.refresh(names, skips_unknown=True)
+        except KafkaError as error:
+            return error.code not in RETRIABLE
+        except PlogError:
+            return True
+        return all(is_so(found.get(name)) for name in names)
 
     # --- configurations
 
@@ -353,12 +355,17 @@ class Admin:
             for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
                 for found in topic.partitions:
                     partition = TopicPartition(topic.name, found.partition_index)
-                    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_there(partition):
                         text = f"broker {leader} has not heard yet of {partition}, which it is to lead"
                         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
                     ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset
         return offsets
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        """Asks a broker whether there is such a partition; the client may know one that is deleted."""
+        topic = self._client.refresh([partition.topic], skips_unknown=True).get(partition.topic)
+        return topic is not None and partition.partition in topic.partitions
 
 
 def _has_leaders(topic: TopicInfo) -> bool:

@@ -18,6 +18,9 @@ FAILOVER_SECONDS = 30.0
 after 18 s (zookeeper.session.timeout.ms).
 """
 
+METADATA_SECONDS = 5.0
+"""How long a broker is waited for whose metadata lag behind what the controller has said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

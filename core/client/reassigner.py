@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from core.client.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.kafka_client import KafkaClient
+from core.client.patience import METADATA_SECONDS
 from core.client.reassignment_watch import LOOK_SECONDS, MovedSoFar, ReassignmentWatch
 from core.client.replica_sizes import ReplicaSizes
 from core.client.replication_throttle import ReplicationThrottle
@@ -21,9 +22,6 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 
 _CANCEL_FIRST = "plog cluster reassign --status shows it, --cancel ends it"
-_METADATA_SECONDS = 5
-"""How long the brokers' metadata may lag behind what the controller says."""
-
 _NO_REASSIGNMENT = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -65,7 +63,7 @@ class Reassigner:
         deleted meanwhile is none of these. The controller says first that a move is over, and the broker that is asked
         where the replicas are hears of it a moment later, so it is asked again for some seconds.
         """
-        deadline_s = time.monotonic() + _METADATA_SECONDS
+        deadline_s = time.monotonic() + METADATA_SECONDS
         missed = self._elsewhere(moves)
         while missed and time.monotonic() < deadline_s:
             time.sleep(LOOK_SECONDS)

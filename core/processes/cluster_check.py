@@ -28,7 +28,7 @@ def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
     sync.
     """
     controllers = set[int]()
-    known = set[frozenset[tuple[str, int]]]()
+    known: dict[int, set[tuple[str, int]]] = {}
     for broker_id, endpoint in brokers.items():
         answer = _ask(endpoint)
         if isinstance(answer, PlogError):
@@ -37,11 +37,20 @@ def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
         if trouble is not None:
             return f"broker {broker_id} says: {trouble}"
         controllers.add(answer.controller_id)
-        known.add(frozenset((topic.name or "", len(topic.partitions)) for topic in answer.topics))
+        known[broker_id] = {(topic.name or "", len(topic.partitions)) for topic in answer.topics}
     if len(controllers) != 1:
         return f"the brokers name several controllers, {sorted(controllers)}"
-    name, _ = min(frozenset.union(*known) - frozenset.intersection(*known), default=(None, 0))
-    return None if name is None else f"not every broker knows all of topic {name} yet"
+    return _lacking(known, known[controllers.pop()])
+
+
+def _lacking(known: Mapping[int, set[tuple[str, int]]], wanted: set[tuple[str, int]]) -> str | None:
+    """Names the first topic of the controller's that another broker does not know as it is. One that is deleted may be
+    known to a broker that was away meanwhile.
+    """
+    for broker_id, topics in known.items():
+        for name, _ in sorted(wanted - topics):
+            return f"broker {broker_id} does not know all of topic {name} yet"
+    return None
 
 
 def _trouble(answer: MetadataResponse, running: set[int]) -> str | None:

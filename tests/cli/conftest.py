@@ -14,8 +14,9 @@ from tests.support.server import Server, call_plog
 
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    at_once = ["--set", "group.initial.rebalance.delay.ms=0"]
-    with Server(tmp_path_factory.mktemp("shared") / "data", *at_once) as server:
+    never = ["--set", "log.retention.check.interval.ms=86400000"]  # records are of 2023
+    settings = ["--set", "group.initial.rebalance.delay.ms=0", *never]
+    with Server(tmp_path_factory.mktemp("shared") / "data", *settings) as server:
         yield server
 
 

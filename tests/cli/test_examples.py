@@ -89,7 +89,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(prepared: Path) -> Iterator[str]:
     shutil.copytree(prepared / "data", prepared / "served")
-    with Server(prepared / "served", "--set", "group.initial.rebalance.delay.ms=0") as server:
+    settings = ["--set", "group.initial.rebalance.delay.ms=0", "--set", "log.retention.check.interval.ms=86400000"]
+    with Server(prepared / "served", *settings) as server:
         yield server.address
 
 

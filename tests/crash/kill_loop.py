@@ -115,7 +115,7 @@ class KillLoop:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         seen = _count(self._seen)
         while _count(self._acknowledged) == before or _count(self._seen) == seen:
-            assert time.monotonic() < deadline, "the clients don't get on"
+            assert time.monotonic() < deadline, f"the clients don't get on: {self.report}"
             self._is_over.wait(0.01)
 
     # --- the clients

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -168,4 +169,5 @@ def test_nothing_was_lost_doubled_or_mixed_up(cluster: MixedCluster, metadata: M
     metadata.settle(NODES)
     for name, state in metadata.states().items():
         folders = {node: cluster.brokers[node].data_dir / f"{name.topic}-{name.partition}" for node in state.replicas}
-        wait_until(lambda folders=folders: differences(folders) == [], f"{name}: {differences(folders)}")
+        differ = partial(differences, folders)
+        wait_until(lambda differ=differ: differ() == [], lambda name=name, differ=differ: f"{name}: {differ()}")

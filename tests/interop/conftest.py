@@ -83,6 +83,7 @@ def transactional_plog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         "transaction.state.log.num.partitions=3",
         "offsets.topic.num.partitions=3",
         "group.initial.rebalance.delay.ms=0",
+        "log.retention.ms=-1",  # tests write records of 2023, and retention looks every five minutes
     ]
     options = [option for setting in settings for option in ("--set", setting)]
     with Server(tmp_path_factory.mktemp("plog") / "data", *options) as server:

@@ -412,6 +412,11 @@ def of_three(cluster: Cluster, partition: str) -> dict[str, Any]:
 
 
 def ensure_doors_agree(cluster: Cluster) -> None:
+    def leaders_answer() -> bool:  # a new one hears of it a moment later than the broker that is asked
+        rows = ask(cluster, "cluster", "describe", *(row["topic"] for row in ask(cluster, "cluster", "topics")))
+        return all(row["high_watermark"] is not None for row in rows if row["leader"] is not None)
+
+    wait_until(leaders_answer, "leaders know what they lead")
     whole = status(cluster)
     topics = {row["topic"]: row for row in ask(cluster, "cluster", "topics")}
     replicas = ask(cluster, "cluster", "describe", *topics)

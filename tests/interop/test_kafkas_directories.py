@@ -61,7 +61,7 @@ def look(address: str) -> Seen:
         {"bootstrap.servers": address, "group.id": "x", "enable.partition.eof": True, "enable.auto.commit": False}
     )
     partitions = [(name, number) for name, numbers in topics.items() for number in numbers]
-    watermarks = {tp: watermarks_of(consumer, TopicPartition(*tp)) for tp in partitions}
+    watermarks = {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=60) for tp in partitions}
     records: dict[tuple[str, int], list[tuple[Any, ...]]] = {tp: [] for tp in partitions}
     consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
     unread = set(partitions)
@@ -82,21 +82,29 @@ def look(address: str) -> Seen:
     return Seen(configs, watermarks, records, look_at_groups(client))
 
 
-def watermarks_of(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Once the broker leads it, which it may not in the first moments."""
-    while True:
+def look_at_kafka(address: str) -> Seen:
+    """When it leads all partitions and has read its groups: not in the first moments after a start."""
+    found: list[Seen] = []
+
+    def can_look() -> bool:
         try:
-            found: tuple[int, int] = consumer.get_watermark_offsets(partition, timeout=60)
-            return found
+            found.append(look(address))
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            if error.args[0].code() not in (
+                KafkaError.NOT_LEADER_FOR_PARTITION,
+                KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            ):
                 raise
-        time.sleep(0.1)
+        return bool(found)
+
+    wait_until(can_look, "Kafka leads what it has")
+    return found[0]
 
 
 def look_at_groups(client: AdminClient) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
-    while (listed := client.list_consumer_groups().result(20)).errors:  # a coordinator still reads its partition
-        time.sleep(0.1)
+    listed = client.list_consumer_groups().result(20)
+    for error in listed.errors:
+        raise error
     found: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for group in listed.valid:
         asked = ConsumerGroupTopicPartitions(group.group_id)
@@ -188,7 +196,7 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
     assert written.groups["plog-group from outside"] == {("plog-many", 0): (42, "said")}
     assert len(written.groups["plog-group"]) == 1
     with KafkaServer(data_dir) as kafka:
-        assert look(kafka.address) == written
+        assert look_at_kafka(kafka.address) == written
         refused = call_plog("topic", "create", "t", "--data-dir", str(data_dir), "--lock-timeout", "0")
         assert refused.returncode == 3
         assert b"is in use by another process" in refused.stderr
@@ -199,7 +207,7 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
         assert first + second == [value for *_, value, _ in written.records["plog-stamped", 0]][:200]
         call_plog("group", "delete", "plog's own", "--bootstrap-server", kafka.address)
         work(kafka.address, "kafka")
-        both = look(kafka.address)
+        both = look_at_kafka(kafka.address)
     assert len(both.records) == 2 * len(written.records)
     assert {tp: both.records[tp] for tp in written.records} == written.records
     with Server(data_dir) as plog:
@@ -213,7 +221,7 @@ def test_plog_serves_what_kafka_wrote(tmp_path: Path) -> None:
     kafka.format()
     with kafka:
         work(kafka.address, "kafka")
-        written = look(kafka.address)
+        written = look_at_kafka(kafka.address)
         wait_for_text(data_dir / "log-start-offset-checkpoint", "kafka-trimmed 0 123")
         kafka.kill()
     before = fingerprint(data_dir)
@@ -239,4 +247,4 @@ def test_plog_serves_what_kafka_wrote(tmp_path: Path) -> None:
         both = look(plog.address)
     assert {tp: both.records[tp] for tp in written.records} == written.records
     with KafkaServer(data_dir) as kafka:
-        assert look(kafka.address) == both
+        assert look_at_kafka(kafka.address) == both

@@ -6,6 +6,7 @@ The tests share one cluster and run in this order; each leaves it well. What rep
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -306,10 +307,12 @@ def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, ex
     servers = ("--bootstrap-server", cluster.address)
     one_more = ("produce", topic, "--transactional-id", transactional_id, *servers)
     assert call_plog(*one_more, stdin=b"by plog\n").returncode == 0
-    consumed = call_plog("consume", topic, "--from", "beginning", *servers)
-    while b"wait for an open transaction" in consumed.stderr:  # Kafka writes the marker after its answer
-        consumed = call_plog("consume", topic, "--from", "beginning", *servers)
-    assert consumed.stdout.splitlines() == [*expected, b"by plog"]
+
+    def consumed() -> subprocess.CompletedProcess[bytes]:
+        return call_plog("consume", topic, "--from", "beginning", *servers)
+
+    wait_until(lambda: b"for an open transaction" not in consumed().stderr, "Kafka has written the marker")
+    assert consumed().stdout.splitlines() == [*expected, b"by plog"]
 
 
 def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:

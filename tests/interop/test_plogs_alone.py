@@ -254,14 +254,14 @@ def test_a_request_adds_so_many_partitions_at_most(ask: Ask, zookeeper: KazooCli
 
 def test_more_topics_than_one_turn_makes(ask: Ask, ask_old: Ask, zookeeper: KazooClient) -> None:
     """Each is there, and each is told of, also those that are wrong."""
-    wanted = [CreatableTopic(f"turn-{number}", 200 if number % 3 else 0, 1) for number in range(9)]
-    code = {200: ErrorCode.NONE, 0: ErrorCode.INVALID_PARTITIONS}
+    wanted = [CreatableTopic(f"turn-{number}", 110 if number % 3 else 0, 1) for number in range(9)]
+    code = {110: ErrorCode.NONE, 0: ErrorCode.INVALID_PARTITIONS}
     assert create(ask, *wanted) == [code[topic.num_partitions] for topic in wanted]
-    more = [CreatePartitionsTopic(topic.name, 400, None) for topic in wanted]
+    more = [CreatePartitionsTopic(topic.name, 220, None) for topic in wanted]
     results = ask(CREATE_PARTITIONS, CreatePartitionsRequest(more, 30_000, validate_only=False)).results
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [one.error_code for one in results] == [0 if topic.num_partitions else unknown for topic in wanted]
-    assert len(json.loads(zookeeper.get("/brokers/topics/turn-8")[0])["partitions"]) == 400
+    assert len(json.loads(zookeeper.get("/brokers/topics/turn-8")[0])["partitions"]) == 220
     made = [topic.name for topic in wanted if topic.num_partitions]
     assert delete(ask_old, *made) == [ErrorCode.NONE] * len(made)
 

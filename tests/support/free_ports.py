@@ -17,14 +17,14 @@ FIRST, LAST = 20_000, 31_999
 _SLICES = 16
 
 
-def _own_ports() -> range:
-    worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0")))
+def ports_of(worker: str) -> range:
+    """Gives those of a worker, by the name that pytest-xdist gives it: gw0 and so on."""
     count = (LAST + 1 - FIRST) // _SLICES
-    first = FIRST + worker % _SLICES * count
+    first = FIRST + int(re.sub(r"\D", "", worker)) % _SLICES * count
     return range(first, first + count)
 
 
-_own = _own_ports()
+_own = ports_of(os.environ.get("PYTEST_XDIST_WORKER", "0"))
 _start = random.randrange(len(_own))  # a run beside this one most likely is elsewhere
 _ports = itertools.cycle([*_own[_start:], *_own[:_start]])
 

@@ -229,13 +229,13 @@ class MixedCluster:
         wait_until(self._all_know_all, "all brokers know all brokers")
 
     def _all_know_all(self) -> bool:
-        return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
+        with suppress(KafkaException):  # on a busy machine a broker may not hear of the controller in time
+            return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
+        return False
 
     def known_to(self, broker: Broker) -> set[int]:
-        """The brokers that it tells clients of; nothing if it does not answer."""
-        with suppress(KafkaException):  # on a busy machine a broker may not hear of the controller in time
-            return set(metadata_at(broker.address).brokers)
-        return set()
+        """The brokers that it tells clients of."""
+        return set(metadata_at(broker.address).brokers)
 
     def __enter__(self) -> Self:
         try:

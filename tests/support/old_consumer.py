@@ -44,7 +44,7 @@ class GroupReader:
             assert self.is_running, self.messages.read_text()
             return set(values) <= set(self.values())
 
-        wait_until(are_there, f"{self.output.name}: {self.messages.read_text()}", seconds=_SECONDS)
+        wait_until(are_there, lambda: f"{self.output.name}: {self.messages.read_text()}", seconds=_SECONDS)
 
     @property
     def is_running(self) -> bool:

@@ -28,8 +28,8 @@ QUICK_PLOG = [sys.executable, "-c", _QUICKLY]
 every 10 s.
 """
 _READY_SECONDS = 120
-_PATIENCE = re.compile(rb"waiting for \S+, which (has not |accepted )|\S+ does not answer; asking ")
-"""What a command says while it waits."""
+PATIENCE = r"waiting for \S+, which (has not |accepted )|\S+ does not answer; asking "
+"""How lines begin that a command says while it waits for a server."""
 
 
 class Server:
@@ -133,4 +133,4 @@ def run_plog(
 
 def complaints(stderr: bytes) -> list[bytes]:
     """The lines that a command has said, but for those of a server that takes its time: a machine may stand still."""
-    return [line for line in stderr.splitlines() if not _PATIENCE.match(line)]
+    return [line for line in stderr.splitlines() if not re.match(PATIENCE.encode(), line)]

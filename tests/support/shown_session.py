@@ -13,9 +13,10 @@ the page shows. One that shows an error has an exit code other than 0, and all o
 from __future__ import annotations
 
 import re
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple
 
+from tests.support.server import PATIENCE
 from tests.support.terminal import Terminal, Typed
 
 _LOOKS = re.compile(
@@ -23,14 +24,11 @@ _LOOKS = re.compile(
     r"|transaction (list|describe|find-hanging))\b|plog consume|grep|curl|tail|cat|ls"
 )
 """Commands that change nothing."""
-_MAY_BE_SAID = re.compile(
-    r"\[\d+\][-+ ]|(warning: )?(waiting for \S+, which has not answered "
-    r"|\S+ does not answer; asking another broker|.*; it is tried again for \d+ s|it goes on, after )"
-)
+_MAY_BE_SAID = re.compile(rf"\[\d+\][-+ ]|(warning: )?({PATIENCE}|.*; it is tried again for \d+ s|it goes on, after )")
 """What is said of a job by the shell, and of a slow broker by plog, whatever the page shows."""
 
 _INTERRUPT = " ^C"
-_SECONDS = 180.0
+_SECONDS, _PAUSE_SECONDS = 180.0, 0.5
 
 
 class ShownCommand(NamedTuple):
@@ -68,6 +66,7 @@ class ShownCommand(NamedTuple):
             problem = self._problem_of(self._type_once(terminal))
             if not problem or not _LOOKS.match(self.command) or monotonic() > deadline:
                 return problem
+            sleep(_PAUSE_SECONDS)  # leaves the machine to whoever is looked at
 
     def _type_once(self, terminal: Terminal) -> Typed:
         if not self.interrupted_at:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -146,7 +147,8 @@ def wait_until_equal(cluster: MixedCluster, metadata: Metadata) -> None:
     for name, state in metadata.states().items():
         find = differences_of_keys if "__" in name.topic or name.topic.endswith("-changelog") else differences
         folders = {node: cluster.brokers[node].data_dir / partition_directory_name(name) for node in state.replicas}
-        wait_until(lambda find=find, folders=folders: find(folders) == [], f"{name}: {find(folders)}")
+        differ = partial(find, folders)
+        wait_until(lambda differ=differ: differ() == [], lambda name=name, differ=differ: f"{name}: {differ()}")
 
 
 def _note(text: str) -> None:
