@@ -6,6 +6,9 @@ when the command started stays ignored: that is what `nohup` asks for.
 
 Some work is not to be cut in the middle: a request of which the answer says what was written, a page of output and the
 note that it is out. A block of `undivided` ends first, or comes to the end of its time; then the exception is raised.
+
+Python drops an exception that is raised while it clears an object away, as a generator that nobody reads to its end. If
+that happens to this one, it is raised once more.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ FINISHING_SECONDS = 1.0
 
 _ENDLESS = float("inf")
 _LEAST_SECONDS = 1e-6  # no time at all would switch the alarm off
+_AGAIN_SECONDS = 0.05
+"""Seconds after which the exception is raised again that Python has dropped, which goes on dropping until then."""
 _SAME_HANGUP_SECONDS = 1.0
 """Seconds between two that count as one: a closed terminal sends SIGHUP, and the shell in it sends another."""
 
@@ -36,6 +41,7 @@ class _Stop:
         self.received: signal.Signals | None = None
         self._received_s = 0.0
         self._is_raised = False
+        self._hook = sys.unraisablehook
         self._blocks: list[float] = []
         """What is under way, the inner ones last: how long each may go on, in seconds; once there was a signal, until
         when.
@@ -55,9 +61,18 @@ class _Stop:
             os.kill(os.getpid(), number)
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
-        if self._blocks and _ENDLESS not in self._blocks:
+        if self._blocks and min(self._blocks) <= time.monotonic():
             self._is_raised = True
             raise KeyboardInterrupt
+        self._raise_if_due()
+
+    def on_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Takes the place of `sys.unraisablehook`, which is called with exceptions that Python drops."""
+        if self.received is None or not isinstance(dropped.exc_value, KeyboardInterrupt):
+            self._hook(dropped)
+            return
+        self._is_raised = False
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
     def enter(self, limit_s: float) -> None:
         if self.received is None:
@@ -73,7 +88,7 @@ class _Stop:
             self._raise_if_due()
 
     def _raise_if_due(self) -> None:
-        """Raises only once: what is done after that ends the command."""
+        """Raises only once, if that is not dropped: what is done after it ends the command."""
         if self._blocks:
             self._set_alarm()
         elif not self._is_raised:
@@ -99,9 +114,11 @@ def obeying_stop_signals() -> Iterator[None]:
     heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _stop.on_signal) for number in heeded}
     before[signal.SIGALRM] = signal.getsignal(signal.SIGALRM)
+    hook, sys.unraisablehook = sys.unraisablehook, _stop.on_dropped
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 
