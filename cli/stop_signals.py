@@ -41,7 +41,7 @@ class _Stop:
         self.received: signal.Signals | None = None
         self._received_s = 0.0
         self._is_raised = False
-        self._hook = sys.unraisablehook
+        self.hook_before = sys.unraisablehook
         self._blocks: list[float] = []
         """What is under way, the inner ones last: how long each may go on, in seconds; once there was a signal, until
         when.
@@ -69,7 +69,7 @@ class _Stop:
     def on_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
         """Takes the place of `sys.unraisablehook`, which is called with exceptions that Python drops."""
         if self.received is None or not isinstance(dropped.exc_value, KeyboardInterrupt):
-            self._hook(dropped)
+            self.hook_before(dropped)
             return
         self._is_raised = False
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
@@ -110,15 +110,15 @@ def obeying_stop_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _stop = _Stop()
+    stop = _stop = _Stop()
     heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _stop.on_signal) for number in heeded}
+    before = {number: signal.signal(number, stop.on_signal) for number in heeded}
     before[signal.SIGALRM] = signal.getsignal(signal.SIGALRM)
-    hook, sys.unraisablehook = sys.unraisablehook, _stop.on_dropped
+    sys.unraisablehook = stop.on_dropped
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook = stop.hook_before
         for number, handler in before.items():
             signal.signal(number, handler)
 

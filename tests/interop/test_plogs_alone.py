@@ -5,6 +5,7 @@ wrongly, and what is odd in ZooKeeper costs nobody the office. Three brokers, wh
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
@@ -51,9 +52,9 @@ Req, Res = TypeVar("Req"), TypeVar("Res")
 SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",  # a machine may stand still for some seconds
     "log.segment.delete.delay.ms": "100",
-    "controlled.shutdown.max.retries": "1",
-    "controller.socket.timeout.ms": "2000",
 }
+SECONDS_TO_STOP = 20
+"""A controller that can write nothing down is given less than controller.socket.timeout.ms, 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -365,8 +366,11 @@ def test_a_controller_stops_without_zookeeper(cluster: MixedCluster, zookeeper: 
     first = controller(cluster, zookeeper)
     cluster.kafka.zookeeper.pause()
     try:
+        started = time.monotonic()
         first.stop()
+        assert time.monotonic() - started < SECONDS_TO_STOP
     finally:
         cluster.kafka.zookeeper.resume()
+    assert "ZooKeeper is away, and the controller does not answer" in first.log.read_text()
     first.start()
     wait_until(lambda: zookeeper.exists("/controller"), "somebody is the controller")
