@@ -38,15 +38,21 @@ install_plog() {
     echo "Installing plog with its extra '$extra' into $venv with uv ..." >&2
     [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
     [ "$how" = --editable ] || how=--reinstall-package=plog-kafka
-    uv pip install --quiet --python "$venv/bin/python" --constraint requirements.lock $how ".[$extra]"
+    uv pip install --python "$venv/bin/python" --constraint requirements.lock $how ".[$extra]"
   else
     echo "Installing plog with its extra '$extra' into $venv with pip (the first time takes some minutes) ..." >&2
     [ -x "$venv/bin/python" ] || "$(find_python)" -m venv "$venv"
     [ "$how" = --editable ] || "$venv/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check plog-kafka
     [ "$how" = --editable ] || how=
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $how ".[$extra]"
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --constraint requirements.lock \
+      $how ".[$extra]" | show_progress
   fi
   echo "$want" >"$stamp"
+}
+
+# pip says a line or more for each package: a dot for each that it fetches shows that it is alive.
+show_progress() {
+  awk '/^Collecting/ { printf "."; fflush() } /^Installing/ { printf " unpacking ..."; fflush() } END { print "" }' >&2
 }
 
 make_tool_venv() {

@@ -16,9 +16,10 @@ from tests.support.class_archives import spark_options
 from tests.support.file_scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.support.server import Server
 
-settings.register_profile("plog", deadline=None)
+settings.register_profile("first", deadline=None, max_examples=25)
+settings.register_profile("longer", deadline=None)
 settings.register_profile("torture", deadline=None, max_examples=5000)  # what scripts/torture asks for
-settings.load_profile("plog")
+settings.load_profile("first")
 
 for _name in ("PLOG_DATA_DIR", "PLOG_MAX_EXPANSION", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
     os.environ.pop(_name, None)
@@ -26,6 +27,11 @@ os.environ["PLOG_CONFIG"] = ""  # nobody's own defaults
 os.environ["SPARK_SUBMIT_OPTS"] = " ".join(spark_options())  # of every Spark that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs, and their children, ignore it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup starts, and its children, ignore it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all", False) and config.getoption("--hypothesis-profile", None) is None:
+        settings.load_profile("longer")
 
 
 def pytest_collection_finish() -> None:
