@@ -11,7 +11,6 @@ from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.common.steps import finish
 from core.index.transaction_index import AbortedTransaction
-from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
@@ -26,14 +25,6 @@ def log(tmp_path: Path) -> PartitionLog:
 
 def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
-
-
-def test_offsets_follow_one_another(log: PartitionLog) -> None:
-    assert append(log, make_batch(b"a", b"b"))[:2] == (0, 1)
-    assert append(log, make_batch(b"c"), leader_epoch=3)[:2] == (2, 2)
-    assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
-    assert log.log_end_offset == 3
-    assert log.leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 2)]
 
 
 def test_nothing_is_appended_to_segments_that_are_gone(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +86,6 @@ def test_what_a_failed_write_left_is_taken_away_before_the_next(tmp_path: Path) 
     assert log.segments.active.records.path.stat().st_size == log.size_bytes
 
 
-def test_a_read_begins_at_the_batch_that_holds_the_offset(log: PartitionLog) -> None:
-    append(log, make_batch(b"a", b"b", b"c"))
-    region = log.read(2, 1 << 20, 3).region
-    assert region is not None
-    assert [b.base_offset for b in iter_whole_batches(memoryview(region.read()))] == [0]
-
-
 def test_a_read_ends_below_the_bound(log: PartitionLog) -> None:
     for value in (b"a", b"b", b"c"):
         append(log, make_batch(value))
@@ -133,15 +117,6 @@ def test_a_first_batch_that_does_not_fit_stays_away(tmp_path: Path) -> None:
     assert len(region) == one
 
 
-@pytest.mark.parametrize("offset", [-1, 3, 1 << 40])
-def test_a_read_out_of_range(log: PartitionLog, offset: int) -> None:
-    append(log, make_batch(b"a", b"b"))
-    with pytest.raises(KafkaError, match=f"offset {offset} of t-0 is outside 0 to 2") as caught:
-        log.read(offset, 1000, 2)
-    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.read(2, 1000, 2).region is None
-
-
 def test_rolling_by_size(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=250)
     for number in range(10):
@@ -156,24 +131,21 @@ def test_rolling_by_size(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("more", "bases"), [(-1, [0, 1]), (0, [0]), (1, [0])])
-def test_a_segment_holds_exactly_segment_bytes(tmp_path: Path, more: int, bases: list[int]) -> None:
-    size = make_batch(b"a").size_bytes + make_batch(b"b" * 9).size_bytes
-    log = open_log(tmp_path / "t-0", segment_bytes=size + more)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_segment_holds_exactly_segment_bytes_and_a_batch_may_be_as_large(tmp_path: Path, more: int) -> None:
+    small, large = (make_batch(value).size_bytes for value in (b"a", b"b" * 99))
+    log = open_log(tmp_path / "t-0", segment_bytes=small + large + more)
     append(log, make_batch(b"a"))
-    append(log, make_batch(b"b" * 9))
-    assert [s.base_offset for s in log.segments] == bases
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_batch_may_be_as_large_as_a_segment(tmp_path: Path, more: int) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=make_batch(b"b" * 99).size_bytes - more)
-    if more:
-        with pytest.raises(KafkaError):
+    append(log, make_batch(b"b" * 99))
+    assert [s.base_offset for s in log.segments] == ([0, 1] if more < 0 else [0])
+    log = open_log(tmp_path / "u-0", segment_bytes=large + more)
+    if more < 0:
+        with pytest.raises(KafkaError, match=rf"segment\.bytes is {large - 1}") as caught:
             append(log, make_batch(b"b" * 99))
+        assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+        assert (log.log_end_offset, log.size_bytes) == (0, 0)
     else:
-        append(log, make_batch(b"b" * 99))
-    assert log.log_end_offset == 1 - more
+        assert append(log, make_batch(b"b" * 99)).base_offset == 0
 
 
 def test_rolling_by_the_records_time(tmp_path: Path) -> None:
@@ -205,23 +177,10 @@ def test_a_roll_while_the_time_index_is_full(tmp_path: Path) -> None:
     assert [s.max_timestamp.timestamp for s in again.segments] == [NOW + 10, NOW + 20, -1]
 
 
-def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=200)
-    with pytest.raises(KafkaError, match=r"segment\.bytes is 200") as caught:
-        append(log, make_batch(b"x" * 300))
-    assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
-    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+MOST = (1 << 31) - 1
 
 
-def test_offsets_too_far_apart_for_one_segment(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
-    append(log, make_batch(b"a"))
-    log.log_end_offset = (1 << 31) + 5  # what compaction can make of a log
-    log.append_as_leader(make_batch(b"b"), 0)
-    assert [s.base_offset for s in log.segments] == [0, (1 << 31) + 5]
-
-
-@pytest.mark.parametrize(("end", "bases"), [((1 << 31) - 2, [0]), ((1 << 31) - 1, [0, (1 << 31) - 1])])
+@pytest.mark.parametrize(("end", "bases"), [(MOST - 1, [0]), (MOST, [0, MOST]), (MOST + 6, [0, MOST + 6])])
 def test_the_last_offset_that_an_index_can_tell_of(tmp_path: Path, end: int, bases: list[int]) -> None:
     """The batch ends one offset after it begins, and an index keeps the difference to the segment's in 31 bits."""
     log = open_log(tmp_path / "t-0", index_interval_bytes=0)
@@ -289,74 +248,38 @@ def test_the_last_stable_offset_waits_for_the_end_of_a_transaction(log: Partitio
     assert log.read(4, 1 << 20, 5, with_aborted=True).aborted == []
 
 
-def test_aborted_transactions_are_looked_for_in_later_segments(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=150)
-    append(log, make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
-    for _ in range(3):
-        append(log, make_batch(b"x" * 60))
-    append_marker(log, 1, is_commit=False)
-    assert len(log.segments) > 3
-    result = log.read(0, 1 << 20, log.last_stable_offset, with_aborted=True)
-    assert result.aborted == [AbortedTransaction(1, 0, 4, 5)]
+# --- timestamps; tests/unit/log/test_offsets_by_time.py holds random logs against a list
 
 
-# --- timestamps
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "found"),
-    [(0, (100, 0)), (100, (100, 0)), (101, (300, 1)), (300, (300, 1)), (301, (400, 3)), (401, None)],
-)
-def test_offset_for_a_timestamp(tmp_path: Path, timestamp: int, found: tuple[int, int] | None) -> None:
+def test_offset_for_a_timestamp(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=150, index_interval_bytes=0)
-    for time in (100, 300, 200, 400):
-        append(log, make_batch(b"x" * 60, timestamp=time), leader_epoch=2)
-    answer = finish(log.find_offset_by_timestamp(timestamp))
-    assert (answer and (answer.timestamp, answer.offset)) == found
-    assert answer is None or answer.leader_epoch == 2
-
-
-def test_the_largest_timestamp(log: PartitionLog) -> None:
     assert finish(log.find_max_timestamp()) is None
-    for time in (100, 300, 300, 200):
-        append(log, make_batch(b"x", timestamp=time))
-    answer = finish(log.find_max_timestamp())
-    assert answer is not None
-    assert (answer.timestamp, answer.offset) == (300, 1)
-
-
-def test_records_before_the_log_start_are_not_found_by_time(log: PartitionLog) -> None:
-    append(log, make_batch(b"a", b"b", b"c", timestamp=100))
-    log.increment_log_start_offset(2)
-    answer = finish(log.find_offset_by_timestamp(0))
-    assert answer is not None
-    assert (answer.timestamp, answer.offset) == (102, 2)
+    for time in (100, 300, 200, 400, 400):
+        append(log, make_batch(b"x" * 60, timestamp=time), leader_epoch=2)
+    expected = {0: (100, 0, 2), 100: (100, 0, 2), 101: (300, 1, 2), 300: (300, 1, 2), 301: (400, 3, 2), 401: None}
+    found = {time: finish(log.find_offset_by_timestamp(time)) for time in expected}
+    assert {time: one and (one.timestamp, one.offset, one.leader_epoch) for time, one in found.items()} == expected
+    newest = finish(log.find_max_timestamp())
+    assert newest is not None
+    assert (newest.timestamp, newest.offset) == (400, 3)
 
 
 # --- cut and trim
 
 
-@pytest.mark.parametrize("offset", range(11))
-def test_truncate(tmp_path: Path, offset: int) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=400, index_interval_bytes=0)
-    for number in range(5):
-        append(log, make_batch(b"%d" % number, b"x" * 60, timestamp=NOW + 10 * number), leader_epoch=number)
-    log.truncate_to(offset)
-    end = offset - offset % 2  # a batch goes whole
-    assert (log.log_end_offset, log.high_watermark) == (end, end)
-    assert [r.offset for r in read_all(log)] == list(range(end))
-    assert log.leader_epochs.latest_epoch == end // 2 - 1
-    assert finish(log.find_offset_by_timestamp(NOW + 10 * (end // 2))) is None
-    assert append(log, make_batch(b"new"), leader_epoch=9).base_offset == end
-    assert read_all(log)[-1].value == b"new"
-
-
-def test_truncate_forgets_what_producers_sent_there(log: PartitionLog) -> None:
-    append(log, make_batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0))
-    append(log, make_batch(b"b", producer_id=5, producer_epoch=0, base_sequence=1))
-    log.truncate_to(1)
-    result = append(log, make_batch(b"c", producer_id=5, producer_epoch=0, base_sequence=1))
-    assert (result.base_offset, result.is_duplicate) == (1, False)
+def test_truncate(tmp_path: Path) -> None:
+    for offset in range(11):
+        log = open_log(tmp_path / f"t-{offset}", segment_bytes=400, index_interval_bytes=0)
+        for number in range(5):
+            append(log, make_batch(b"%d" % number, b"x" * 60, timestamp=NOW + 10 * number), leader_epoch=number)
+        log.truncate_to(offset)
+        end = offset - offset % 2  # a batch goes whole
+        assert (log.log_end_offset, log.high_watermark) == (end, end)
+        assert [r.offset for r in read_all(log)] == list(range(end))
+        assert log.leader_epochs.latest_epoch == end // 2 - 1
+        assert finish(log.find_offset_by_timestamp(NOW + 10 * (end // 2))) is None
+        assert append(log, make_batch(b"new"), leader_epoch=9).base_offset == end
+        assert read_all(log)[-1].value == b"new"
 
 
 def test_moving_the_log_start(log: PartitionLog) -> None:
@@ -365,8 +288,11 @@ def test_moving_the_log_start(log: PartitionLog) -> None:
     log.increment_log_start_offset(1)  # never back
     assert log.log_start_offset == 2
     assert [r.offset for r in read_all(log, 2)] == [2]
-    with pytest.raises(KafkaError, match="outside 2 to 3"):
-        log.read(1, 100, 3)
+    for offset in (-1, 1, 4, 1 << 40):
+        with pytest.raises(KafkaError, match=f"offset {offset} of t-0 is outside 2 to 3") as caught:
+            log.read(offset, 100, 3)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(3, 100, 3).region is None
     with pytest.raises(KafkaError, match="the high watermark is 3") as caught:
         log.increment_log_start_offset(4)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -388,19 +314,6 @@ def test_flush_moves_the_recovery_point(log: PartitionLog) -> None:
     assert (log.recovery_point, log.unflushed_messages) == (0, 2)
     log.flush()
     assert (log.recovery_point, log.unflushed_messages) == (2, 0)
-
-
-def test_a_log_that_was_closed_opens_as_it_was(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=300, index_interval_bytes=0)
-    for number in range(6):
-        append(log, make_batch(b"%d" % number, b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=2 * number))
-    before = read_all(log)
-    log.close()
-    again = open_log(tmp_path / "t-0", segment_bytes=300)
-    assert read_all(again) == before
-    assert (again.log_end_offset, again.recovery_point) == (12, 12)
-    retry = make_batch(b"5", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=10)
-    assert append(again, retry).is_duplicate
 
 
 def test_a_roll_that_the_disk_refuses_leaves_no_trace_of_a_segment(tmp_path: Path) -> None:
