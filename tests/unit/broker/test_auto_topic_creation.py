@@ -21,7 +21,7 @@ from core.protocol.schema.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tests.support.scripted_controller import ScriptedController, channel_to, run
+from tests.support.scripted_controller import ScriptedController, channel_to
 
 
 class Controller(ScriptedController):
@@ -53,106 +53,87 @@ async def until_idle(creation: AutoTopicCreation) -> None:
         await asyncio.sleep(0)
 
 
-def test_the_defaults_are_those_of_the_broker_that_asks() -> None:
-    async def scenario() -> None:
-        async with Controller() as controller:
-            creation = creation_by(controller, num_partitions="4", default_replication_factor="3")
-            creation.begin(NewTopic("asked"))
-            creation.begin(NewTopic("of-its-own", 2, 1, configs={"cleanup.policy": "compact"}))
-            creation.begin(NewTopic("placed", assignments={0: [1, 2]}))
-            await until_idle(creation)
-            (request,) = controller.asked
-            assert request.timeout_ms == 0
-            assert request.topics == [
-                CreatableTopic("asked", 4, 3),
-                CreatableTopic("of-its-own", 2, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")]),
-                CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(0, [1, 2])]),
-            ]
-
-    run(scenario())
+async def test_the_defaults_are_those_of_the_broker_that_asks() -> None:
+    async with Controller() as controller:
+        creation = creation_by(controller, num_partitions="4", default_replication_factor="3")
+        creation.begin(NewTopic("asked"))
+        creation.begin(NewTopic("of-its-own", 2, 1, configs={"cleanup.policy": "compact"}))
+        creation.begin(NewTopic("placed", assignments={0: [1, 2]}))
+        await until_idle(creation)
+        (request,) = controller.asked
+        assert request.timeout_ms == 0
+        assert request.topics == [
+            CreatableTopic("asked", 4, 3),
+            CreatableTopic("of-its-own", 2, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")]),
+            CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(0, [1, 2])]),
+        ]
 
 
-def test_what_many_want_is_asked_for_once_at_a_time() -> None:
-    async def scenario() -> None:
-        async with Controller() as controller:
-            creation = creation_by(controller)
-            for name in ("a", "a", "b"):
-                creation.begin(NewTopic(name))
-            await controller.was_asked(1)
-            for name in ("a", "c", "c"):
-                creation.begin(NewTopic(name))
-            await until_idle(creation)
-            creation.begin(NewTopic("a"))  # it is not in the metadata yet
-            await until_idle(creation)
-            assert controller.names == [["a", "b"], ["c"], ["a"]]
-
-    run(scenario())
+async def test_what_many_want_is_asked_for_once_at_a_time() -> None:
+    async with Controller() as controller:
+        creation = creation_by(controller)
+        for name in ("a", "a", "b"):
+            creation.begin(NewTopic(name))
+        await controller.was_asked(1)
+        for name in ("a", "c", "c"):
+            creation.begin(NewTopic(name))
+        await until_idle(creation)
+        creation.begin(NewTopic("a"))  # it is not in the metadata yet
+        await until_idle(creation)
+        assert controller.names == [["a", "b"], ["c"], ["a"]]
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS])
-def test_a_topic_that_is_made_or_there_is_no_error(error: ErrorCode) -> None:
-    async def scenario() -> None:
-        async with Controller(error) as controller:
-            creation = creation_by(controller)
+async def test_a_topic_that_is_made_or_there_is_no_error(error: ErrorCode) -> None:
+    async with Controller(error) as controller:
+        creation = creation_by(controller)
+        creation.begin(NewTopic("a"))
+        await until_idle(creation)
+        creation.begin(NewTopic("a"))
+        await creation.close()
+
+
+async def test_why_a_topic_can_not_be_made_is_said_once_and_it_is_tried_again_then() -> None:
+    async with Controller(ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NOT_CONTROLLER) as controller:
+        creation = creation_by(controller)
+        creation.begin(NewTopic("a"))
+        await until_idle(creation)
+        with pytest.raises(KafkaError) as refused:
             creation.begin(NewTopic("a"))
-            await until_idle(creation)
-            creation.begin(NewTopic("a"))
-            await creation.close()
-
-    run(scenario())
-
-
-def test_why_a_topic_can_not_be_made_is_said_once_and_it_is_tried_again_then() -> None:
-    async def scenario() -> None:
-        async with Controller(ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NOT_CONTROLLER) as controller:
-            creation = creation_by(controller)
-            creation.begin(NewTopic("a"))
-            await until_idle(creation)
-            with pytest.raises(KafkaError) as refused:
-                creation.begin(NewTopic("a"))
-            assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
-            creation.begin(NewTopic("a"))
-            await until_idle(creation)
-            creation.begin(NewTopic("a"))
-            assert controller.names == [["a"], ["a"], ["a"]]  # one of them by who was not the controller
-            await creation.close()
-
-    run(scenario())
+        assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+        creation.begin(NewTopic("a"))
+        await until_idle(creation)
+        creation.begin(NewTopic("a"))
+        assert controller.names == [["a"], ["a"], ["a"]]  # one of them by who was not the controller
+        await creation.close()
 
 
-def test_names_that_nobody_can_be_asked_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_that_nobody_can_be_asked_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_topic_creation, "_MOST_KEPT", 3)
-
-    async def scenario() -> None:
-        errors = [ErrorCode.INVALID_REPLICATION_FACTOR] * 10
-        async with Controller(*errors) as controller:
-            creation = creation_by(controller)
-            for number in range(10):
-                creation.begin(NewTopic(f"t{number}"))
-            await until_idle(creation)
-            assert controller.names == [["t0", "t1", "t2"]]
-            creation.begin(NewTopic("t3"))
-            await until_idle(creation)
-            assert len(creation._refusals) == 3
-            with pytest.raises(KafkaError):
-                creation.begin(NewTopic("t3"))  # the newest are kept
-
-    run(scenario())
+    errors = [ErrorCode.INVALID_REPLICATION_FACTOR] * 10
+    async with Controller(*errors) as controller:
+        creation = creation_by(controller)
+        for number in range(10):
+            creation.begin(NewTopic(f"t{number}"))
+        await until_idle(creation)
+        assert controller.names == [["t0", "t1", "t2"]]
+        creation.begin(NewTopic("t3"))
+        await until_idle(creation)
+        assert len(creation._refusals) == 3
+        with pytest.raises(KafkaError):
+            creation.begin(NewTopic("t3"))  # the newest are kept
 
 
-def test_a_closed_channel_ends_it() -> None:
-    async def scenario() -> None:
-        def silence(_: Any) -> None:
-            return None
+async def test_a_closed_channel_ends_it() -> None:
+    def silence(_: Any) -> None:
+        return None
 
-        async with ScriptedController(silence) as controller:
-            creation = creation_by(controller)
-            creation.begin(NewTopic("a"))
-            await controller.was_asked(1)
-            creation._channel.close()
-            await until_idle(creation)
-            creation.begin(NewTopic("b"))
-            await until_idle(creation)
-            await creation.close()
-
-    run(scenario())
+    async with ScriptedController(silence) as controller:
+        creation = creation_by(controller)
+        creation.begin(NewTopic("a"))
+        await controller.was_asked(1)
+        creation._channel.close()
+        await until_idle(creation)
+        creation.begin(NewTopic("b"))
+        await until_idle(creation)
+        await creation.close()

@@ -16,7 +16,6 @@ from core.broker.receive_buffers import ReceiveBuffers
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.zookeeper.controller_election import WonElection
-from tests.support.scripted_controller import run
 
 
 class FakeElection:
@@ -89,59 +88,47 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_control, "_AGAIN_SECONDS", 0)
 
 
-def test_a_term_that_is_over_is_none_and_its_office_is_given_up() -> None:
-    async def scenario() -> None:
-        candidate = Candidate()
-        await candidate.control.start()
-        candidate.win()
-        assert candidate.control.require_term() is cast("Any", candidate.terms[0])
-        candidate.terms[0].be_over()
-        with pytest.raises(KafkaError) as refused:
-            candidate.control.require_term()
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        await candidate.settle()
-        assert candidate.elections[0].resignations == 1
-        await candidate.control.close()
-
-    run(scenario())
+async def test_a_term_that_is_over_is_none_and_its_office_is_given_up() -> None:
+    candidate = Candidate()
+    await candidate.control.start()
+    candidate.win()
+    assert candidate.control.require_term() is cast("Any", candidate.terms[0])
+    candidate.terms[0].be_over()
+    with pytest.raises(KafkaError) as refused:
+        candidate.control.require_term()
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    await candidate.settle()
+    assert candidate.elections[0].resignations == 1
+    await candidate.control.close()
 
 
-def test_an_office_that_was_lost_and_won_again_is_not_given_up_for_the_one_before() -> None:
-    async def scenario() -> None:
-        candidate = Candidate()
-        await candidate.control.start()
-        candidate.win()
-        candidate.terms[0].be_over()
-        candidate.lose()
-        candidate.win()
-        await candidate.settle()
-        assert candidate.elections[0].resignations == 0
-        assert candidate.control.term is cast("Any", candidate.terms[1])
-        await candidate.control.close()
-
-    run(scenario())
+async def test_an_office_that_was_lost_and_won_again_is_not_given_up_for_the_one_before() -> None:
+    candidate = Candidate()
+    await candidate.control.start()
+    candidate.win()
+    candidate.terms[0].be_over()
+    candidate.lose()
+    candidate.win()
+    await candidate.settle()
+    assert candidate.elections[0].resignations == 0
+    assert candidate.control.term is cast("Any", candidate.terms[1])
+    await candidate.control.close()
 
 
-def test_who_stops_leaves_office_and_begins_none_that_is_won_late() -> None:
-    async def scenario() -> None:
-        candidate = Candidate()
-        await candidate.control.start()
-        candidate.win()
-        await candidate.control.close()
-        assert candidate.terms[0].is_closed
-        assert candidate.elections[0].resignations == 1
-        candidate.win()
-        assert len(candidate.terms) == 1
-        assert candidate.control.term is None
-
-    run(scenario())
+async def test_who_stops_leaves_office_and_begins_none_that_is_won_late() -> None:
+    candidate = Candidate()
+    await candidate.control.start()
+    candidate.win()
+    await candidate.control.close()
+    assert candidate.terms[0].is_closed
+    assert candidate.elections[0].resignations == 1
+    candidate.win()
+    assert len(candidate.terms) == 1
+    assert candidate.control.term is None
 
 
-def test_who_may_not_be_the_controller_does_not_stand() -> None:
-    async def scenario() -> None:
-        candidate = Candidate({"plog.controller.enable": "false"})
-        await candidate.control.start()
-        assert candidate.elections == []
-        await candidate.control.close()
-
-    run(scenario())
+async def test_who_may_not_be_the_controller_does_not_stand() -> None:
+    candidate = Candidate({"plog.controller.enable": "false"})
+    await candidate.control.start()
+    assert candidate.elections == []
+    await candidate.control.close()

@@ -22,7 +22,7 @@ from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequ
 from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
 from tests.support.free_ports import free_ports
-from tests.support.scripted_controller import ScriptedController, run
+from tests.support.scripted_controller import ScriptedController
 
 APIS = (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
 ANSWERS = {
@@ -89,7 +89,7 @@ async def sent_to(endpoint: Endpoint | None, **options: int) -> AsyncIterator[Se
         sent.queue.close()
 
 
-def test_requests_arrive_in_order_one_after_the_other() -> None:
+async def test_requests_arrive_in_order_one_after_the_other() -> None:
     """The next one is sent when the one before is answered: its broker must have obeyed that."""
     under_way = 0
 
@@ -100,20 +100,15 @@ def test_requests_arrive_in_order_one_after_the_other() -> None:
         return ANSWERS[type(request)]
 
     sent: Sent
-
-    async def scenario() -> None:
-        nonlocal sent
-        async with Broker(answer) as broker, sent_to(broker.find()[1]) as sent:
-            sent.put(*range(30))
-            await sent.until_answered(30)
-            assert broker.epochs == sent.answered == list(range(30))
-            assert broker.connections == 1
-            assert len(sent.queue) == 0
-
-    run(scenario())
+    async with Broker(answer) as broker, sent_to(broker.find()[1]) as sent:
+        sent.put(*range(30))
+        await sent.until_answered(30)
+        assert broker.epochs == sent.answered == list(range(30))
+        assert broker.connections == 1
+        assert len(sent.queue) == 0
 
 
-def test_what_is_not_answered_is_sent_again() -> None:
+async def test_what_is_not_answered_is_sent_again() -> None:
     """The connection is closed, then nothing comes, then what comes is no answer; the order stays."""
     deeds = ["close", "silence", "silence", "close", "answer", "close"]
 
@@ -123,100 +118,82 @@ def test_what_is_not_answered_is_sent_again() -> None:
             raise ConnectionError
         return None if deed == "silence" else ANSWERS[type(request)]
 
-    async def scenario() -> None:
-        async with Broker(answer) as broker, sent_to(broker.find()[1], request_timeout_ms=50) as sent:
-            sent.put(*range(5))
-            await sent.until_answered(5)
-            assert sent.answered == list(range(5))
-            assert list(dict.fromkeys(broker.epochs)) == list(range(5))
-            assert broker.epochs == sorted(broker.epochs)
-
-    run(scenario())
+    async with Broker(answer) as broker, sent_to(broker.find()[1], request_timeout_ms=50) as sent:
+        sent.put(*range(5))
+        await sent.until_answered(5)
+        assert sent.answered == list(range(5))
+        assert list(dict.fromkeys(broker.epochs)) == list(range(5))
+        assert broker.epochs == sorted(broker.epochs)
 
 
-def test_a_broker_that_does_not_listen_yet_gets_all_when_it_does(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_does_not_listen_yet_gets_all_when_it_does(caplog: pytest.LogCaptureFixture) -> None:
     """It is said once that it is away, and once that it is back."""
-
-    async def scenario() -> None:
-        (port,) = free_ports(1)
-        async with sent_to(Endpoint("127.0.0.1", port)) as sent:
-            with caplog.at_level(logging.INFO):
-                sent.put(*range(7))
-                while not caplog.records:
-                    await asyncio.sleep(0.001)
-                server = Broker()
-                server._server = await asyncio.start_server(server._serve, "127.0.0.1", port)
-                await sent.until_answered(7)
-                await server.__aexit__()
-            said = [record.getMessage() for record in caplog.records]
-            assert len([text for text in said if "does not get" in text]) == 1
-            assert len([text for text in said if "answers the controller again" in text]) == 1
-            assert server.epochs == list(range(7))
-
-    run(scenario())
+    (port,) = free_ports(1)
+    async with sent_to(Endpoint("127.0.0.1", port)) as sent:
+        with caplog.at_level(logging.INFO):
+            sent.put(*range(7))
+            while not caplog.records:
+                await asyncio.sleep(0.001)
+            server = Broker()
+            server._server = await asyncio.start_server(server._serve, "127.0.0.1", port)
+            await sent.until_answered(7)
+            await server.__aexit__()
+        said = [record.getMessage() for record in caplog.records]
+        assert len([text for text in said if "does not get" in text]) == 1
+        assert len([text for text in said if "answers the controller again" in text]) == 1
+        assert server.epochs == list(range(7))
 
 
-def test_nobody_is_held_up_by_a_broker_that_is_silent() -> None:
-    async def scenario() -> None:
-        async with (
-            Broker(lambda _: None) as silent,
-            Broker() as healthy,
-            sent_to(silent.find()[1]) as stuck,
-            sent_to(None) as nowhere,
-            sent_to(healthy.find()[1]) as sent,
-        ):
-            for one in (stuck, nowhere, sent):
-                one.put(*range(50))
-            await sent.until_answered(50)
-            assert stuck.answered == nowhere.answered == []
-            assert len(stuck.queue) == 50
-
-    run(scenario())
+async def test_nobody_is_held_up_by_a_broker_that_is_silent() -> None:
+    async with (
+        Broker(lambda _: None) as silent,
+        Broker() as healthy,
+        sent_to(silent.find()[1]) as stuck,
+        sent_to(None) as nowhere,
+        sent_to(healthy.find()[1]) as sent,
+    ):
+        for one in (stuck, nowhere, sent):
+            one.put(*range(50))
+        await sent.until_answered(50)
+        assert stuck.answered == nowhere.answered == []
+        assert len(stuck.queue) == 50
 
 
-def test_nothing_is_sent_after_the_end() -> None:
+async def test_nothing_is_sent_after_the_end() -> None:
     """What waits is dropped: it was meant for a life that is over, or comes of a controller that is none any more."""
-
-    async def scenario() -> None:
-        async with Broker(lambda _: None) as broker, sent_to(broker.find()[1]) as sent:
-            sent.put(0, 1, 2)
-            await broker.was_asked(1)
-            sent.queue.close()
-            sent.put(3)
-            broker.answer = lambda request: ANSWERS[type(request)]
-            async with Broker() as later, sent_to(later.find()[1]) as next_life:
-                next_life.put(4)
-                await next_life.until_answered(1)
-            assert broker.epochs == [0]
-            assert sent.answered == []
-
-    run(scenario())
+    async with Broker(lambda _: None) as broker, sent_to(broker.find()[1]) as sent:
+        sent.put(0, 1, 2)
+        await broker.was_asked(1)
+        sent.queue.close()
+        sent.put(3)
+        broker.answer = lambda request: ANSWERS[type(request)]
+        async with Broker() as later, sent_to(later.find()[1]) as next_life:
+            next_life.put(4)
+            await next_life.until_answered(1)
+        assert broker.epochs == [0]
+        assert sent.answered == []
 
 
-def test_what_was_not_answered_is_not_sent_again_after_the_end() -> None:
+async def test_what_was_not_answered_is_not_sent_again_after_the_end() -> None:
     """Another queue, to a broker that is as silent, goes on: this one would have done so as well."""
-
-    async def scenario() -> None:
-        options = {"request_timeout_ms": 50}
-        async with (
-            Broker(lambda _: None) as broker,
-            Broker(lambda _: None) as other,
-            sent_to(broker.find()[1], **options) as sent,
-            sent_to(other.find()[1], **options) as goes_on,
-        ):
-            sent.put(0)
-            await broker.was_asked(1)
-            sent.queue.close()
-            asked = len(broker.asked)
-            goes_on.put(0)
-            await other.was_asked(4)
-            assert len(broker.asked) == asked
-
-    run(scenario())
+    options = {"request_timeout_ms": 50}
+    async with (
+        Broker(lambda _: None) as broker,
+        Broker(lambda _: None) as other,
+        sent_to(broker.find()[1], **options) as sent,
+        sent_to(other.find()[1], **options) as goes_on,
+    ):
+        sent.put(0)
+        await broker.was_asked(1)
+        sent.queue.close()
+        asked = len(broker.asked)
+        goes_on.put(0)
+        await other.was_asked(4)
+        assert len(broker.asked) == asked
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture) -> None:
     """A request that can't be encoded, or an answer that nobody can take: the controller hears that the broker lacks
     what others have.
     """
@@ -225,16 +202,13 @@ def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture) -> N
     def fail(_request: ControlRequest, _answer: Any) -> None:
         raise RuntimeError("a mistake")
 
-    async def scenario() -> None:
-        async with Broker() as broker:
-            link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=20_000, request_timeout_ms=20_000)
-            queue = ControlQueue(broker.find()[1], link, fail)
-            queue.on_mistake = lambda: mistakes.append(bad)
-            request = UpdateMetadataRequest(controller_id=1, controller_epoch=2**40, broker_epoch=9)
-            queue.put(ControlRequest(2, 9, UPDATE_METADATA, 8, request) if bad else numbered(0))
-            while not mistakes:
-                await asyncio.sleep(0.001)
-            queue.close()
-            assert any("have come to an end" in record.getMessage() for record in caplog.records)
-
-    run(scenario())
+    async with Broker() as broker:
+        link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=20_000, request_timeout_ms=20_000)
+        queue = ControlQueue(broker.find()[1], link, fail)
+        queue.on_mistake = lambda: mistakes.append(bad)
+        request = UpdateMetadataRequest(controller_id=1, controller_epoch=2**40, broker_epoch=9)
+        queue.put(ControlRequest(2, 9, UPDATE_METADATA, 8, request) if bad else numbered(0))
+        while not mistakes:
+            await asyncio.sleep(0.001)
+        queue.close()
+        assert any("have come to an end" in record.getMessage() for record in caplog.records)

@@ -19,7 +19,7 @@ from core.protocol.schema.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from core.protocol.schema.api_versions import API_VERSIONS
-from tests.support.scripted_controller import ScriptedController, channel_to, run
+from tests.support.scripted_controller import ScriptedController, channel_to
 
 HOUR_MS = 3_600_000
 NOBODY = 1, Endpoint("127.0.0.1", 1)
@@ -55,115 +55,95 @@ def begin(channel: ControllerChannel) -> asyncio.Task[int | None]:
     return asyncio.get_running_loop().create_task(ask(channel))
 
 
-def test_all_that_is_asked_goes_over_one_connection() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(block) as controller:
-            channel = channel_to(controller.find)
-            requests = [AllocateProducerIdsRequest(7, number) for number in range(20)]
-            answers = await asyncio.gather(*(ask(channel, lambda one=one: one) for one in requests))  # type: ignore[misc]
-            assert answers == list(range(20))
-            assert await ask(channel) == 5
-            assert controller.connections == 1
-            channel.close()
-
-    run(scenario())
+async def test_all_that_is_asked_goes_over_one_connection() -> None:
+    async with ScriptedController(block) as controller:
+        channel = channel_to(controller.find)
+        requests = [AllocateProducerIdsRequest(7, number) for number in range(20)]
+        answers = await asyncio.gather(*(ask(channel, lambda one=one: one) for one in requests))  # type: ignore[misc]
+        assert answers == list(range(20))
+        assert await ask(channel) == 5
+        assert controller.connections == 1
+        channel.close()
 
 
 @pytest.mark.parametrize("failing", [refusal, end_of_connection])
-def test_whoever_is_not_the_controller_any_more_is_left(
+async def test_whoever_is_not_the_controller_any_more_is_left(
     failing: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "plog.broker"):
         async with ScriptedController(failing, 1) as earlier, ScriptedController(block, 2) as later:
             channel = channel_to(lambda: earlier.find() if len(earlier.asked) < 3 else later.find())
             assert await ask(channel) == 5
             assert (len(earlier.asked), len(later.asked)) == (3, 1)
             channel.close()
-
-    with caplog.at_level(logging.INFO, "plog.broker"):
-        run(scenario())
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1, "the same reason is logged once"
     assert warnings[0].endswith("; AllocateProducerIds is tried again until the controller answers")
     assert caplog.records[-1].message == "the controller answers AllocateProducerIds again"
 
 
-def test_a_controller_that_can_not_be_reached_is_tried_until_another_is_found() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(block, 2) as later:
-            found = [NOBODY, NOBODY, NOBODY]
-            channel = channel_to(lambda: found.pop() if found else later.find())
-            assert await ask(channel) == 5
-            channel.close()
-
-    run(scenario())
+async def test_a_controller_that_can_not_be_reached_is_tried_until_another_is_found() -> None:
+    async with ScriptedController(block, 2) as later:
+        found = [NOBODY, NOBODY, NOBODY]
+        channel = channel_to(lambda: found.pop() if found else later.find())
+        assert await ask(channel) == 5
+        channel.close()
 
 
-def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_not_known_yet_is_asked_as_soon_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """That is how each start begins: nothing is said of it."""
     caplog.set_level(logging.INFO, "plog.broker")
+    async with ScriptedController(block) as controller:
+        known: list[ScriptedController] = []
+        looked: list[bool] = []
 
-    async def scenario() -> None:
-        async with ScriptedController(block) as controller:
-            known: list[ScriptedController] = []
-            looked: list[bool] = []
+        def find() -> tuple[int, Endpoint] | None:
+            looked.append(True)
+            return known[0].find() if known else None
 
-            def find() -> tuple[int, Endpoint] | None:
-                looked.append(True)
-                return known[0].find() if known else None
-
-            channel = channel_to(find, backoff_ms=HOUR_MS)
-            asking = begin(channel)
-            while not looked:
-                await asyncio.sleep(0)
-            known.append(controller)
-            channel.look_again()
-            assert await asking == 5
-            channel.close()
-
-    run(scenario())
+        channel = channel_to(find, backoff_ms=HOUR_MS)
+        asking = begin(channel)
+        while not looked:
+            await asyncio.sleep(0)
+        known.append(controller)
+        channel.look_again()
+        assert await asking == 5
+        channel.close()
     assert caplog.messages == []
 
 
-def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with ScriptedController(silence, 1) as hanging, ScriptedController(block, 2) as later:
-            present = [hanging]
-            channel = channel_to(lambda: present[0].find(), backoff_ms=HOUR_MS)
-            asking = begin(channel)
-            await hanging.was_asked(1)
-            channel.look_again()  # it is still the same
-            present[0] = later
-            channel.look_again()
-            assert await asking == 5
-            assert (len(hanging.asked), hanging.connections) == (1, 1)
-            channel.close()
-        assert caplog.messages == []
-
-    run(scenario())
-
-
-def test_a_controller_that_hangs_is_given_up_in_time() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(silence) as hanging:
-            channel = channel_to(hanging.find, controller_socket_timeout_ms="20")
-            with pytest.raises(ConnectionFailedError, match=r"no answer in 0\.02 s"):
-                await channel.try_once(ALLOCATE_PRODUCER_IDS, 0, AllocateProducerIdsRequest(7, 5), lambda _: 0)
-            channel.close()
-
-    run(scenario())
+async def test_who_waits_for_a_controller_that_hangs_asks_the_next_one_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ScriptedController(silence, 1) as hanging, ScriptedController(block, 2) as later:
+        present = [hanging]
+        channel = channel_to(lambda: present[0].find(), backoff_ms=HOUR_MS)
+        asking = begin(channel)
+        await hanging.was_asked(1)
+        channel.look_again()  # it is still the same
+        present[0] = later
+        channel.look_again()
+        assert await asking == 5
+        assert (len(hanging.asked), hanging.connections) == (1, 1)
+        channel.close()
+    assert caplog.messages == []
 
 
-def test_each_try_says_what_is_so_by_then() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(refusal) as controller:
-            epochs = [AllocateProducerIdsRequest(7, epoch) for epoch in (3, 2, 1)]
-            channel = channel_to(controller.find)
-            assert await ask(channel, lambda: epochs.pop() if epochs else None) is None
-            assert [request.broker_epoch for request in controller.asked] == [1, 2, 3]
-            channel.close()
+async def test_a_controller_that_hangs_is_given_up_in_time() -> None:
+    async with ScriptedController(silence) as hanging:
+        channel = channel_to(hanging.find, controller_socket_timeout_ms="20")
+        with pytest.raises(ConnectionFailedError, match=r"no answer in 0\.02 s"):
+            await channel.try_once(ALLOCATE_PRODUCER_IDS, 0, AllocateProducerIdsRequest(7, 5), lambda _: 0)
+        channel.close()
 
-    run(scenario())
+
+async def test_each_try_says_what_is_so_by_then() -> None:
+    async with ScriptedController(refusal) as controller:
+        epochs = [AllocateProducerIdsRequest(7, epoch) for epoch in (3, 2, 1)]
+        channel = channel_to(controller.find)
+        assert await ask(channel, lambda: epochs.pop() if epochs else None) is None
+        assert [request.broker_epoch for request in controller.asked] == [1, 2, 3]
+        channel.close()
 
 
 @pytest.mark.parametrize(
@@ -173,50 +153,41 @@ def test_each_try_says_what_is_so_by_then() -> None:
         ((API_VERSIONS,), "does not serve it"),
     ],
 )
-def test_a_controller_without_that_version_is_named(served: Any, words: str) -> None:
-    async def scenario() -> None:
-        async with ScriptedController(block, 4, served) as controller:
-            channel = channel_to(controller.find)
-            with pytest.raises(KafkaError) as refused:
-                await channel.try_once(ALLOCATE_PRODUCER_IDS, 1, AllocateProducerIdsRequest(7, 5), lambda _: 0)
-            assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
-            assert str(refused.value) == (
-                "AllocateProducerIds version 1 can't be asked of the controller, broker 4, which " + words
-            )
-            assert controller.asked == []
-            channel.close()
-
-    run(scenario())
+async def test_a_controller_without_that_version_is_named(served: Any, words: str) -> None:
+    async with ScriptedController(block, 4, served) as controller:
+        channel = channel_to(controller.find)
+        with pytest.raises(KafkaError) as refused:
+            await channel.try_once(ALLOCATE_PRODUCER_IDS, 1, AllocateProducerIdsRequest(7, 5), lambda _: 0)
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+        assert str(refused.value) == (
+            "AllocateProducerIds version 1 can't be asked of the controller, broker 4, which " + words
+        )
+        assert controller.asked == []
+        channel.close()
 
 
-def test_a_closed_channel_ends_what_waits() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(silence) as hanging:
-            unanswered, unknown = channel_to(hanging.find), channel_to(lambda: None, backoff_ms=HOUR_MS)
-            asking = [begin(unanswered), begin(unknown)]
-            await hanging.was_asked(1)
-            unanswered.close()
-            unknown.close()
-            for one in asking:
-                with pytest.raises(ConnectionFailedError, match="nothing is asked of the controller any more"):
-                    await one
+async def test_a_closed_channel_ends_what_waits() -> None:
+    async with ScriptedController(silence) as hanging:
+        unanswered, unknown = channel_to(hanging.find), channel_to(lambda: None, backoff_ms=HOUR_MS)
+        asking = [begin(unanswered), begin(unknown)]
+        await hanging.was_asked(1)
+        unanswered.close()
+        unknown.close()
+        for one in asking:
             with pytest.raises(ConnectionFailedError, match="nothing is asked of the controller any more"):
-                await ask(unanswered)
+                await one
+        with pytest.raises(ConnectionFailedError, match="nothing is asked of the controller any more"):
+            await ask(unanswered)
 
-    run(scenario())
 
-
-def test_a_channel_that_is_closed_while_it_connects_leaves_no_connection() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(block) as controller:
-            channel = channel_to(controller.find)
-            asking = begin(channel)
-            while controller.connections == 0:
-                await asyncio.sleep(0)
-            channel.close()
-            with pytest.raises(ConnectionFailedError):
-                await asking
-            assert channel._connected is None
-            assert controller.asked == []
-
-    run(scenario())
+async def test_a_channel_that_is_closed_while_it_connects_leaves_no_connection() -> None:
+    async with ScriptedController(block) as controller:
+        channel = channel_to(controller.find)
+        asking = begin(channel)
+        while controller.connections == 0:
+            await asyncio.sleep(0)
+        channel.close()
+        with pytest.raises(ConnectionFailedError):
+            await asking
+        assert channel._connected is None
+        assert controller.asked == []

@@ -28,7 +28,7 @@ from core.protocol.schema.metadata_records import PartitionChangeRecord
 from tests.support.broker import SteeredNode, Timers, add_topic, open_broker
 from tests.support.logs import NOW
 from tests.support.replication import KnownPeers
-from tests.support.scripted_controller import ScriptedController, channel_to, run
+from tests.support.scripted_controller import ScriptedController, channel_to
 
 OTHER, THIRD = 8, 9
 HOUR_MS = 3_600_000
@@ -125,10 +125,10 @@ async def until_in_sync(partition: Partition, *others: int) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_proposal_is_asked_for_with_its_epochs_and_the_answer_taken_up(
+async def test_a_proposal_is_asked_for_with_its_epochs_and_the_answer_taken_up(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "plog.broker"):
         async with ScriptedController(cluster.answer) as controller:
             reporter = cluster.reporter(controller)
             partition = cluster.partition()
@@ -143,79 +143,64 @@ def test_a_proposal_is_asked_for_with_its_epochs_and_the_answer_taken_up(
             assert topic.partitions == [AlteredPartition(0, epoch, [], members, 0, state_epoch)]
             assert partition.partition_epoch == state_epoch + 1
             await reporter.close()
-
-    with caplog.at_level(logging.INFO, "plog.broker"):
-        run(scenario())
     assert caplog.messages[-1] == f"t-0: the replicas in sync are {cluster.node_id},{OTHER} now"
 
 
-def test_what_is_proposed_while_a_request_is_in_flight_goes_into_the_next_one(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        cluster.add("u", 3)
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched("t")
-            cluster.fetched("u", 0)
-            await controller.was_asked(1)
-            cluster.fetched("u", 1)
-            cluster.fetched("u", 2)
-            for number in range(3):
-                await until_in_sync(cluster.partition("u", number), OTHER)
-            asked = [[len(topic.partitions) for topic in request.topics] for request in controller.asked]
-            assert asked == [[1, 1], [2]]
-            await reporter.close()
-
-    run(scenario())
+async def test_what_is_proposed_while_a_request_is_in_flight_goes_into_the_next_one(cluster: Cluster) -> None:
+    cluster.add("u", 3)
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched("t")
+        cluster.fetched("u", 0)
+        await controller.was_asked(1)
+        cluster.fetched("u", 1)
+        cluster.fetched("u", 2)
+        for number in range(3):
+            await until_in_sync(cluster.partition("u", number), OTHER)
+        asked = [[len(topic.partitions) for topic in request.topics] for request in controller.asked]
+        assert asked == [[1, 1], [2]]
+        await reporter.close()
 
 
 @pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.INVALID_REQUEST])
-def test_a_request_that_is_refused_as_a_whole_is_made_again_in_the_present_life(
+async def test_a_request_that_is_refused_as_a_whole_is_made_again_in_the_present_life(
     cluster: Cluster, error: ErrorCode
 ) -> None:
-    async def scenario() -> None:
-        cluster.errors = [error, error]
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched()
-            await controller.was_asked(1)
-            cluster.broker_epoch = 71
-            await until_in_sync(cluster.partition(), OTHER)
-            epochs = [request.broker_epoch for request in controller.asked]
-            assert (len(epochs), epochs[0], epochs[-1]) == (3, 70, 71)
-            await reporter.close()
-
-    run(scenario())
+    cluster.errors = [error, error]
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched()
+        await controller.was_asked(1)
+        cluster.broker_epoch = 71
+        await until_in_sync(cluster.partition(), OTHER)
+        epochs = [request.broker_epoch for request in controller.asked]
+        assert (len(epochs), epochs[0], epochs[-1]) == (3, 70, 71)
+        await reporter.close()
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR])
-def test_a_partition_that_got_no_answer_is_asked_for_again(cluster: Cluster, error: ErrorCode) -> None:
-    async def scenario() -> None:
-        cluster.partition_errors = [error]
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched()
-            await until_in_sync(cluster.partition(), OTHER)
-            assert len(controller.asked) == 2
-            await reporter.close()
-
-    run(scenario())
+async def test_a_partition_that_got_no_answer_is_asked_for_again(cluster: Cluster, error: ErrorCode) -> None:
+    cluster.partition_errors = [error]
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched()
+        await until_in_sync(cluster.partition(), OTHER)
+        assert len(controller.asked) == 2
+        await reporter.close()
 
 
-def test_a_partition_that_the_answer_says_nothing_of_is_asked_for_again(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        cluster.left_out = 1
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched()
-            await until_in_sync(cluster.partition(), OTHER)
-            assert len(controller.asked) == 2
-            await reporter.close()
-
-    run(scenario())
+async def test_a_partition_that_the_answer_says_nothing_of_is_asked_for_again(cluster: Cluster) -> None:
+    cluster.left_out = 1
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched()
+        await until_in_sync(cluster.partition(), OTHER)
+        assert len(controller.asked) == 2
+        await reporter.close()
 
 
-def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
+async def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "plog.broker"):
         cluster.partition_errors = [ErrorCode.INELIGIBLE_REPLICA] * 3
         async with ScriptedController(cluster.answer) as controller:
             reporter = cluster.reporter(controller)
@@ -224,9 +209,6 @@ def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pyt
                 await asyncio.sleep(0)
             await until_in_sync(cluster.partition(), OTHER)
             await reporter.close()
-
-    with caplog.at_level(logging.INFO, "plog.broker"):
-        run(scenario())
     both = f"{cluster.node_id},{OTHER}"
     assert [message for message in caplog.messages if message.startswith("t-0")] == [
         f"t-0: the controller refuses to have {both} in sync: {ErrorCode.INELIGIBLE_REPLICA.text}",
@@ -234,86 +216,70 @@ def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplog: pyt
     ]
 
 
-def test_after_a_refusal_the_next_proposal_waits_a_while(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        cluster.partition_errors = [ErrorCode.INELIGIBLE_REPLICA]
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller, backoff_ms=HOUR_MS)
-            cluster.fetched()
-            await until_in_sync(cluster.partition())
-            cluster.fetched()  # it fetches again, and is proposed again
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert len(controller.asked) == 1
-            reporter._channel.look_again()  # which ends the while
-            await until_in_sync(cluster.partition(), OTHER)
-            await reporter.close()
-
-    run(scenario())
+async def test_after_a_refusal_the_next_proposal_waits_a_while(cluster: Cluster) -> None:
+    cluster.partition_errors = [ErrorCode.INELIGIBLE_REPLICA]
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller, backoff_ms=HOUR_MS)
+        cluster.fetched()
+        await until_in_sync(cluster.partition())
+        cluster.fetched()  # it fetches again, and is proposed again
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(controller.asked) == 1
+        reporter._channel.look_again()  # which ends the while
+        await until_in_sync(cluster.partition(), OTHER)
+        await reporter.close()
 
 
-def test_a_proposal_whose_partition_has_moved_on_is_asked_for_no_more(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        cluster.add("u")
-        cluster.errors = [ErrorCode.STALE_BROKER_EPOCH]
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched("t")
-            cluster.fetched("u")
-            await controller.was_asked(1)
-            cluster.decide("t", 0, [OTHER, cluster.node_id], leader=OTHER)
-            await until_in_sync(cluster.partition("u"), OTHER)
-            assert [topic.topic_id for topic in controller.asked[-1].topics] == [cluster.topic_ids["u"]]
-            assert not reporter._waiting
-            await reporter.close()
-
-    run(scenario())
+async def test_a_proposal_whose_partition_has_moved_on_is_asked_for_no_more(cluster: Cluster) -> None:
+    cluster.add("u")
+    cluster.errors = [ErrorCode.STALE_BROKER_EPOCH]
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched("t")
+        cluster.fetched("u")
+        await controller.was_asked(1)
+        cluster.decide("t", 0, [OTHER, cluster.node_id], leader=OTHER)
+        await until_in_sync(cluster.partition("u"), OTHER)
+        assert [topic.topic_id for topic in controller.asked[-1].topics] == [cluster.topic_ids["u"]]
+        assert not reporter._waiting
+        await reporter.close()
 
 
-def test_a_late_answer_leaves_the_next_proposal_alone(cluster: Cluster) -> None:
+async def test_a_late_answer_leaves_the_next_proposal_alone(cluster: Cluster) -> None:
     """Another state came while the request was in flight, and in that another replica was proposed."""
-
-    async def scenario() -> None:
-        async with ScriptedController(cluster.answer) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched(replica=OTHER)
-            await controller.was_asked(1)
-            cluster.decide("t", 0, [cluster.node_id], leader=cluster.node_id)
-            cluster.fetched(replica=THIRD)
-            await until_in_sync(cluster.partition(), THIRD)
-            asked = [[one.broker_id for one in request.topics[0].partitions[0].new_isr_with_epochs]
-                     for request in controller.asked]  # fmt: skip
-            assert asked == [[cluster.node_id, OTHER], [cluster.node_id, THIRD]]
-            await reporter.close()
-
-    run(scenario())
+    async with ScriptedController(cluster.answer) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched(replica=OTHER)
+        await controller.was_asked(1)
+        cluster.decide("t", 0, [cluster.node_id], leader=cluster.node_id)
+        cluster.fetched(replica=THIRD)
+        await until_in_sync(cluster.partition(), THIRD)
+        asked = [[one.broker_id for one in request.topics[0].partitions[0].new_isr_with_epochs]
+                 for request in controller.asked]  # fmt: skip
+        assert asked == [[cluster.node_id, OTHER], [cluster.node_id, THIRD]]
+        await reporter.close()
 
 
-def test_one_that_is_closed_asks_no_more(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        async with ScriptedController(lambda _: None) as controller:
-            reporter = cluster.reporter(controller)
-            await reporter.close()
-            cluster.fetched()
-            await controller.was_asked(1)
-            await reporter.close()
-            assert not reporter._errand.is_under_way
-            reporter._channel.close()
-            cluster.replicas.look_at_followers()
-
-    run(scenario())
+async def test_one_that_is_closed_asks_no_more(cluster: Cluster) -> None:
+    async with ScriptedController(lambda _: None) as controller:
+        reporter = cluster.reporter(controller)
+        await reporter.close()
+        cluster.fetched()
+        await controller.was_asked(1)
+        await reporter.close()
+        assert not reporter._errand.is_under_way
+        reporter._channel.close()
+        cluster.replicas.look_at_followers()
 
 
-def test_a_closed_channel_ends_it(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        async with ScriptedController(lambda _: None) as controller:
-            reporter = cluster.reporter(controller)
-            cluster.fetched()
-            await controller.was_asked(1)
-            task = reporter._errand._task
-            assert task is not None
-            reporter._channel.close()
-            await task
-            assert not reporter._errand.is_under_way
-
-    run(scenario())
+async def test_a_closed_channel_ends_it(cluster: Cluster) -> None:
+    async with ScriptedController(lambda _: None) as controller:
+        reporter = cluster.reporter(controller)
+        cluster.fetched()
+        await controller.was_asked(1)
+        task = reporter._errand._task
+        assert task is not None
+        reporter._channel.close()
+        await task
+        assert not reporter._errand.is_under_way

@@ -291,21 +291,17 @@ def heartbeat(node: SteeredNode, group: str) -> ErrorCode:
     return ErrorCode.of(ask(node, HEARTBEAT, HeartbeatRequest(group, 1, "nobody")).error_code)
 
 
-def test_groups_that_are_kept_elsewhere_are_no_groups_here(member: SteeredNode, runner: asyncio.Runner) -> None:
+async def test_groups_that_are_kept_elsewhere_are_no_groups_here(member: SteeredNode, runner: asyncio.Runner) -> None:
     assert heartbeat(member, KEYS[0]) is ErrorCode.NOT_COORDINATOR  # the topic is not known yet
-
-    async def scenario() -> None:
-        leaders = [US, OTHER, -1]
-        tell(member, [*leaders, OTHER], "__consumer_offsets", GROUPS_ID)
-        lead(member, leaders, "__consumer_offsets", GROUPS_ID)
-        found = [heartbeat(member, key) for key in KEYS]
-        assert found == [ErrorCode.UNKNOWN_MEMBER_ID, *[ErrorCode.NOT_COORDINATOR] * 3]
-        described = ask(member, DESCRIBE_GROUPS, DescribeGroupsRequest(KEYS)).groups
-        assert [group.error_code for group in described][1:] == [ErrorCode.NOT_COORDINATOR] * 3
-        assert ask(member, LIST_GROUPS, ListGroupsRequest()).error_code == 0
-        lead(member, [OTHER], "__consumer_offsets", GROUPS_ID, epoch=5)
-        assert heartbeat(member, KEYS[0]) is ErrorCode.NOT_COORDINATOR
-        lead(member, [OTHER, US], "__consumer_offsets", GROUPS_ID, epoch=6)
-        assert heartbeat(member, KEYS[1]) is ErrorCode.UNKNOWN_MEMBER_ID
-
-    runner.run(scenario())
+    leaders = [US, OTHER, -1]
+    tell(member, [*leaders, OTHER], "__consumer_offsets", GROUPS_ID)
+    lead(member, leaders, "__consumer_offsets", GROUPS_ID)
+    found = [heartbeat(member, key) for key in KEYS]
+    assert found == [ErrorCode.UNKNOWN_MEMBER_ID, *[ErrorCode.NOT_COORDINATOR] * 3]
+    described = ask(member, DESCRIBE_GROUPS, DescribeGroupsRequest(KEYS)).groups
+    assert [group.error_code for group in described][1:] == [ErrorCode.NOT_COORDINATOR] * 3
+    assert ask(member, LIST_GROUPS, ListGroupsRequest()).error_code == 0
+    lead(member, [OTHER], "__consumer_offsets", GROUPS_ID, epoch=5)
+    assert heartbeat(member, KEYS[0]) is ErrorCode.NOT_COORDINATOR
+    lead(member, [OTHER, US], "__consumer_offsets", GROUPS_ID, epoch=6)
+    assert heartbeat(member, KEYS[1]) is ErrorCode.UNKNOWN_MEMBER_ID

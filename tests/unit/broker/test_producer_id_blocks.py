@@ -11,7 +11,7 @@ from core.broker.producer_id_blocks import ProducerIdBlocks
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from tests.support.scripted_controller import ScriptedController, channel_to, run
+from tests.support.scripted_controller import ScriptedController, channel_to
 
 NODE_ID, EPOCH = 7, 70
 
@@ -38,60 +38,48 @@ async def until_there(blocks: ProducerIdBlocks) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_block_is_always_there_in_advance() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(Blocks()) as controller:
-            blocks = blocks_of(controller)
-            blocks.begin()
-            blocks.begin()
-            for number in range(3):
-                await until_there(blocks)
-                assert blocks.take() == range(number * 10, number * 10 + 10)
+async def test_a_block_is_always_there_in_advance() -> None:
+    async with ScriptedController(Blocks()) as controller:
+        blocks = blocks_of(controller)
+        blocks.begin()
+        blocks.begin()
+        for number in range(3):
             await until_there(blocks)
-            assert controller.asked == [AllocateProducerIdsRequest(NODE_ID, EPOCH)] * 4
-            await blocks.close()
-
-    run(scenario())
-
-
-def test_until_the_controller_answers_clients_are_to_ask_again() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(lambda _: None) as controller:
-            blocks = blocks_of(controller)
-            for _ in range(2):  # the first one has it asked for
-                with pytest.raises(KafkaError) as refused:
-                    blocks.take()
-                assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            await controller.was_asked(1)
-            await blocks.close()
-            assert len(controller.asked) == 1
-
-    run(scenario())
+            assert blocks.take() == range(number * 10, number * 10 + 10)
+        await until_there(blocks)
+        assert controller.asked == [AllocateProducerIdsRequest(NODE_ID, EPOCH)] * 4
+        await blocks.close()
 
 
-def test_a_block_that_is_refused_is_asked_for_again() -> None:
-    async def scenario() -> None:
-        errors = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
-        async with ScriptedController(Blocks(*errors)) as controller:
-            blocks = blocks_of(controller)
-            blocks.begin()
-            await until_there(blocks)
-            assert blocks.take() == range(10)
-            await blocks.close()
+async def test_until_the_controller_answers_clients_are_to_ask_again() -> None:
+    async with ScriptedController(lambda _: None) as controller:
+        blocks = blocks_of(controller)
+        for _ in range(2):  # the first one has it asked for
+            with pytest.raises(KafkaError) as refused:
+                blocks.take()
+            assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await controller.was_asked(1)
+        await blocks.close()
+        assert len(controller.asked) == 1
 
-    run(scenario())
+
+async def test_a_block_that_is_refused_is_asked_for_again() -> None:
+    errors = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+    async with ScriptedController(Blocks(*errors)) as controller:
+        blocks = blocks_of(controller)
+        blocks.begin()
+        await until_there(blocks)
+        assert blocks.take() == range(10)
+        await blocks.close()
 
 
-def test_a_closed_channel_ends_it() -> None:
-    async def scenario() -> None:
-        async with ScriptedController(lambda _: None) as controller:
-            blocks = blocks_of(controller)
-            blocks.begin()
-            await controller.was_asked(1)
-            task = blocks._errand._task
-            assert task is not None
-            blocks._channel.close()
-            await task
-            await blocks.close()
-
-    run(scenario())
+async def test_a_closed_channel_ends_it() -> None:
+    async with ScriptedController(lambda _: None) as controller:
+        blocks = blocks_of(controller)
+        blocks.begin()
+        await controller.was_asked(1)
+        task = blocks._errand._task
+        assert task is not None
+        blocks._channel.close()
+        await task
+        await blocks.close()

@@ -35,7 +35,7 @@ from core.protocol.schema.write_txn_markers import (
 )
 from core.records.control_record import EndTransactionMarker
 from core.records.record_batch import ProducerIdAndEpoch
-from tests.support.scripted_controller import ScriptedController, run
+from tests.support.scripted_controller import ScriptedController
 
 ID = "x"
 PRODUCER = ProducerIdAndEpoch(7, 3)
@@ -96,75 +96,59 @@ def verdict(*results: tuple[TopicPartition, int], transactional_id: str = ID) ->
     return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, topics)])
 
 
-def test_a_verdict_holds_for_that_producer_and_epoch() -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: verdict((T0, 0), (T1, ErrorCode.INVALID_TXN_STATE))) as asked:
-            assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NONE, T1: ErrorCode.INVALID_TXN_STATE}
-            (request,) = asked.broker.asked
-            assert isinstance(request, AddPartitionsToTxnRequest)
-            (transaction,) = request.transactions
-            assert transaction.verify_only
-            assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (ID, 7, 3)
-            assert asked.verifier.is_verified(T0, PRODUCER)
-            assert not asked.verifier.is_verified(T1, PRODUCER)
-            assert not asked.verifier.is_verified(T0, ProducerIdAndEpoch(7, 4))
-
-    run(scenario())
+async def test_a_verdict_holds_for_that_producer_and_epoch() -> None:
+    async with peers(lambda _request: verdict((T0, 0), (T1, ErrorCode.INVALID_TXN_STATE))) as asked:
+        assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NONE, T1: ErrorCode.INVALID_TXN_STATE}
+        (request,) = asked.broker.asked
+        assert isinstance(request, AddPartitionsToTxnRequest)
+        (transaction,) = request.transactions
+        assert transaction.verify_only
+        assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (ID, 7, 3)
+        assert asked.verifier.is_verified(T0, PRODUCER)
+        assert not asked.verifier.is_verified(T1, PRODUCER)
+        assert not asked.verifier.is_verified(T0, ProducerIdAndEpoch(7, 4))
 
 
-def test_partitions_are_added_for_those_who_leave_it_to_the_leader() -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: verdict((T0, 0))) as asked:
-            assert await asked.verdicts(T0, adds=True) == {T0: ErrorCode.NONE}
-            (request,) = asked.broker.asked
-            assert isinstance(request, AddPartitionsToTxnRequest)
-            assert not request.transactions[0].verify_only
-            assert asked.verifier.is_verified(T0, PRODUCER)
-
-    run(scenario())
+async def test_partitions_are_added_for_those_who_leave_it_to_the_leader() -> None:
+    async with peers(lambda _request: verdict((T0, 0))) as asked:
+        assert await asked.verdicts(T0, adds=True) == {T0: ErrorCode.NONE}
+        (request,) = asked.broker.asked
+        assert isinstance(request, AddPartitionsToTxnRequest)
+        assert not request.transactions[0].verify_only
+        assert asked.verifier.is_verified(T0, PRODUCER)
 
 
 @pytest.mark.parametrize("producer_id", [7, 8])
-def test_a_marker_ends_what_was_verified(producer_id: int) -> None:
+async def test_a_marker_ends_what_was_verified(producer_id: int) -> None:
     """Of whichever epoch; another producer's changes nothing."""
-
-    async def scenario() -> None:
-        async with peers(lambda _request: verdict((T0, 0))) as asked:
-            await asked.verdicts(T0)
-            asked.verifier.on_marker(T0, producer_id)
-            assert asked.verifier.is_verified(T0, PRODUCER) is (producer_id == 8)
-
-    run(scenario())
+    async with peers(lambda _request: verdict((T0, 0))) as asked:
+        await asked.verdicts(T0)
+        asked.verifier.on_marker(T0, producer_id)
+        assert asked.verifier.is_verified(T0, PRODUCER) is (producer_id == 8)
 
 
 @pytest.mark.parametrize("what", ["marker", "epoch"])
-def test_what_comes_while_it_is_asked(what: str) -> None:
+async def test_what_comes_while_it_is_asked(what: str) -> None:
     """The answer may be of before: it does not count, and the client tries again."""
 
-    async def scenario() -> None:
-        def answer(_request: object) -> AddPartitionsToTxnResponse:
-            if what == "marker":
-                asked.verifier.on_marker(T0, PRODUCER.producer_id)
-            else:
-                asked.verifier.forget(T0)
-            return verdict((T0, 0), (T1, 0))
-
-        async with peers(answer) as asked:
-            assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NOT_COORDINATOR, T1: ErrorCode.NONE}
-            assert not asked.verifier.is_verified(T0, PRODUCER)
-            assert asked.verifier.is_verified(T1, PRODUCER)
-
-    run(scenario())
-
-
-def test_another_epoch_ends_what_was_verified() -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: verdict((T0, 0))) as asked:
-            await asked.verdicts(T0)
+    def answer(_request: object) -> AddPartitionsToTxnResponse:
+        if what == "marker":
+            asked.verifier.on_marker(T0, PRODUCER.producer_id)
+        else:
             asked.verifier.forget(T0)
-            assert not asked.verifier.is_verified(T0, PRODUCER)
+        return verdict((T0, 0), (T1, 0))
 
-    run(scenario())
+    async with peers(answer) as asked:
+        assert await asked.verdicts(T0, T1) == {T0: ErrorCode.NOT_COORDINATOR, T1: ErrorCode.NONE}
+        assert not asked.verifier.is_verified(T0, PRODUCER)
+        assert asked.verifier.is_verified(T1, PRODUCER)
+
+
+async def test_another_epoch_ends_what_was_verified() -> None:
+    async with peers(lambda _request: verdict((T0, 0))) as asked:
+        await asked.verdicts(T0)
+        asked.verifier.forget(T0)
+        assert not asked.verifier.is_verified(T0, PRODUCER)
 
 
 def hang_up(_request: object) -> None:
@@ -172,14 +156,11 @@ def hang_up(_request: object) -> None:
 
 
 @pytest.mark.parametrize("answer", [hang_up, lambda _request: None])
-def test_a_coordinator_that_does_not_answer(answer: Callable[[object], None]) -> None:
-    async def scenario() -> None:
-        async with peers(answer, controller_socket_timeout_ms="50") as asked:
-            assert await asked.verdicts(T0) == {T0: ErrorCode.NOT_COORDINATOR}
-            assert await asked.verdicts(T0, coordinator=NOBODY) == {T0: ErrorCode.NOT_COORDINATOR}
-            assert not asked.verifier.is_verified(T0, PRODUCER)
-
-    run(scenario())
+async def test_a_coordinator_that_does_not_answer(answer: Callable[[object], None]) -> None:
+    async with peers(answer, controller_socket_timeout_ms="50") as asked:
+        assert await asked.verdicts(T0) == {T0: ErrorCode.NOT_COORDINATOR}
+        assert await asked.verdicts(T0, coordinator=NOBODY) == {T0: ErrorCode.NOT_COORDINATOR}
+        assert not asked.verifier.is_verified(T0, PRODUCER)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +174,11 @@ def test_a_coordinator_that_does_not_answer(answer: Callable[[object], None]) ->
         (verdict((T0, 31_000)), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_answers_to_something_else(answer: AddPartitionsToTxnResponse, code: ErrorCode) -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: answer) as asked:
-            assert await asked.verdicts(T0) == {T0: code}
-            for name in (T0, T1, TopicPartition("other", 0)):
-                assert not asked.verifier.is_verified(name, PRODUCER)
-
-    run(scenario())
+async def test_answers_to_something_else(answer: AddPartitionsToTxnResponse, code: ErrorCode) -> None:
+    async with peers(lambda _request: answer) as asked:
+        assert await asked.verdicts(T0) == {T0: code}
+        for name in (T0, T1, TopicPartition("other", 0)):
+            assert not asked.verifier.is_verified(name, PRODUCER)
 
 
 # --- markers
@@ -224,52 +202,40 @@ def marked(*results: tuple[TopicPartition, int]) -> WriteTxnMarkersResponse:
         (31_000, True),
     ],
 )
-def test_which_markers_are_still_to_be_written(code: int, is_lacking: bool) -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: marked((T0, 0), (T1, code))) as asked:
-            assert await asked.lacking({1: [T1, T0]}) == ({T1} if is_lacking else set())
-            (request,) = asked.broker.asked
-            assert isinstance(request, WriteTxnMarkersRequest)
-            (marker,) = request.markers
-            assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 4)
-            assert marker.transaction_result
-
-    run(scenario())
+async def test_which_markers_are_still_to_be_written(code: int, is_lacking: bool) -> None:
+    async with peers(lambda _request: marked((T0, 0), (T1, code))) as asked:
+        assert await asked.lacking({1: [T1, T0]}) == ({T1} if is_lacking else set())
+        (request,) = asked.broker.asked
+        assert isinstance(request, WriteTxnMarkersRequest)
+        (marker,) = request.markers
+        assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 4)
+        assert marker.transaction_result
 
 
 @pytest.mark.parametrize("answer", [hang_up, lambda _request: None, lambda _request: WriteTxnMarkersResponse()])
-def test_a_leader_that_does_not_answer_for_all(answer: Callable[[object], Any]) -> None:
-    async def scenario() -> None:
-        async with peers(answer, controller_socket_timeout_ms="50") as asked:
-            assert await asked.lacking({1: [T0], NOBODY: [T1]}) == {T0, T1}
-
-    run(scenario())
+async def test_a_leader_that_does_not_answer_for_all(answer: Callable[[object], Any]) -> None:
+    async with peers(answer, controller_socket_timeout_ms="50") as asked:
+        assert await asked.lacking({1: [T0], NOBODY: [T1]}) == {T0, T1}
 
 
-def test_a_leader_that_is_paused_until_the_cluster_gives_it_up() -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: None) as asked:
-            marking = asyncio.create_task(asked.lacking({1: [T0]}))
-            verifying = asyncio.create_task(asked.verdicts(T1))
-            await asked.broker.was_asked(2)
-            asked.lives = False
-            asked.parts.on_brokers_changed()
-            assert await marking == {T0}
-            assert await verifying == {T1: ErrorCode.NOT_COORDINATOR}
-
-    run(scenario())
+async def test_a_leader_that_is_paused_until_the_cluster_gives_it_up() -> None:
+    async with peers(lambda _request: None) as asked:
+        marking = asyncio.create_task(asked.lacking({1: [T0]}))
+        verifying = asyncio.create_task(asked.verdicts(T1))
+        await asked.broker.was_asked(2)
+        asked.lives = False
+        asked.parts.on_brokers_changed()
+        assert await marking == {T0}
+        assert await verifying == {T1: ErrorCode.NOT_COORDINATOR}
 
 
-def test_one_leader_is_not_held_up_by_another() -> None:
-    async def scenario() -> None:
-        async with peers(lambda _request: marked((T0, 0))) as asked:
-            assert await asked.lacking({NOBODY: [T1], 1: [T0]}) == {T1}
-
-    run(scenario())
+async def test_one_leader_is_not_held_up_by_another() -> None:
+    async with peers(lambda _request: marked((T0, 0))) as asked:
+        assert await asked.lacking({NOBODY: [T1], 1: [T0]}) == {T1}
 
 
 @pytest.mark.parametrize(("raises_epochs", "told"), [(False, 0), (True, 2)])
-def test_a_marker_says_of_which_version_its_transaction_is_if_all_brokers_know_that(
+async def test_a_marker_says_of_which_version_its_transaction_is_if_all_brokers_know_that(
     raises_epochs: bool, told: int
 ) -> None:
     def answer(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -277,8 +243,5 @@ def test_a_marker_says_of_which_version_its_transaction_is_if_all_brokers_know_t
         results = [WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0)])]
         return WriteTxnMarkersResponse([WritableTxnMarkerResult(7, results)])
 
-    async def scenario() -> None:
-        async with peers(answer) as asked:
-            assert await asked.lacking({1: [T0]}, client=2, raises_epochs=raises_epochs) == set()
-
-    run(scenario())
+    async with peers(answer) as asked:
+        assert await asked.lacking({1: [T0]}, client=2, raises_epochs=raises_epochs) == set()

@@ -62,73 +62,63 @@ def entry_with(script: Script) -> ZooKeeperEntry:
     return entry
 
 
-def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
+async def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
     class WithTopic(Script):
         async def read(self, asked: str) -> Node:
             assert asked == "/brokers/topics/__consumer_offsets"
             node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
             return Node(node.encode(), cast(NodeStat, None))
 
-    async def scenario() -> None:
-        entry, controller = entry_with(WithTopic()), MemberController(bytes(16))
-        entry.attach(controller)
-        pending, done = entry.read_configs(["t", "__consumer_offsets"]), asyncio.Event()
-        assert pending is not None
-        pending.on_value = lambda _nothing: done.set()
-        await done.wait()
-        assert controller.count_partitions("__consumer_offsets") == 3
-        assert controller.count_partitions("t") == 0
-        await entry.close()
-
-    run(scenario())
+    entry, controller = entry_with(WithTopic()), MemberController(bytes(16))
+    entry.attach(controller)
+    pending, done = entry.read_configs(["t", "__consumer_offsets"]), asyncio.Event()
+    assert pending is not None
+    pending.on_value = lambda _nothing: done.set()
+    await done.wait()
+    assert controller.count_partitions("__consumer_offsets") == 3
+    assert controller.count_partitions("t") == 0
+    await entry.close()
 
 
-def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        entry = entry_with(Script(Refusal.NO_AUTH, Refusal.NO_AUTH))
-        controller = MemberController(bytes(16))
-        entry.attach(controller)
-        pending, done = entry.read_configs(["t"]), asyncio.Event()
-        assert pending is not None
-        pending.on_value = lambda _nothing: done.set()
-        await done.wait()
-        assert controller.image.configs[ConfigResourceType.TOPIC, "t"] == {"retention.ms": "1"}
-        await entry.close()
-
-    run(scenario())
+async def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entry = entry_with(Script(Refusal.NO_AUTH, Refusal.NO_AUTH))
+    controller = MemberController(bytes(16))
+    entry.attach(controller)
+    pending, done = entry.read_configs(["t"]), asyncio.Event()
+    assert pending is not None
+    pending.on_value = lambda _nothing: done.set()
+    await done.wait()
+    assert controller.image.configs[ConfigResourceType.TOPIC, "t"] == {"retention.ms": "1"}
+    await entry.close()
     assert caplog.text.count("our login may not read") == 1
 
 
-def test_nothing_is_read_any_more_once_it_is_closed() -> None:
-    async def scenario() -> None:
-        entry = entry_with(Script(*[Refusal.NO_AUTH] * 1000))
-        entry.attach(MemberController(bytes(16)))
-        entry.read_configs(["t"])
-        await entry.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(scenario())
+async def test_nothing_is_read_any_more_once_it_is_closed() -> None:
+    entry = entry_with(Script(*[Refusal.NO_AUTH] * 1000))
+    entry.attach(MemberController(bytes(16)))
+    entry.read_configs(["t"])
+    await entry.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_replicas_that_fail_together_are_reported_once() -> None:
-    async def scenario() -> None:
-        script = Script(Refusal.CONNECTION_LOST, Refusal.NO_AUTH)
-        entry = entry_with(script)
-        for _ in range(100):
-            entry.report_disk_failure(US)
-        while entry._unreported:
-            await asyncio.sleep(0)
-        assert len(script.events) == 2  # the first got lost, the second was refused
+async def test_replicas_that_fail_together_are_reported_once() -> None:
+    script = Script(Refusal.CONNECTION_LOST, Refusal.NO_AUTH)
+    entry = entry_with(script)
+    for _ in range(100):
         entry.report_disk_failure(US)
-        while len(script.events) < 3:
-            await asyncio.sleep(0)
-        entry.report_disk_failure(US)  # while that is under way, which may be too late to count in it
-        while entry._unreported:
-            await asyncio.sleep(0)
-        assert len(script.events) == 4
-        await entry.close()
-
-    run(scenario())
+    while entry._unreported:
+        await asyncio.sleep(0)
+    assert len(script.events) == 2  # the first got lost, the second was refused
+    entry.report_disk_failure(US)
+    while len(script.events) < 3:
+        await asyncio.sleep(0)
+    entry.report_disk_failure(US)  # while that is under way, which may be too late to count in it
+    while entry._unreported:
+        await asyncio.sleep(0)
+    assert len(script.events) == 4
+    await entry.close()
 
 
 @pytest.mark.parametrize(("is_controller", "grace_seconds"), [(True, 2), (False, 5)])
