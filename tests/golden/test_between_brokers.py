@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import pytest
-
 from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, encode_request
 from core.protocol.message import schema_of
@@ -23,6 +21,7 @@ from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from tests.support.for_each import for_each
 from tests.support.protocol_document import BETWEEN_BROKERS
 
 APIS: dict[str, Api[Any, Any]] = {
@@ -48,7 +47,7 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@for_each("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_each_field_is_read_and_the_same_bytes_are_written(sample: Sample) -> None:
     api, frame = APIS[sample.api], bytes.fromhex(sample.hex)
     endpoint = Endpoint(api, sample.version)

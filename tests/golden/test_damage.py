@@ -23,6 +23,7 @@ import pytest
 from core.inspector.recovery_plan import Action
 from tests.support import doors
 from tests.support.damage import places
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
 
@@ -182,16 +183,6 @@ def copy_of(name: str, folder: Path) -> Path:
     return directory
 
 
-@pytest.fixture(params=CASES)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def directory(name: str, tmp_path: Path) -> Path:
-    return copy_of(name, tmp_path)
-
-
 def consume(directory: Path, topic: str, *options: str) -> tuple[list[int], int, str]:
     """(offsets, exit code, stderr)."""
     done = call_plog("consume", topic, "--data-dir", str(directory), "--format", r"%o\n", *options)
@@ -221,8 +212,9 @@ def losses(codes: Iterable[str]) -> list[str]:
 # --- reading
 
 
-def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     found, exit_code, told = consume(directory, case.topic)
     assert found == (case.records if case.first is None else case.records[: case.first])
     assert exit_code == case.exit_code
@@ -235,8 +227,9 @@ def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name
         assert told == ""
 
 
-def test_with_the_option_all_that_is_sound_is_given(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_with_the_option_all_that_is_sound_is_given(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     found, exit_code, told = consume(directory, case.topic, "--no-exit-on-error")
     assert found == case.records
     assert exit_code == case.exit_code
@@ -245,17 +238,17 @@ def test_with_the_option_all_that_is_sound_is_given(name: str, directory: Path) 
     assert told.count("hint: plog verify") == case.exit_code
 
 
-def test_a_read_only_broker_gives_the_same(name: str, directory: Path) -> None:
-    if name in UNDECODABLE:
-        pytest.skip("tests/golden/test_undecodable.py asks a server")
-    case = CASES[name]
+@for_each("name", CASES.keys() - UNDECODABLE)  # of which tests/golden/test_undecodable.py asks a server
+def test_a_read_only_broker_gives_the_same(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     explained = doors.hidden(doors.gaps(directory / f"{case.topic}-0", read_committed=True))
     found = doors.served(directory / f"{case.topic}-0")
     assert sorted(set(found) - set(chain.from_iterable(explained))) == case.records
 
 
-@pytest.mark.parametrize(
-    ("name", "offsets_left_out", "first"),
+@pytest.mark.longer
+@for_each(
+    "name, offsets_left_out, first",
     [
         ("08-missing-middle-log", "offsets 115 to 228", 115),
         ("00-one-bit-of-length-silent-loss", "offsets 14 to 34", 14),
@@ -275,7 +268,8 @@ def test_a_server_calls_nothing_damaged_that_may_be_missing(
     assert told in passing.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["20-directory-named-log", "21-dangling-symlink-log", "21-fifo-log"])
+@pytest.mark.longer
+@for_each("name", ["20-directory-named-log", "21-dangling-symlink-log", "21-fifo-log"])
 def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(name: str, tmp_path: Path) -> None:
     """As from the files: all records come, and then an error."""
     directory = copy_of(name, tmp_path)
@@ -286,10 +280,11 @@ def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(nam
     assert "error: multisegment-0: bytes that are not the log's, or can't be read, lie after" in done.stderr.decode()
 
 
-WRONG_STARTS = pytest.mark.parametrize("wrong", ["26-log-start-beyond-the-end", "27-log-start-within-the-log"])
+WRONG_STARTS = ["26-log-start-beyond-the-end", "27-log-start-within-the-log"]
 
 
-@WRONG_STARTS
+@pytest.mark.longer
+@for_each("wrong", WRONG_STARTS)
 def test_a_server_that_only_reads_does_not_believe_a_wrong_log_start(wrong: str, tmp_path: Path) -> None:
     directory = copy_of(wrong, tmp_path)
     with Server(directory, "--read-only") as server:
@@ -301,7 +296,8 @@ def test_a_server_that_only_reads_does_not_believe_a_wrong_log_start(wrong: str,
         assert f"{how}idempotent-0: where it begins by log-start-offset-checkpoint can't be" in one.stderr.decode()
 
 
-@WRONG_STARTS
+@pytest.mark.longer
+@for_each("wrong", WRONG_STARTS)
 def test_an_owner_does_not_believe_it_either_and_mends_it(wrong: str, tmp_path: Path) -> None:
     directory = copy_of(wrong, tmp_path)
     log = (directory / "idempotent-0" / f"{0:020d}.log").read_bytes()
@@ -314,7 +310,7 @@ def test_an_owner_does_not_believe_it_either_and_mends_it(wrong: str, tmp_path: 
     assert findings(directory) == []
 
 
-@pytest.mark.parametrize("start", [37, 38])
+@for_each("start", [37, 38])
 def test_a_log_start_at_the_end_is_believed_and_after_a_crash_one_beyond_it(start: int, tmp_path: Path) -> None:
     """DeleteRecords up to the end; and what it deleted, when the machine lost power and the log its tail."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
@@ -326,6 +322,7 @@ def test_a_log_start_at_the_end_is_believed_and_after_a_crash_one_beyond_it(star
     assert consume(directory, "idempotent") == ([], 0, "")
 
 
+@pytest.mark.longer
 def test_after_a_crash_a_log_start_within_the_log_is_believed_with_a_note_until_the_next_start(tmp_path: Path) -> None:
     """Kafka writes the leader epochs in the background after DeleteRecords. Its start raises them, as does plog's."""
     directory = copy_of("27-log-start-within-the-log", tmp_path)
@@ -361,7 +358,7 @@ def test_a_high_watermark_above_the_end_of_a_log_that_was_stopped_is_a_wrong_num
     assert "idempotent 0 97" in watermarks.read_text()
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["the recovery point", "its records"])
+@for_each("cut", [False, True], ids=lambda cut: "its records" if cut else "the recovery point")
 def test_a_high_watermark_that_others_bear_out_proves_records(cut: bool, tmp_path: Path) -> None:
     """Nothing is disbelieved where the log does not end at the recovery point, or no clean stop made them agree."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
@@ -375,7 +372,8 @@ def test_a_high_watermark_that_others_bear_out_proves_records(cut: bool, tmp_pat
     assert [found["code"] for found in findings(directory)] == ["log-short"]
 
 
-@pytest.mark.parametrize("known_by", ["snapshot", "recovery point", "high watermark"])
+@pytest.mark.longer
+@for_each("known_by", ["snapshot", "recovery point", "high watermark"])
 def test_a_lost_end_that_a_start_took_up_is_told_until_it_is_given_up(known_by: str, tmp_path: Path) -> None:
     """The offsets are given again, so that only a file beside the log tells."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
@@ -417,12 +415,9 @@ def last_batch_position(log: Path) -> int:
     return last
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--merge"], ["--max-messages", "1000", "--per-partition"], ["--latest-per-key"]]
-)
-@pytest.mark.parametrize("is_served", [False, True], ids=["files", "server"])
+@pytest.mark.parametrize("is_served", [False, pytest.param(True, marks=pytest.mark.longer)], ids=["files", "server"])
 def test_damage_that_ends_the_reading_names_the_partitions_that_were_not_read_to_their_ends(
-    options: list[str], is_served: bool, tmp_path: Path
+    is_served: bool, tmp_path: Path
 ) -> None:
     """t-1 is damaged. A server was asked for all of them at once, so perhaps only that is left."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
@@ -439,29 +434,30 @@ def test_damage_that_ends_the_reading_names_the_partitions_that_were_not_read_to
         where = ["--data-dir", str(directory)]
         if is_served:
             where = ["--bootstrap-server", stack.enter_context(Server(directory, "--read-only")).address]
-        done = call_plog("consume", "t", *where, "--format", r"%p\n", *options)
-    assert done.returncode == 1
-    given = Counter(done.stdout.decode().split())
-    whole = max(given.values()) if "--latest-per-key" in options else 37
-    left = {f"t-{number}" for number in range(4) if given[f"{number}"] < whole}
-    _, _, named = done.stderr.decode().partition("warning: damage ends the reading; not read to their ends: ")
-    assert set(named.partition("\n")[0].split(", ")) - {""} == (left if len(left) > 1 else set())
-    assert is_served or len(left) == 3 or "--merge" in options
+        for options in ([], ["--merge"], ["--max-messages", "1000", "--per-partition"], ["--latest-per-key"]):
+            done = call_plog("consume", "t", *where, "--format", r"%p\n", *options)
+            assert done.returncode == 1
+            given = Counter(done.stdout.decode().split())
+            whole = max(given.values()) if "--latest-per-key" in options else 37
+            left = {f"t-{number}" for number in range(4) if given[f"{number}"] < whole}
+            _, _, named = done.stderr.decode().partition("warning: damage ends the reading; not read to their ends: ")
+            assert set(named.partition("\n")[0].split(", ")) - {""} == (left if len(left) > 1 else set()), options
+            assert is_served or len(left) == 3 or "--merge" in options
 
 
-@pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
-def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) -> None:
+@pytest.mark.longer
+def test_a_server_s_damage_is_one_warning(tmp_path: Path) -> None:
     """Though it refuses each of the offsets 14 to 34."""
-    directory = copy_of("00-one-bit-of-length-silent-loss", tmp_path)
-    where = ["--format", r"%o\n", "--no-exit-on-error", "--from", "beginning", *options]
-    with Server(directory) as server:
-        done = call_plog("consume", "t", *where, "--bootstrap-server", server.address)
-    is_cut = "--until" in options
-    assert [int(line) for line in done.stdout.split()] == offsets((0, 13)) + ([] if is_cut else offsets((35, 44)))
-    told = done.stderr.decode()
-    assert told.count("warning: ") == 1
-    assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged or missing" in told
-    assert done.returncode == 1
+    with Server(copy_of("00-one-bit-of-length-silent-loss", tmp_path)) as server:
+        where = ["--format", r"%o\n", "--no-exit-on-error", "--from", "beginning", "--bootstrap-server", server.address]
+        for options in ([], ["--until", "25"], ["--group", "g", "--max-messages", "24"]):
+            done = call_plog("consume", "t", *where, *options)
+            is_cut = "--until" in options
+            given = offsets((0, 13)) + ([] if is_cut else offsets((35, 44)))
+            assert ([int(line) for line in done.stdout.split()], done.returncode) == (given, 1), options
+            told = done.stderr.decode()
+            assert told.count("warning: ") == 1
+            assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged or missing" in told
 
 
 def test_no_record_is_given_under_another_ones_offset(tmp_path: Path) -> None:
@@ -474,8 +470,9 @@ def test_no_record_is_given_under_another_ones_offset(tmp_path: Path) -> None:
             assert found == {offset: truth[offset] for offset in case.records}
 
 
-def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     found, exit_code = gaps(directory)
     assert found == case.gaps
     assert exit_code == int(
@@ -483,8 +480,9 @@ def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, directory: P
     )
 
 
-def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_trace_says_the_same_of_an_offset(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     asked = {*case.records[:1], *case.records[-1:], *(offset for gap in case.gaps for offset in gap[:2])}
     for offset in sorted(asked):
         done = call_plog("trace", f"{case.topic}@{offset}", "--data-dir", str(directory), "--output", "json")
@@ -505,8 +503,9 @@ def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
 # --- verify and recover
 
 
-def test_verify_finds_the_damage_and_nothing_else(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_verify_finds_the_damage_and_nothing_else(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     found = findings(directory)
     assert sorted(str(finding["code"]) for finding in found) == sorted(case.codes)
     if case.at >= 0:
@@ -518,8 +517,9 @@ def test_verify_finds_the_damage_and_nothing_else(name: str, directory: Path) ->
     assert at_stake == [(first, last) for first, last, _ in case.gaps if not is_marker]
 
 
-def test_the_plan_counts_what_is_lost_once(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_the_plan_counts_what_is_lost_once(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     before = doors.contents(directory / f"{case.topic}-0")
     done = call_plog("recover", str(directory), "--output", "json")
     steps = json.loads(done.stdout)
@@ -533,8 +533,9 @@ def test_the_plan_counts_what_is_lost_once(name: str, directory: Path) -> None:
     assert doors.contents(directory / f"{case.topic}-0") == before
 
 
-def test_recovering_keeps_every_sound_record_and_can_be_taken_back(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", CASES)
+def test_recovering_keeps_every_sound_record_and_can_be_taken_back(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     folder = directory / f"{case.topic}-0"
     before = doors.contents(folder)
     done = call_plog("recover", str(directory), "--apply")
@@ -554,9 +555,9 @@ def test_recovering_keeps_every_sound_record_and_can_be_taken_back(name: str, di
     assert doors.contents(folder) == before
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.fixed is not None])
-def test_a_bit_that_is_known_can_be_put_right(name: str, directory: Path) -> None:
-    case = CASES[name]
+@for_each("name", [name for name, case in CASES.items() if case.fixed is not None])
+def test_a_bit_that_is_known_can_be_put_right(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     done = call_plog("recover", str(directory), "--apply", "--fix-bits")
     assert (done.returncode, b"clean; 0 records lost" in done.stderr) == (0, True)
     assert findings(directory) == []
@@ -594,12 +595,12 @@ def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> No
     assert re.search("no record: truncated: ", traced), traced
 
 
-@pytest.mark.parametrize(
-    ("name", "traces"),
+@for_each(
+    "name, traces",
     [("04-gaps-says-compacted", []), ("08-missing-middle-log", ["00000000000000000115.index"])],
 )
-def test_what_is_missing_is_given_up_only_if_somebody_says_so(name: str, traces: list[str], directory: Path) -> None:
-    case = CASES[name]
+def test_what_is_missing_is_given_up_only_if_somebody_says_so(name: str, traces: list[str], tmp_path: Path) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
     folder = directory / f"{case.topic}-0"
     told = call_plog("recover", str(directory), "--apply").stderr.decode()
     assert "this plan does not mend" in told and "hint: if no replica has what is missing, --accept-missing" in told
@@ -666,7 +667,7 @@ def torn(folder: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("options", [[], ["--no-exit-on-error"], ["--exit-on-error"]], ids=" ".join)
+@for_each("options", [[], ["--no-exit-on-error"], ["--exit-on-error"]])
 def test_a_torn_tail_is_a_note(options: list[str], tmp_path: Path) -> None:
     directory = torn(tmp_path)
     found, exit_code, told = consume(directory, "t", *options)
@@ -690,22 +691,26 @@ HELD = "note: txn_open-0: 13 offsets from 5 on wait for an open transaction; plo
 """A transaction begins at offset 5 of 18, and nobody ended it."""
 
 
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [([], 5), (["--merge"], 5), (["--from", "end"], 0), (["--exit-on-error"], 5), (["--no-exit-on-error"], 5)],
-    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
-)
-def test_records_of_an_open_transaction_are_a_note(options: list[str], count: int, tmp_path: Path) -> None:
+HELD_BACK: list[tuple[list[str], int]] = [
+    ([], 5), (["--merge"], 5), (["--from", "end"], 0), (["--exit-on-error"], 5), (["--no-exit-on-error"], 5)
+]  # fmt: skip
+
+
+@for_each("options, count", HELD_BACK)
+def test_records_of_an_open_transaction_are_a_note(options: list[str], count: int) -> None:
     assert consume(OPEN, "txn_open", *options) == (list(range(count)), 0, HELD)
+
+
+@pytest.mark.longer
+def test_a_server_notes_them_as_well(tmp_path: Path) -> None:
     shutil.copytree(OPEN, tmp_path / "data")
     with Server(tmp_path / "data", "--read-only") as server:
-        done = call_plog("consume", "txn_open", "--format", r"%o\n", *options, "--bootstrap-server", server.address)
-        assert (len(done.stdout.split()), done.returncode, done.stderr.decode()) == (count, 0, HELD)
+        for options, count in HELD_BACK:
+            done = call_plog("consume", "txn_open", "--format", r"%o\n", *options, "--bootstrap-server", server.address)
+            assert (len(done.stdout.split()), done.returncode, done.stderr.decode()) == (count, 0, HELD), options
 
 
-@pytest.mark.parametrize(
-    "options", [["--isolation", "read_uncommitted"], ["--until", "2"], ["--max-messages", "1"]], ids=" ".join
-)
+@for_each("options", [["--isolation", "read_uncommitted"], ["--until", "2"], ["--max-messages", "1"]])
 def test_nothing_is_said_of_what_nobody_asked_for(options: list[str]) -> None:
     assert consume(OPEN, "txn_open", *options)[2] == ""
 
@@ -725,9 +730,11 @@ NEGATIVE = re.compile(r"\b(?:offsets?|positions?|bytes|records|lost|missing):? -
 IMPOSSIBLE = re.compile(r"\b(?:2147483647|9223372036854775807)\b")
 
 
-def test_ranges_are_never_of_one_offset_or_turned_round(name: str, directory: Path) -> None:
+@pytest.mark.longer
+@for_each("name", CASES)
+def test_ranges_are_never_of_one_offset_or_turned_round(name: str, tmp_path: Path) -> None:
     """One offset is `offset 7`, never `offsets 7 to 7` or `offsets 7 to the end`; no number is negative."""
-    case = CASES[name]
+    case, directory = CASES[name], copy_of(name, tmp_path)
     folder = directory / f"{case.topic}-0"
     edges = {0, *case.records[-1:], *(edge for first, last, _ in case.gaps for edge in (first, last, last + 1))}
     where = ["--data-dir", str(directory)]
@@ -766,8 +773,8 @@ def is_rising(what: str, first: str, last: str) -> bool:
     return 0 <= int(first) < int(last) or (is_of_bytes and 0 <= int(first) == int(last))
 
 
-@pytest.mark.parametrize(
-    ("line", "is_wrong"),
+@for_each(
+    "line, is_wrong",
     [
         ("offsets 7 to 7", True),
         ("offsets 8 to the end", True),
@@ -782,6 +789,7 @@ def test_what_the_test_above_looks_for(line: str, *, is_wrong: bool) -> None:
     assert bool(wrong_ranges(line)) == is_wrong
 
 
+@pytest.mark.longer
 def test_what_an_owners_start_cut_off_is_named_and_put_back(tmp_path: Path) -> None:
     """From the crash to the mended log: two starts of a broker, and a recovery between them."""
     directory = tmp_path / "disk"

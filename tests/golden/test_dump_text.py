@@ -11,11 +11,17 @@ import pytest
 from core.inspector.dump_options import DumpOptions
 from core.inspector.file_dump import find_dumps
 from core.inspector.file_kind import FileKind
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
 from tests.support.oracle import requires_kafka, run_tool
 
-TEXTS = [path for path in sorted(GOLDEN.glob("*.dump.txt")) if ".corrupt." not in path.name]
+DECODED = ("__cluster_metadata", "__consumer_offsets", "__transaction_state")  # by plog without being told
+TEXTS = [
+    path
+    for path in sorted(GOLDEN.glob("*.dump.txt"))
+    if ".corrupt." not in path.name and not path.name.startswith(DECODED)
+]
 UNREAD_BY_KAFKA = (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
 
 
@@ -25,11 +31,9 @@ def dump(directory: str, *, with_records: bool) -> bytes:
     return b"".join(b"".join(d.kafka_text()) for d in dumps if d.kind not in UNREAD_BY_KAFKA)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda p: p.name.removesuffix(".dump.txt"))
+@for_each("text", TEXTS, ids=lambda p: p.name)
 def test_the_text_is_kafkas(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = text.name.removesuffix(".dump.txt")
-    if name.startswith(("__cluster_metadata", "__consumer_offsets", "__transaction_state")):
-        pytest.skip("plog decodes these without being told: see the tests below")
     monkeypatch.chdir(GOLDEN)
     expected = text.read_bytes()
     assert dump(name, with_records=b"\n| offset" in expected) == expected
@@ -44,9 +48,7 @@ def test_metadata_records_are_decoded_as_kafka_decodes_them(monkeypatch: pytest.
     assert snapshot[: snapshot.index(b".snapshot\n")] in found
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"__consumer_offsets-{n}" for n in range(3)), *(f"__transaction_state-{n}" for n in range(2))]
-)
+@for_each("name", [*(f"__consumer_offsets-{n}" for n in range(3)), *(f"__transaction_state-{n}" for n in range(2))])
 def test_coordinators_records_are_decoded_as_kafka_decodes_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with --offsets-decoder and --transaction-log-decoder, which need not be given."""
     monkeypatch.chdir(GOLDEN)
@@ -60,7 +62,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
+@for_each("name", DAMAGED)
 def test_a_damaged_log_is_printed_as_kafka_prints_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDEN)
     options = DumpOptions(with_records=True, with_data=True)

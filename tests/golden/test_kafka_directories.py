@@ -21,9 +21,12 @@ from core.log.producer_snapshot import parse_producer_snapshot
 from core.records.batches import Batch, group_batches
 from core.records.columns import decode_columns
 from core.records.record import Record
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, GoldenRecord, case, directories, golden_cases
 
 UNDAMAGED = [c for c in golden_cases() if not c.name.startswith("c_") or c.name.endswith(".recovered")]
+STOPPED = [c for c in UNDAMAGED if c.name != "live_unclean"]  # which was copied from a running broker
+WITH_TOPIC_ID = [c for c in golden_cases() if c.truth.get("topic_id") and (c.directory / "partition.metadata").exists()]
 
 
 def for_ever_ms() -> int:
@@ -47,7 +50,7 @@ def assert_same(record: Record, batch: Batch, expected: GoldenRecord) -> None:
     assert batch.partition_leader_epoch == expected.leader_epoch
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+@for_each("golden", golden_cases(), ids=lambda c: c.name)
 @pytest.mark.parametrize("read_committed", [False, True], ids=["uncommitted", "committed"])
 def test_every_record_is_read_as_a_kafka_consumer_reads_it(golden: GoldenCase, read_committed: bool) -> None:
     reader = PartitionReader(golden.directory, log_start_offset=golden.truth["begin_offset"])
@@ -63,7 +66,7 @@ def test_every_record_is_read_as_a_kafka_consumer_reads_it(golden: GoldenCase, r
         assert_same(record, batch, wanted)
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+@for_each("golden", golden_cases(), ids=lambda c: c.name)
 def test_columns_are_the_same_records(golden: GoldenCase) -> None:
     reader = PartitionReader(golden.directory, log_start_offset=golden.truth["begin_offset"])
     found = []
@@ -83,7 +86,7 @@ def test_columns_are_the_same_records(golden: GoldenCase) -> None:
         assert_same(record, batch, wanted)
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+@for_each("golden", golden_cases(), ids=lambda c: c.name)
 def test_offsets_are_those_that_kafka_answers(golden: GoldenCase) -> None:
     reader = PartitionReader(golden.directory, log_start_offset=golden.truth["begin_offset"])
     assert reader.start_offset == golden.truth["begin_offset"]
@@ -114,10 +117,8 @@ def load_copy(golden: GoldenCase, tmp_path: Path, *, clean: bool) -> tuple[Path,
     return directory, offsets
 
 
-@pytest.mark.parametrize("golden", UNDAMAGED, ids=lambda c: c.name)
+@for_each("golden", STOPPED, ids=lambda c: c.name)
 def test_a_clean_start_changes_no_file(golden: GoldenCase, tmp_path: Path) -> None:
-    if golden.name == "live_unclean":
-        pytest.skip("copied from a running broker: never stopped cleanly")
     directory, offsets = load_copy(golden, tmp_path, clean=True)
     truth = golden.truth
     assert offsets == (truth["begin_offset"], truth["last_stable_offset"], truth["high_watermark"])
@@ -141,17 +142,16 @@ NOT_REBUILT = {"compacted_txn": "00000000000000000047.txnindex"}
 """Compaction took all of the aborted records there, and what is rebuilt from the log has nothing to say of them."""
 
 
-@pytest.mark.parametrize("golden", UNDAMAGED, ids=lambda c: c.name)
+@for_each("golden", [c for c in STOPPED if not c.name.endswith(".recovered")], ids=lambda c: c.name)
 def test_recovery_makes_the_indexes_that_kafka_made(golden: GoldenCase, tmp_path: Path) -> None:
-    if golden.name == "live_unclean" or golden.name.endswith(".recovered"):
-        pytest.skip("its indexes are not those of a clean stop with the topic's own configuration")
+    """Those of a clean stop with the topic's own configuration."""
     directory, _ = load_copy(golden, tmp_path, clean=False)
     expected, found = content(golden.directory), content(directory)
     expected.pop(NOT_REBUILT.get(golden.name, ""), None)
     assert found == expected
 
 
-@pytest.mark.parametrize("directory", directories("c_*.corrupt"), ids=lambda d: d.name)
+@for_each("directory", directories("c_*.corrupt"), ids=lambda d: d.name)
 def test_recovery_keeps_what_kafka_keeps_and_no_byte_is_lost(directory: Path, tmp_path: Path) -> None:
     intact = case(directory.name.removesuffix(".corrupt"))
     copy = tmp_path / intact.name
@@ -193,10 +193,8 @@ def test_the_files_of_a_log_directory_parse(root: str) -> None:
     assert meta.cluster_id in ("MkU3OEVBNTcwNTJENDM2Qk", "2ADgtbYHTT-YPzerznhQvw")
 
 
-@pytest.mark.parametrize("golden", [c for c in golden_cases() if "topic_id" in c.truth], ids=lambda c: c.name)
+@for_each("golden", WITH_TOPIC_ID, ids=lambda c: c.name)
 def test_partition_metadata_holds_the_topic_id(golden: GoldenCase) -> None:
-    if not (golden.directory / "partition.metadata").exists() or not golden.truth["topic_id"]:
-        pytest.skip("the fixture has no topic id")
     topic_id = read_partition_metadata(golden.directory)
     assert topic_id is not None
     assert uuid_text(topic_id) == golden.truth["topic_id"]

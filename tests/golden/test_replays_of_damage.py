@@ -19,6 +19,7 @@ from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same
 from core.spark.source import Source, find_partitions, open_source, plan_ranges
 from core.spark.source_options import SourceOptions
 from tests.golden.test_damage import CASES, UNDECODABLE, copy_of
+from tests.support.for_each import for_each
 from tests.support.server import Server
 
 PARQUET = OutputFormat("parquet", "binary", "binary", "")
@@ -56,7 +57,7 @@ def replay(ranges: list[OffsetRange], out: Path) -> tuple[list[int], list[Receip
     return [n for path in sorted(out.glob("*.parquet")) for n in pq.read_table(path)["offset"].to_pylist()], receipts
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     ranges = planned({"path": str(copy_of(name, tmp_path))}, case.topic)
@@ -72,7 +73,7 @@ def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told(name: str, tmp_p
             assert account(range_) == (receipt.records, receipt.gaps, receipt.left_out)
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_without_the_option_what_is_lost_fails_its_range(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     options = {"path": str(copy_of(name, tmp_path))}
@@ -84,7 +85,8 @@ def test_without_the_option_what_is_lost_fails_its_range(name: str, tmp_path: Pa
         assert replay(ranges, tmp_path / "out")[0] == case.records
 
 
-@pytest.mark.parametrize("name", ON_SERVERS)
+@pytest.mark.longer
+@for_each("name", ON_SERVERS)
 def test_the_same_from_a_server(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     with Server(copy_of(name, tmp_path), "--read-only") as server:
@@ -103,6 +105,7 @@ def test_the_same_from_a_server(name: str, tmp_path: Path) -> None:
         assert case.says in "\n".join(told)
 
 
+@pytest.mark.longer
 def test_a_segment_after_the_end_that_cant_be_opened_fails_a_reading_too(tmp_path: Path) -> None:
     """As the data source does it, from the files and from servers."""
     directory = copy_of("21-fifo-log", tmp_path)

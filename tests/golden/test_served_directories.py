@@ -15,6 +15,7 @@ from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from tests.golden.test_kafka_directories import UNDAMAGED
 from tests.support.broker import SteeredNode, add_topic, fetch, open_broker
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenRecord, case, directories
 from tests.support.logs import NOW, fingerprint
 
@@ -87,7 +88,7 @@ def test_every_folder_without_metadata(broker: SteeredNode, folders: Path) -> No
         assert "cluster.id" in (folders / "meta.properties").read_text()
 
 
-@pytest.mark.parametrize("directory", directories("c_*.corrupt"), ids=lambda d: d.name)
+@for_each("directory", directories("c_*.corrupt"), ids=lambda d: d.name)
 def test_a_damaged_folder_after_a_crash(directory: Path, tmp_path: Path) -> None:
     """Equal to Kafka's own recovery, but where that lets a wrong magic pass, of which consumers die."""
     name = directory.name.removesuffix(".corrupt")

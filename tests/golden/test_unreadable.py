@@ -1,5 +1,5 @@
-"""Directories of real Kafka with an index, a checkpoint or a log's name that is not what it should be: nothing stops
-the rest (tests/golden/damage).
+"""What has a log's name and can't be read keeps nothing from being read or mended; tests/golden/test_damage.py asks
+whether its records are right, tests/cli/test_unreadable_files.py about every other file.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import pytest
 
 from core.inspector.findings import Code, Severity
 from core.inspector.verify import verify
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
 DAMAGE = Path(__file__).parent / "damage"
 ALL = [str(offset) for offset in range(330)]
-"""multisegment-0 was written whole, and nothing in its logs is damaged."""
-
 LAST = "multisegment-0/00000000000000000400.log"
 
 
@@ -38,40 +37,13 @@ def offsets(done: object) -> list[str]:
     return done.stdout.decode().split()  # type: ignore[attr-defined,no-any-return]
 
 
-# --- a negative position in an index
-
-
-def test_an_index_entry_below_zero_is_passed_over_by_readers() -> None:
-    directory = DAMAGE / "01-consume-exit4"
-    done = call_plog("consume", "multisegment", "--data-dir", str(directory), "--format", "%o\n")
-    assert (done.returncode, offsets(done), done.stderr) == (0, ALL, b"")
-    done = call_plog("trace", "multisegment@329", "--data-dir", str(directory))
-    assert done.returncode == 0
-    assert call_plog("gaps", str(directory)).returncode == 0
-
-
-def test_an_index_entry_below_zero_is_a_finding() -> None:
-    (finding,) = verify(DAMAGE / "01-consume-exit4")
-    assert (finding.code, finding.position) == (Code.INDEX_MISMATCH, 144)
-    assert "-" not in finding.message.split(":")[0]
-
-
-# --- a corrupt checkpoint
-
-
-def test_a_corrupt_checkpoint_does_not_keep_logs_from_being_mended(copy: Callable[[str], Path]) -> None:
+def test_a_corrupt_checkpoint_is_set_aside(copy: Callable[[str], Path]) -> None:
+    """It does not keep logs from being mended."""
     directory = copy("06-log-start-checkpoint")
-    plan = call_plog("recover", str(directory)).stdout.decode()
+    plan = call_plog("recover", str(directory), "--apply").stdout.decode()
     assert "DeleteRecords" in plan
-    done = call_plog("recover", str(directory), "--apply")
-    assert done.returncode == 0, done.stderr.decode()
-    assert call_plog("verify", str(directory)).returncode == 0
-    done = call_plog("consume", "t", "--data-dir", str(directory), "--format", "%o\n")
-    assert offsets(done) == [str(offset) for offset in range(40) if offset not in (26, 27)]
     set_aside = directory / "log-start-offset-checkpoint.before-recovery-1"
     assert set_aside.read_bytes() == (DAMAGE / "06-log-start-checkpoint/log-start-offset-checkpoint").read_bytes()
-    call_plog("recover", str(directory), "--undo")
-    assert (directory / "log-start-offset-checkpoint").exists()
 
 
 # --- what has a log's name and is none
@@ -111,35 +83,27 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-def odd(request: pytest.FixtureRequest, copy: Callable[[str], Path]) -> tuple[Path, str]:
-    """A data directory with a last segment that is none, and what the system says of it."""
-    directory = copy("20-directory-named-log")
-    request.param(directory / LAST)
-    return directory, KINDS[request.param]
-
-
-def test_it_is_a_finding(odd: tuple[Path, str]) -> None:
-    directory, reason = odd
+@for_each("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_all_else_is_printed_and_the_plan_says_what_to_do(kind: Callable[[Path], None], tmp_path: Path) -> None:
+    directory, reason = Path(shutil.copytree(DAMAGE / "20-directory-named-log", tmp_path / "data")), KINDS[kind]
+    partition, odd = directory / "multisegment-0", directory / LAST
+    kind(odd)
     (finding,) = verify(directory)
-    assert (finding.severity, finding.code, finding.path) == (Severity.ERROR, Code.UNREADABLE, str(directory / LAST))
+    assert (finding.severity, finding.code, finding.path) == (Severity.ERROR, Code.UNREADABLE, str(odd))
     assert (finding.offset, finding.message) == (400, f"could not be read: {reason}")
 
-
-def test_all_else_is_printed(odd: tuple[Path, str]) -> None:
-    directory, reason = odd
-    for options, code in ([], 1), (["--no-exit-on-error"], None):
+    for options in ([], ["--no-exit-on-error"]):
         done = call_plog("consume", "multisegment", "--data-dir", str(directory), "--format", "%o\n", *options)
-        assert offsets(done) == ALL
+        assert (offsets(done), done.returncode) == (ALL, 1)
         assert LAST in done.stderr.decode()
         assert reason in done.stderr.decode()
-        assert done.returncode in ((0, 1) if code is None else (code,))
     for command in (
         ["gaps", str(directory)],
         ["stats", str(directory)],
         ["dump-segment", str(directory)],
-        ["diff", str(directory / "multisegment-0"), str(DAMAGE / "20-directory-named-log" / "multisegment-0")],
+        ["diff", str(partition), str(DAMAGE / "20-directory-named-log" / "multisegment-0")],
         ["trace", "multisegment@400", "--data-dir", str(directory)],
+        ["compact", str(directory), "--set", "cleanup.policy=compact", "--apply", "--output", "csv"],
     ):
         done = call_plog(*command)
         assert done.returncode == 1, command
@@ -148,34 +112,28 @@ def test_all_else_is_printed(odd: tuple[Path, str]) -> None:
     done = call_plog("topic", "describe", "multisegment", "--data-dir", str(directory), "--output", "json")
     assert done.returncode == 0
     assert reason in done.stdout.decode()
-    dump = call_plog("dump-segment", str(directory), "--format", "ndjson").stdout
-    remove(directory / LAST)
-    assert dump == call_plog("dump-segment", str(directory), "--format", "ndjson").stdout
 
-
-def test_it_is_not_compacted_away(odd: tuple[Path, str]) -> None:
-    directory, reason = odd
-    done = call_plog("compact", str(directory), "--set", "cleanup.policy=compact", "--apply", "--output", "csv")
-    assert done.returncode == 1
-    assert f"{LAST}: {reason}" in done.stdout.decode()
-
-
-def test_the_plan_says_what_to_do_and_changes_nothing_of_it(odd: tuple[Path, str]) -> None:
-    directory, _ = odd
-    log = directory / "multisegment-0/00000000000000000115.log"
-    with log.open("r+b") as file:
-        file.seek(3000)
-        file.write(b"#!?")
-    before = os.lstat(directory / LAST)
+    spoil(partition / "00000000000000000115.log", 3000)
+    before = os.lstat(odd)
     done = call_plog("recover", str(directory), "--apply")
     assert done.returncode == 1
-    assert f"can't mend {directory / LAST}" in done.stdout.decode()
+    assert f"can't mend {odd}" in done.stdout.decode()
     assert "then run this again" in done.stdout.decode()
     assert "1 finding left" in done.stderr.decode()
-    after = os.lstat(directory / LAST)
+    after = os.lstat(odd)
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
     (finding,) = verify(directory)
     assert finding.code is Code.UNREADABLE
+
+    dump = call_plog("dump-segment", str(directory), "--format", "ndjson").stdout
+    remove(odd)
+    assert dump == call_plog("dump-segment", str(directory), "--format", "ndjson").stdout
+
+
+def spoil(log: Path, position: int) -> None:
+    with log.open("r+b") as file:
+        file.seek(position)
+        file.write(b"#!?")
 
 
 def test_a_segment_in_the_middle_that_can_not_be_opened_keeps_its_traces(copy: Callable[[str], Path]) -> None:
@@ -187,9 +145,7 @@ def test_a_segment_in_the_middle_that_can_not_be_opened_keeps_its_traces(copy: C
     log.symlink_to("/not/mounted")
     (finding,) = verify(directory)
     assert (finding.code, finding.offset, finding.last_offset, finding.records) == (Code.UNREADABLE, 115, 228, 114)
-    with (partition / "00000000000000000229.log").open("r+b") as file:
-        file.seek(300)
-        file.write(b"#!?")
+    spoil(partition / "00000000000000000229.log", 300)
     traces = files_of(partition, 115)
     done = call_plog("recover", str(directory), "--apply")
     assert done.returncode == 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from core.inspector.findings import Code
 from core.inspector.verify import verify
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, directories
 
 DAMAGE = {
@@ -36,12 +35,12 @@ UNPROVEN = {"v0_snappy_compacted", "v1_gzip_compacted", "v1_none_compacted"}
 SOUND = [d for d in directories() if not d.name.endswith(".corrupt") and d.name not in KAFKA_LEFT_IT]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+@for_each("name", DAMAGE)
 def test_damage_is_found(name: str) -> None:
     assert {finding.code for finding in verify(GOLDEN / f"{name}.corrupt")} == DAMAGE[name]
 
 
-@pytest.mark.parametrize("directory", SOUND, ids=lambda d: d.name)
+@for_each("directory", SOUND, ids=lambda d: d.name)
 def test_nothing_is_found_where_nothing_is_wrong(directory: Path) -> None:
     expected = {Code.OFFSETS_MISSING} if directory.name in UNPROVEN else set()
     assert {finding.code for finding in verify(directory)} == expected

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from core.zookeeper import znodes
 from core.zookeeper.znodes import ConfigEntity, PartitionStateNode, acls_of
+from tests.support.for_each import for_each
 
 CAPTURED = [
     json.loads(line) for line in (Path(__file__).parent / "znodes" / "kafka-3.9.ndjson").read_text().split("\n") if line
@@ -33,7 +32,7 @@ WITH_DATA = [node for node in CAPTURED if node["data"] is not None]
 EMPTY = r"/|/.*/partitions(/\d+)?|/config/users/alice/clients|/admin(/delete_topics(/t2)?)?|/brokers|/cluster|/config"
 
 
-@pytest.mark.parametrize("node", WITH_DATA, ids=lambda node: node["path"])
+@for_each("node", WITH_DATA, ids=lambda node: node["path"])
 def test_a_node_is_read_and_written(node: dict[str, Any]) -> None:
     path, data = node["path"], node["data"].encode()
     ((decode, encode),) = (codec for pattern, codec in CODECS.items() if re.fullmatch(pattern, path))
