@@ -73,10 +73,6 @@ def spoil(place: Place, *positions: int) -> None:
 # --- the reproducer
 
 
-def test_readers_that_pass_over_a_damaged_abort_marker_show_nothing_aborted(golden: Path) -> None:
-    assert committed(golden)[0] == GOLDEN_COMMITTED
-
-
 def test_what_was_aborted_stays_so_when_its_marker_is_lost(golden: Path) -> None:
     before = fingerprint(golden)
     index = (golden / f"{0:020}.txnindex").read_bytes()
@@ -205,19 +201,6 @@ def test_a_transaction_that_nothing_ends_stays_open(tmp_path: Path) -> None:
     assert [e.current_txn_first_offset for e in parse_producer_snapshot(snapshot.read_bytes())] == [6]
 
 
-def test_damaged_records_that_are_no_marker_leave_no_doubt(tmp_path: Path) -> None:
-    folder = tmp_path / "t-0"
-    log = open_log(folder)
-    fields = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
-    append(log, make_batch(b"first", base_sequence=0, **fields))
-    append(log, make_batch(b"plain" * 30))
-    append_marker(log, 7, is_commit=True)
-    log.close()
-    spoil(places(folder)[1], 90)
-    assert committed(folder)[0] == [0]
-    assert not [step for step in plan_of(folder).steps if step.action in (Action.SHOW, Action.WRITE_MARKER)]
-
-
 def test_a_cut_like_kafkas_names_what_it_leaves_open(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     spoil(write(folder)[3])  # offset 5, the abort
@@ -235,42 +218,6 @@ def test_a_broker_that_reads_its_log_again_keeps_what_the_index_knew(tmp_path: P
     assert [tuple(entry)[:3] for entry in log.segments.active.transaction_index.entries()] == [(7, 3, 5)]
     assert log.last_stable_offset == 10
     log.close()
-
-
-@pytest.mark.parametrize("fixes_bits", [False, True])
-def test_a_marker_with_one_flipped_bit_is_known(tmp_path: Path, *, fixes_bits: bool) -> None:
-    """Whether the bit is mended, or the batch cut out and the marker written again."""
-    folder = tmp_path / "t-0"
-    place = write(folder)[3]
-    (folder / f"{0:020}.txnindex").unlink()
-    data = bytearray(place.path.read_bytes())
-    data[place.end - 5] ^= 4
-    place.path.write_bytes(data)
-    assert plan_of(folder, fixes_bits=fixes_bits).doubts == []
-    recover(folder, fixes_bits=fixes_bits)
-    assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
-    assert list(verify(folder)) == []
-
-
-def test_the_index_before_a_segment_that_is_gone_says_nothing_of_it(tmp_path: Path) -> None:
-    """The marker that aborted the second transaction went with its segment, and with the index that listed it."""
-    folder = tmp_path / "t-0"
-    log = open_log(folder)
-    batch = {"producer_id": 4, "producer_epoch": 0, "is_transactional": True}
-    for sequence in (0, 1):
-        append(log, make_batch(b"aborted", base_sequence=sequence, **batch))
-        if sequence == 1:
-            log.roll()
-        append_marker(log, 4, is_commit=False)
-    log.roll()
-    append(log, make_batch(b"plain"))
-    log.close()
-    assert committed(folder) == ([4], [])
-    for path in folder.glob(f"{3:020}.*"):
-        path.unlink()
-    offsets, told = committed(folder)
-    assert offsets == [4]
-    assert any("record 2: aborted or not can't be told" in text for text in told), told
 
 
 # --- offsets that are missing, and not given up

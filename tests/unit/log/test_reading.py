@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,14 +75,6 @@ def test_a_sound_log_is_read_along_and_never_at_once(reader: PartitionReader) ->
     assert (reader.end_offset, reader.reading.tail) == (2 * BATCHES, None)
 
 
-def test_a_damaged_batch_is_a_hole_and_what_follows_comes_next(directory: Path) -> None:
-    broken = places(directory)[4]
-    patch(broken, 70, b"\xff\xff\xff")
-    expected = [(n, n + 2, "damaged" if n == 8 else "") for n in range(0, 2 * BATCHES, 2)]
-    assert items(directory) == expected
-    assert items(directory, 7) == expected[3:], "from the middle as well"
-
-
 def test_damage_is_an_error_unless_somebody_takes_it_on(directory: Path) -> None:
     patch(places(directory)[4], 70, b"\xff\xff\xff")
     reader = PartitionReader(directory)
@@ -97,19 +88,6 @@ def test_damage_is_an_error_unless_somebody_takes_it_on(directory: Path) -> None
     assert [(hole.start, hole.end, hole.records) for hole in met] == [(8, 10, 2)]
 
 
-def test_a_wrong_offset_is_never_given_out(directory: Path) -> None:
-    broken = places(directory)[4]
-    patch(broken, 7, bytes([broken.offset ^ 64]))
-    assert holes(directory) == [(8, 10, "damaged")]
-
-
-def test_a_missing_segment_is_proven_by_its_index(directory: Path) -> None:
-    second = sorted(directory.glob("*.log"))[1]
-    base, following = int(second.stem), int(sorted(directory.glob("*.log"))[2].stem)
-    second.unlink()
-    assert holes(directory) == [(base, following, "missing")]
-
-
 def test_a_hole_without_proof_is_unknown_and_with_the_cleaners_checkpoint_compacted(directory: Path) -> None:
     broken = places(directory)[3]
     data = broken.path.read_bytes()
@@ -118,13 +96,6 @@ def test_a_hole_without_proof_is_unknown_and_with_the_cleaners_checkpoint_compac
     assert holes(directory) == [(broken.offset, broken.end_offset, "unknown")]
     (directory.parent / CLEANER_CHECKPOINT).write_text(f"0\n1\nt 0 {broken.end_offset}\n")
     assert holes(directory) == [(broken.offset, broken.end_offset, "compacted")]
-
-
-def test_an_index_that_lies_costs_nothing(directory: Path) -> None:
-    for path in directory.glob("*.index"):
-        path.write_bytes(b"\xff" * max(path.stat().st_size, 8))
-    assert holes(directory) == []
-    assert items(directory, 11)[0] == (10, 12, "")
 
 
 def test_a_torn_end_after_a_crash_is_no_loss_and_after_a_clean_stop_is(directory: Path) -> None:
@@ -199,14 +170,6 @@ def test_a_log_that_grew_since_it_was_opened_is_not_called_damaged(directory: Pa
     assert reader.reading.is_live
     assert len(list(reader.read(0, reader.end_offset))) == BATCHES
     assert reader.reading.tail is None
-    reader.close()
-
-
-def test_copies_under_another_name_prove_no_end(directory: Path) -> None:
-    first = sorted(directory.glob("*.log"))[0]
-    shutil.copy(first, directory / "00000000000000000900.log")
-    reader = PartitionReader(directory)
-    assert reader.end_offset == 2 * BATCHES
     reader.close()
 
 

@@ -48,19 +48,28 @@ def damaged(items: list[Batch | DamagedBytes]) -> list[DamagedRange]:
     return [item.range for item in items if isinstance(item, DamagedBytes)]
 
 
-def test_a_sound_one(segment: Segment) -> None:
-    assert offsets(segment.read(*segment.batches)) == [0, 2, 4, 6, 8, 10]
+PICTURES: dict[str, tuple[list[int], OffsetPosition | None, list[int], list[tuple[int, int, int, int]]]] = {
+    "a sound one": ([0, 1, 2, 3, 4, 5], None, [0, 2, 4, 6, 8, 10], []),
+    "what was appended since is not looked at": ([0, 1, 2], OffsetPosition(4, 2), [0, 2], []),
+    "holes alone are no damage": ([0, 2, 4], None, [0, 4, 8], []),
+    "a batch that stands twice": ([0, 1, 2, 3, 1, 4, 5], None, [0, 2, 4, 6, 8, 10], [(8, 8, 4, 5)]),
+    # one of them stands where it may; the owner can't send the other from where it lies
+    "batches that changed places": ([0, 2, 1, 3, 4, 5], None, [0, 2, 6, 8, 10], [(2, 2, 1, 2)]),
+    "batches of the next segment": ([0, 1, 2, 3, 4, 5], OffsetPosition(8, 6), [0, 2, 4, 6], [(8, 8, 4, 6)]),
+}
+"""The batches in the file, the end that is known, the offsets that are given, and what is damaged; positions count
+batches.
+"""
 
 
-def test_what_was_appended_since_is_not_looked_at(segment: Segment) -> None:
-    end = OffsetPosition(4, 2 * segment.size)
-    assert offsets(segment.read(*segment.batches[:2], b"half a batch", end=end)) == [0, 2]
-
-
-def test_holes_alone_are_no_damage(segment: Segment) -> None:
-    first, _, third, _, fifth, _ = segment.batches
-    items = segment.read(first, third, fifth)
-    assert (offsets(items), damaged(items)) == ([0, 4, 8], [])
+@pytest.mark.parametrize("picture", PICTURES)
+def test_what_is_given_of_batches_in_this_order(segment: Segment, picture: str) -> None:
+    order, end, given, ranges = PICTURES[picture]
+    size = segment.size
+    end = end and OffsetPosition(end.offset, end.position * size)
+    items = segment.read(*(segment.batches[number] for number in order), end=end)
+    expected = [DamagedRange(first, last, 0, start * size, stop * size) for first, last, start, stop in ranges]
+    assert (offsets(items), damaged(items)) == (given, expected)
 
 
 def test_bytes_that_change_between_two_looks(segment: Segment) -> None:
@@ -85,30 +94,6 @@ def test_an_offset_with_a_flipped_bit(segment: Segment) -> None:
     assert damaged(items) == [DamagedRange(4, 6, 0, 2 * segment.size, 3 * segment.size)]
     (found,) = (item for item in items if isinstance(item, DamagedBytes))
     assert "bit" in found.cause
-
-
-def test_a_batch_that_stands_twice(segment: Segment) -> None:
-    batches = segment.batches
-    items = segment.read(*batches[:4], batches[1], *batches[4:])
-    assert offsets(items) == [0, 2, 4, 6, 8, 10]
-    assert damaged(items) == [DamagedRange(8, 8, 0, 4 * segment.size, 5 * segment.size)]
-
-
-def test_batches_that_changed_places(segment: Segment) -> None:
-    """One of them stands where it may; the owner can't send the other from where it lies."""
-    first, second, third, *rest = segment.batches
-    items = segment.read(first, third, second, *rest)
-    assert len(offsets(items)) == 5
-    assert sorted(offsets(items)) == offsets(items)
-    (found,) = damaged(items)
-    assert found.end_position - found.position == segment.size
-
-
-def test_batches_of_the_next_segment(segment: Segment) -> None:
-    end = OffsetPosition(8, 6 * segment.size)
-    items = segment.read(*segment.batches, end=end)
-    assert offsets(items) == [0, 2, 4, 6]
-    assert damaged(items) == [DamagedRange(8, 8, 0, 4 * segment.size, 6 * segment.size)]
 
 
 def test_it_goes_on_from_where_it_stopped(segment: Segment) -> None:
