@@ -21,6 +21,7 @@ from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthen
 from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeResponse
 from core.security.client_security import BearerLogin, PasswordLogin
 from core.security.secret import Secret
+from tests.support.for_each import for_each
 
 LOGINS: dict[str, PasswordLogin | BearerLogin] = {
     "PLAIN": PasswordLogin("PLAIN", "alice", Secret("marked")),
@@ -65,8 +66,8 @@ class Broker:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("lifetimes_ms", "at_s", "times"),
+@for_each(
+    "lifetimes_ms, at_s, times",
     [
         ([0], 1e9, 1),
         ([10_000, 10_000], 8.4, 1),

@@ -11,6 +11,7 @@ from core.common.errors import UsageError
 from core.security.client_security import PasswordLogin
 from core.security.client_settings import parse_client_settings
 from core.security.secret import Secret
+from tests.support.for_each import for_each
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -57,8 +58,8 @@ profiles:
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "password"),
+@for_each(
+    "name, text, password",
     [
         ("client.properties", KAFKAS, "secret"),  # Java takes the backslashes away twice
         ("kcat.conf", KCATS, "se\\cret="),
@@ -75,8 +76,8 @@ def test_each_kind_of_file(tmp_path: Path, name: str, text: str, password: str) 
     assert warnings == []
 
 
-@pytest.mark.parametrize(
-    ("text", "protocol"),
+@for_each(
+    "text, protocol",
     [
         ("kafka_api: {brokers: [a]}", "PLAINTEXT"),
         ("kafka_api: {brokers: [a], tls: {}}", "SSL"),
@@ -93,16 +94,14 @@ def test_rpks_profiles(tmp_path: Path, text: str, protocol: str) -> None:
     assert parse_client_settings(settings).security.protocol == protocol
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "a: {", "kafka_api: 1", "profiles: []\ncurrent_profile: x", "kafka_api: {tls: {who: 1}}"]
-)
+@for_each("text", ["", "[]", "a: {", "kafka_api: 1", "profiles: []\ncurrent_profile: x", "kafka_api: {tls: {who: 1}}"])
 def test_what_is_no_profile(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"profile\.yaml"):
         read_settings_file(write(tmp_path / "profile.yaml", text))
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
+@for_each(
+    "text, message, hint",
     [
         ("kafka_api: {broker: [a]}", "kafka_api.broker: plog does not know it", "did you mean brokers?"),
         ("kafka_api: {sasl: {usr: marked}}", "sasl.usr: plog does not know it", "did you mean user?"),
@@ -117,7 +116,7 @@ def test_a_misspelt_name_in_a_profile(tmp_path: Path, text: str, message: str, h
     assert hint in (None, raised.value.hint)
 
 
-@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o644, True)])
+@for_each("mode, is_told", [(0o600, False), (0o640, True), (0o644, True)])
 def test_a_secret_that_others_can_read_is_told_of(tmp_path: Path, mode: int, is_told: bool) -> None:
     path = write(tmp_path / "client.properties", KCATS, mode)
     _, warnings = read_settings_file(path)
@@ -153,7 +152,7 @@ def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     ["${env:PLOG_NO_SUCH}", "${file:/no/such:key}", "${file:/no/such}", "${directory:/tmp:../x}", "${directory:/no:x}"],
 )
@@ -163,8 +162,8 @@ def test_references_that_lead_nowhere(value: str) -> None:
     assert value in raised.value.message
 
 
-@pytest.mark.parametrize(
-    ("value", "is_one"),
+@for_each(
+    "value, is_one",
     [
         ("${env:X}", True),
         ("x${env:X}", False),
@@ -178,7 +177,7 @@ def test_what_is_taken_from_elsewhere(value: str, is_one: bool) -> None:
     assert is_reference(value) is is_one
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 21), b"a=\xe4\x00", "a=b".encode("utf-16")])
+@for_each("content", [b"\xff\xfe", b"x" * (1 << 21), b"a=\xe4\x00", "a=b".encode("utf-16")])
 def test_a_file_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f").write_bytes(content)
     with pytest.raises(UsageError, match="no file of settings"):
@@ -190,7 +189,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_settings_file(tmp_path / "f")
 
 
-@pytest.mark.parametrize("text", [KAFKAS, KCATS])
+@for_each("text", [KAFKAS, KCATS])
 def test_files_of_windows(tmp_path: Path, text: str) -> None:
     path = tmp_path / "client.properties"
     path.write_bytes(b"\xef\xbb\xbf" + text.lstrip().replace("\n", "\r\n").encode())
@@ -204,13 +203,13 @@ def test_a_file_in_latin_1_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert read_settings_file(path)[0] == {"sasl.username": "Jürgen", "sasl.password": "Grüße"}
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n\n"])
+@for_each("text", ["", "# nothing\n\n"])
 def test_a_file_that_says_nothing_is_told_of(tmp_path: Path, text: str) -> None:
     path = write(tmp_path / "client.properties", text)
     assert read_settings_file(path) == ({}, [f"{path} says nothing: there is no setting in it"])
 
 
-@pytest.mark.parametrize("character", ["\u00a0", "\u2028", "\x85", "\x0c", "\x1d"])
+@for_each("character", ["\u00a0", "\u2028", "\x85", "\x0c", "\x1d"])
 def test_only_javas_spaces_and_ends_of_lines_are_ones(tmp_path: Path, character: str) -> None:
     """A password may hold any other."""
     for name, other in (("client.properties", ""), ("kcat.conf", "ssl.ca.location=ca.pem\n")):
@@ -252,7 +251,7 @@ def test_a_key_over_several_lines_is_not_shown(tmp_path: Path) -> None:
     assert settings["ssl.keystore.key"] == text.partition("=")[2].replace("\n", "")
 
 
-@pytest.mark.parametrize(("password", "is_told"), [("simple=;'", False), ('a"b', True), ("a\\b", True)])
+@for_each("password, is_told", [("simple=;'", False), ('a"b', True), ("a\\b", True)])
 def test_a_reference_in_a_login_module_that_it_would_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, password: str, is_told: bool
 ) -> None:
@@ -266,8 +265,8 @@ def test_a_reference_in_a_login_module_that_it_would_change(
     assert password not in " ".join(warnings)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
+@for_each(
+    "value, words",
     [
         ("${PASSWORD}", "looks like a reference, and is taken as it stands: expected ${env:NAME}"),
         ("$PASSWORD", "looks like a reference"),
@@ -288,7 +287,7 @@ def test_a_secret_that_is_probably_meant_otherwise_is_told_of(tmp_path: Path, va
     assert "marked" not in " ".join(warnings)
 
 
-@pytest.mark.parametrize("reference", ["${file:FOLDER/secret:pw}", "${directory:FOLDER:secret}"])
+@for_each("reference", ["${file:FOLDER/secret:pw}", "${directory:FOLDER:secret}"])
 def test_a_file_with_a_secret_that_is_referred_to_is_told_of_too(tmp_path: Path, reference: str) -> None:
     secret = write(tmp_path / "secret", "pw=x\n", 0o644)
     text = f"sasl.username=a\nsasl.password={reference.replace('FOLDER', str(tmp_path))}\n"

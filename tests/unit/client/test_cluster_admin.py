@@ -26,6 +26,7 @@ from core.protocol.schema.elect_leaders import (
 )
 from core.protocol.schema.list_partition_reassignments import ListPartitionReassignmentsResponse
 from core.protocol.schema.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+from tests.support.for_each import for_each
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -146,7 +147,7 @@ def test_what_is_under_way_has_a_before_and_an_after() -> None:
 UPDATES = [FeatureUpdate("a", 1, UpgradeType.UPGRADE), FeatureUpdate("b", 0, UpgradeType.UNSAFE_DOWNGRADE)]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@for_each("version", [0, 1, 2])
 def test_which_way_a_level_goes_is_said_as_the_version_has_it(version: int) -> None:
     client = Client(lambda _request: UpdateFeaturesResponse(error_message=None))
     client.version = version

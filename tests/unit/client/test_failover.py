@@ -10,6 +10,7 @@ from core.client import failover
 from core.client.failover import ride_over
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
+from tests.support.for_each import for_each
 
 MOVED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 LOST = ConnectionFailedError("could not connect", where="a:1")
@@ -58,7 +59,7 @@ def test_a_dead_broker_is_waited_for_and_then_the_next_one(monkeypatch: pytest.M
     assert cluster.topics_forgotten == cluster.tries - 1
 
 
-@pytest.mark.parametrize(("error", "seconds"), [(LOST, 30), (MOVED, 10)])
+@for_each("error, seconds", [(LOST, 30), (MOVED, 10)])
 def test_not_for_ever(monkeypatch: pytest.MonkeyPatch, error: Exception, seconds: float) -> None:
     cluster = Cluster(monkeypatch)
     with pytest.raises(type(error)) as raised:
@@ -72,9 +73,7 @@ def test_it_is_tried_again_however_long_the_first_time_took(monkeypatch: pytest.
     assert cluster.ride(lambda _: LOST if cluster.tries < 2 else None, seconds=40) == "done"
 
 
-@pytest.mark.parametrize(
-    ("error", "brokers"), [(LOST, 1), (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 3), (ValueError(), 3)]
-)
+@for_each("error, brokers", [(LOST, 1), (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 3), (ValueError(), 3)])
 def test_at_once_if_trying_again_does_not_help(monkeypatch: pytest.MonkeyPatch, error: Exception, brokers: int) -> None:
     cluster = Cluster(monkeypatch, brokers=brokers)
     with pytest.raises(type(error)):

@@ -21,6 +21,7 @@ from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroups
 from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorResponse
 from core.protocol.schema.find_coordinator import Coordinator as FoundCoordinator
+from tests.support.for_each import for_each
 
 
 class Coordinator:
@@ -39,7 +40,7 @@ class Coordinator:
         }[api]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error",
     [
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -89,7 +90,7 @@ def test_a_group_is_deleted_whose_answer_was_lost() -> None:
     GroupAdmin(Deleting(ConnectionFailedError("lost", where="1"))).delete("g")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("failures", [(), (KafkaError(ErrorCode.NOT_COORDINATOR),)])
+@for_each("failures", [(), (KafkaError(ErrorCode.NOT_COORDINATOR),)])
 def test_a_group_that_there_is_not_is_none_that_was_deleted(failures: tuple[Exception, ...]) -> None:
     with pytest.raises(KafkaError) as raised:
         GroupAdmin(Deleting(*failures)).delete("g")  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from core.client.connector import Connector
 from core.common.errors import PlogError
 from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
 from tests.unit.client.test_authenticator import LOGINS, Broker
 
@@ -182,9 +183,9 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     return {"PLAINTEXT": (None, None), "TLS": (context, Tls(TrustStore(certificates=ca.pem)))}
 
 
-@pytest.mark.parametrize("protocol", ["PLAINTEXT", "TLS"])
-@pytest.mark.parametrize("mechanism", STAGES)
-@pytest.mark.parametrize("answer", ANSWERS)
+@for_each("protocol", ["PLAINTEXT", "TLS"])
+@for_each("mechanism", STAGES)
+@for_each("answer", ANSWERS)
 def test_an_answer_of_sasl(
     answer: Answer,
     mechanism: str,
@@ -201,7 +202,7 @@ def test_an_answer_of_sasl(
             assert error.exit_code in (1, 3), error.message
 
 
-@pytest.mark.parametrize("mechanism", STAGES)
+@for_each("mechanism", STAGES)
 def test_rounds_of_sasl_that_never_end(mechanism: str) -> None:
     """Each answer says that more is to come."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from core.broker.handlers.api_versions import unsupported_version
 from core.client.client_connection import ClientConnection
 from core.protocol.frame import SIZE, Endpoint, read_request_start
@@ -16,6 +14,7 @@ from core.protocol.schema.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from tests.support.for_each import for_each
 
 
 class Broker:
@@ -51,7 +50,7 @@ class Broker:
         pass
 
 
-@pytest.mark.parametrize(("newest", "asked"), [(4, [4]), (3, [4, 3]), (2, [4, 3, 0]), (0, [4, 3, 0])])
+@for_each("newest, asked", [(4, [4]), (3, [4, 3]), (2, [4, 3, 0]), (0, [4, 3, 0])])
 def test_features_are_heard_of_from_every_broker_that_tells_them(newest: int, asked: list[int]) -> None:
     """Version 3 has them; version 4 is of Kafka 3.9."""
     broker = Broker(newest)

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.client.partitioner import PARTITIONERS, murmur2, murmur2_columns
 from core.records.byte_strings import ByteStrings
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("key", "hash_"),
+@for_each(
+    "key, hash_",
     [
         (b"21", -973932308),
         (b"foobar", -790332482),
@@ -26,9 +26,7 @@ def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
     assert PARTITIONERS["murmur2"](7, 1000).assign(keys, values).tolist() == [(hash_ & 0x7FFFFFFF) % 7]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_hashed"), [("murmur2", True), ("fnv1a_random", True), ("crc32", True), ("consistent_random", False)]
-)
+@for_each("name, is_hashed", [("murmur2", True), ("fnv1a_random", True), ("crc32", True), ("consistent_random", False)])
 def test_an_empty_key_is_a_key_but_for_librdkafkas_default(name: str, is_hashed: bool) -> None:
     """All records of a key are in one partition; without one they spread."""
     keys, values = ByteStrings.of_list([b""] * 200), ByteStrings.of_list([b"v" * 100] * 200)

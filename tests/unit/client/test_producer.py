@@ -35,6 +35,7 @@ from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
 
 
@@ -424,7 +425,7 @@ class BusyCluster:
         self.now_s += seconds
 
 
-@pytest.mark.parametrize(("patience_s", "is_enough"), [(120.0, True), (20.0, False)])
+@for_each("patience_s, is_enough", [(120.0, True), (20.0, False)])
 def test_an_id_is_waited_for_as_long_as_records_are_tried(
     monkeypatch: pytest.MonkeyPatch, patience_s: float, is_enough: bool
 ) -> None:

@@ -15,6 +15,7 @@ from core.client.cluster_admin import OngoingReassignment
 from core.client.reassigner import Reassigner
 from core.cluster.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
+from tests.support.for_each import for_each
 
 MOVE = PlannedMove(TopicPartition("t", 0), (3, 1, 2), (1, 2))
 
@@ -97,8 +98,8 @@ class Throttle:
         return self.replaced
 
 
-@pytest.mark.parametrize(
-    ("replaced", "expected"),
+@for_each(
+    "replaced, expected",
     [
         ({}, []),
         ({3: 1 << 20}, ["note: broker 3 copied at most 1,048,576 bytes/s"]),

@@ -26,6 +26,7 @@ from core.security.sasl.plain import PlainServer
 from core.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism, ScramServer
 from plog.testing import RunningBroker
 from tests.support.certificates import Certificate, make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.secured_door import Door, MakeSteps, secured_door, server_context
 
 PASSWORD = "marked-password"
@@ -147,7 +148,7 @@ def test_tls_with_a_certificate_of_ours(version: str, authority: Authority) -> N
         assert topics(door, settings) == []
 
 
-@pytest.mark.parametrize(("mechanism", "requests"), [("PLAIN", 3), ("SCRAM-SHA-512", 4), ("OAUTHBEARER", 3)])
+@for_each("mechanism, requests", [("PLAIN", 3), ("SCRAM-SHA-512", 4), ("OAUTHBEARER", 3)])
 def test_connecting_takes_no_more_requests_than_the_protocol_needs(mechanism: str, requests: int) -> None:
     """ApiVersions, SaslHandshake, and a SaslAuthenticate for each message of the mechanism's."""
     with secured_door(MECHANISMS) as door:
@@ -250,7 +251,7 @@ def test_clients_of_a_client_are_secured_as_it_is() -> None:
 # --- what does not, in words
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@for_each("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_wrong_password(mechanism: str) -> None:
     with secured_door(MECHANISMS) as door:
         error = failure(door.port, sasl(mechanism, sasl_password="marked-wrong"))
@@ -414,8 +415,8 @@ def silent(connection: socket.socket) -> None:
 TLS = {"security.protocol": "SSL"}
 
 
-@pytest.mark.parametrize(
-    ("does", "settings", "message", "hint"),
+@for_each(
+    "does, settings, message, hint",
     [
         (http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
         (old_http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
@@ -437,7 +438,7 @@ def test_ports_of_something_else(
     assert (error.hint or "").startswith(hint)
 
 
-@pytest.mark.parametrize(("settings", "message"), [(TLS, "TLS did not begin in 0.2 s"), ({}, "no answer in 0.2 s")])
+@for_each("settings, message", [(TLS, "TLS did not begin in 0.2 s"), ({}, "no answer in 0.2 s")])
 def test_a_silent_port(settings: dict[str, str], message: str) -> None:
     with port_that(silent) as port:
         error = failure(port, settings, timeout_s=0.2)

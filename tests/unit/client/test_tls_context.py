@@ -15,6 +15,7 @@ from core.security.client_security import Tls
 from core.security.client_settings import parse_client_settings
 from core.security.jks import KeyStoreError, parse_jks
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 
 STORES = GOLDEN.parent / "keystores"
@@ -78,8 +79,8 @@ def settings_in_store(settings: dict[str, str]) -> dict[str, str]:
     return {name: str(STORES / value) if name.endswith("location") else value for name, value in settings.items()}
 
 
-@pytest.mark.parametrize("trust", TRUST)
-@pytest.mark.parametrize("key", KEYS)
+@for_each("trust", TRUST)
+@for_each("key", KEYS)
 def test_each_form_of_trust_and_of_keys(trust: str, key: str) -> None:
     named = settings_in_store({**TRUST[trust], **KEYS[key], "ssl.endpoint.identification.algorithm": ""})
     context = make_context(parse_client_settings({"security.protocol": "SSL", **named}).security.tls or Tls())
@@ -119,8 +120,8 @@ def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
         shaken(make_context(settings), server, "example.com")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@for_each(
+    "settings, message",
     [
         ({"ssl.truststore.location": "/no/such"}, "could not read /no/such: no such file"),
         ({"ssl.truststore.location": "README.md"}, "nothing that plog knows"),
@@ -205,7 +206,7 @@ def test_no_key_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["client.jks", "trust.jks"])
+@for_each("name", ["client.jks", "trust.jks"])
 def test_a_java_key_store_cut_anywhere_is_refused(name: str) -> None:
     data = (STORES / name).read_bytes()
     for size in range(len(data)):
@@ -215,7 +216,7 @@ def test_a_java_key_store_cut_anywhere_is_refused(name: str) -> None:
             parse_jks(data[:size], None, "keypass", wants_keys=False)
 
 
-@pytest.mark.parametrize("name", ["client.jks", "trust.jks"])
+@for_each("name", ["client.jks", "trust.jks"])
 def test_a_java_key_store_with_any_byte_changed_is_refused(name: str) -> None:
     data = bytearray((STORES / name).read_bytes())
     for position in range(len(data)):

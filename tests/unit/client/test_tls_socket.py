@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from core.client.tls_socket import TlsPeer, TlsSocket
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
 
 _PATTERN = bytes(range(251)) * 2000
@@ -107,7 +108,7 @@ def test_what_comes_in_is_what_was_sent(
         assert got == sent
 
 
-@pytest.mark.parametrize("size", [0, 1, 16_384, 65_536, 65_537, 500_000])
+@for_each("size", [0, 1, 16_384, 65_536, 65_537, 500_000])
 def test_what_goes_out_is_what_is_received(contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int) -> None:
     socket, wire = connected(contexts)
     data = bytearray(_PATTERN[:size])
@@ -120,7 +121,7 @@ def test_what_goes_out_is_what_is_received(contexts: tuple[ssl.SSLContext, ssl.S
     assert wire.received == data
 
 
-@pytest.mark.parametrize(("version", "round_trips"), [(ssl.TLSVersion.TLSv1_3, 1), (ssl.TLSVersion.TLSv1_2, 2)])
+@for_each("version, round_trips", [(ssl.TLSVersion.TLSv1_3, 1), (ssl.TLSVersion.TLSv1_2, 2)])
 def test_a_handshake_takes_no_more_round_trips_than_the_protocol_needs(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +137,7 @@ def test_a_handshake_takes_no_more_round_trips_than_the_protocol_needs(
     assert wire.received.endswith(b"a request") or wire.server.read(100) == b"a request"
 
 
-@pytest.mark.parametrize("size", [0, 1, 16_384])
+@for_each("size", [0, 1, 16_384])
 def test_a_server_that_says_goodbye_has_closed_the_connection(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int
 ) -> None:

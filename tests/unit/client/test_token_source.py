@@ -25,6 +25,7 @@ from core.security.client_security import BearerLogin, TokenEndpoint, TrustStore
 from core.security.client_settings import parse_client_settings
 from core.security.secret import Secret
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
 
 SECRET = "marked secret:+"
@@ -112,8 +113,8 @@ def test_a_secret_that_is_encoded_for_its_header() -> None:
     assert base64.b64decode(endpoint.asked[0][0].removeprefix("Basic ")) == b"id:marked+secret%3A%2B"
 
 
-@pytest.mark.parametrize(
-    ("answer", "lifetime_s"),
+@for_each(
+    "answer, lifetime_s",
     [
         (gives("a", expires_in=100), 100),
         (gives("a", expires_in="100"), 100),
@@ -169,8 +170,8 @@ def test_an_endpoint_that_is_down() -> None:
     assert error.exit_code == 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
+@for_each(
+    "answer, message",
     [
         (
             (401, {}, b'{"error": "invalid_client", "error_description": "no such\\u0007 client"}'),
@@ -236,8 +237,8 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("what", ENDLESS)
-@pytest.mark.parametrize("pause_s", [0.01, 0.0])
+@for_each("what", ENDLESS)
+@for_each("pause_s", [0.01, 0.0])
 def test_an_answer_that_never_ends(what: str, pause_s: float) -> None:
     """Drop by drop, and as fast as it goes: it takes no longer than it may, and no more memory."""
     start, more = ENDLESS[what]
@@ -261,7 +262,7 @@ def test_an_answer_that_never_ends(what: str, pause_s: float) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"garbage\r\n\r\n",
@@ -300,9 +301,7 @@ def test_any_answer_is_survived(data: bytes) -> None:
         failure(source(url))
 
 
-@pytest.mark.parametrize(
-    "lifetime", ["NaN", "Infinity", "-5", "1e400", "1" + "0" * 400, '"1' + "0" * 5000 + '"', "true"]
-)
+@for_each("lifetime", ["NaN", "Infinity", "-5", "1e400", "1" + "0" * 400, '"1' + "0" * 5000 + '"', "true"])
 def test_lifetimes_that_are_none(lifetime: str) -> None:
     """The token may be used, and not for ever."""
     now = [1000.0]
@@ -377,7 +376,7 @@ def test_a_clock_that_is_wrong_is_told_of() -> None:
     assert told.endswith("the clock here says 2001-09-09 01:46:40 UTC, and is 600 s behind the token endpoint's")
 
 
-@pytest.mark.parametrize("url", ["http://idp.example/token", "ftp://x", "http://localhost.example/"])
+@for_each("url", ["http://idp.example/token", "ftp://x", "http://localhost.example/"])
 def test_a_secret_does_not_go_over_the_network_in_clear(url: str) -> None:
     settings = {
         "security.protocol": "SASL_SSL",

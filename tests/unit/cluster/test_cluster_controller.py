@@ -47,6 +47,7 @@ from core.protocol.schema.stop_replica import (
     StopReplicaTopicState,
 )
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker
+from tests.support.for_each import for_each
 
 T = TypeVar("T")
 
@@ -822,7 +823,7 @@ def test_a_target_that_can_not_be() -> None:
     assert cluster.written == []
 
 
-@pytest.mark.parametrize("target", [(3, 4), None])
+@for_each("target", [(3, 4), None])
 def test_the_leader_hears_of_other_replicas_whoever_is_the_controller_then(target: Sequence[int] | None) -> None:
     """The controller is gone after any of its writes. A leader takes other replicas up in a higher epoch alone: so the
     epoch has to be written before they are.
@@ -927,7 +928,7 @@ def test_many_partitions_go_in_requests_of_a_bounded_size() -> None:
     assert sizes == [1000, 1000, 500]
 
 
-@pytest.mark.parametrize("broker_id", [1, 2])
+@for_each("broker_id", [1, 2])
 def test_others_have_a_turn_while_much_is_decided(broker_id: int) -> None:
     """A broker stops that leads 3000 partitions, or follows them; and then they are given back. So many writes, and so
     much work between two turns, are done at once.

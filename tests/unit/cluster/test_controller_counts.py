@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from core.cluster.cluster_controller import ClusterController
 from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
 from core.cluster.controller_counts import ControllerCounts, count_cluster
@@ -21,6 +19,7 @@ from core.protocol.schema.stop_replica import (
     StopReplicaTopicState,
 )
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
+from tests.support.for_each import for_each
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -81,7 +80,7 @@ def test_what_was_never_led_is_no_partition_yet() -> None:
     assert office.counts() == ControllerCounts(topics=1, partitions=1)
 
 
-@pytest.mark.parametrize(("isr", "imbalance"), [((1, 2), 0), ((1, 2, 3), 1)])
+@for_each("isr, imbalance", [((1, 2), 0), ((1, 2, 3), 1)])
 def test_a_replica_being_added_is_to_lead_once_it_is_in_sync(isr: tuple[int, ...], imbalance: int) -> None:
     """Another replica that is added is not in sync, so that the reassignment does not end."""
     office = Office({"t": {0: led(1, 3, 1, 2, 4, adding=(3, 4), isr=isr)}})

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from core.cluster.directory_topics import DirectoryTopics
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import ManualClock
@@ -14,13 +12,14 @@ from core.common.filesystem import FileSystem
 from core.log.directory_reader import DirectoryReader
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
+from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.logs import NOW
 
 FOLDER = SAMPLE_DATA / "damaged" / "c_torn_tail-0"
 
 
-@pytest.mark.parametrize(("of_metadata", "of_log", "expected"), [(None, 7, 8), (3, 7, 8), (3, 3, 3), (9, 7, 9)])
+@for_each("of_metadata, of_log, expected", [(None, 7, 8), (3, 7, 8), (3, 3, 3), (9, 7, 9)])
 def test_the_epoch_is_that_of_a_start(of_metadata: int | None, of_log: int, expected: int, tmp_path: Path) -> None:
     """A partition that is led again has an epoch that none of its records has, unless its own leader wrote them all."""
     folder = tmp_path / "t-0"

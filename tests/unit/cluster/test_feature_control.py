@@ -14,6 +14,7 @@ from core.cluster.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
+from tests.support.for_each import for_each
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def in_office(**finalized: int) -> FeatureControl:
     return control
 
 
-@pytest.mark.parametrize("version", [NOT_WRITTEN, 7])
+@for_each("version", [NOT_WRITTEN, 7])
 def test_what_is_missing_or_disabled_is_written_without_features(version: int) -> None:
     control = FeatureControl()
     assert written_by(control.begin(None, version)) == [FeatureWrite({}, version)]
@@ -70,8 +71,8 @@ def test_a_level_counts_once_it_is_written_down() -> None:
     assert control.finalized == {"group.version": 1}
 
 
-@pytest.mark.parametrize(
-    ("update", "problem"),
+@for_each(
+    "update, problem",
     [
         (FeatureUpdate("group.version", 1, UP), None),
         (FeatureUpdate("transaction.version", 2, UP), None),

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from core.protocol.schema.fetch import (
     FetchResponse,
     PartitionData,
 )
+from tests.support.for_each import for_each
 
 FRAMES = {
     line["name"]: bytes.fromhex(line["frame"])
@@ -135,7 +135,7 @@ def broker_epoch(frame: bytes) -> int:
     return int.from_bytes(frame[-9:-1], "big")
 
 
-@pytest.mark.parametrize("name", ["answer-records", "answer-diverging", "answer-unknown-topic-id"])
+@for_each("name", ["answer-records", "answer-diverging", "answer-unknown-topic-id"])
 def test_kafkas_answers_lead_to_the_right_actions(name: str) -> None:
     _, response = decode_response(FETCH, 17, memoryview(FRAMES[name]))
     plan = FetchPlan(3)
@@ -194,7 +194,7 @@ def test_out_of_range_asks_for_the_leaders_ends() -> None:
     assert named(asked(plan)) == {1: 50}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error",
     [
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -253,7 +253,7 @@ def test_an_append_that_failed_is_asked_for_again_later() -> None:
     assert asked(plan, 1005)
 
 
-@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID])
+@for_each("error", [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID])
 def test_answers_that_are_not_wanted_any_more_are_ignored(error: ErrorCode) -> None:
     for change in (
         lambda plan: plan.remove(ONE),
@@ -358,8 +358,8 @@ def test_a_leader_without_room_for_a_session_is_asked_for_everything_each_time()
         plan.move(TWO, EMPTY)
 
 
-@pytest.mark.parametrize(
-    ("error", "session_id"),
+@for_each(
+    "error, session_id",
     [
         (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
         (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 7),

@@ -8,6 +8,7 @@ import pytest
 
 from core.cluster.in_sync_replicas import ALLOWED_TRANSITIONS, InSyncReplicas, IsrAnswer, IsrProposal, IsrState
 from core.common.error_code import ErrorCode
+from tests.support.for_each import for_each
 from tests.support.replication import partition_state
 
 
@@ -72,14 +73,14 @@ def test_an_answer_that_changes_nothing_commits_too() -> None:
     assert (replicas.committed, replicas.state) == ({1, 2, 3}, IsrState.COMMITTED)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+@for_each("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_what_was_certainly_not_applied_is_dropped(code: ErrorCode) -> None:  # rule 13
     replicas, proposal = expanding(1, 2)
     assert not replicas.on_answer(proposal, IsrAnswer(code))
     assert (replicas.maximal, replicas.state) == ({1, 2}, IsrState.COMMITTED)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "code",
     [
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -99,7 +100,7 @@ def test_an_outdated_leader_waits_for_news_with_the_larger_set(code: ErrorCode) 
     assert (replicas.maximal, replicas.state) == ({1, 2}, IsrState.COMMITTED)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "code",
     [
         ErrorCode.NOT_CONTROLLER,

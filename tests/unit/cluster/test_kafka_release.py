@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import zipfile
 
-import pytest
-
 from core.cluster.kafka_release import METADATA_VERSION_FEATURE, find_release
+from tests.support.for_each import for_each
 from tests.support.oracle import KAFKA_VERSION, fetched_libs, requires_kafka
 
 
@@ -22,7 +21,7 @@ def test_levels_are_those_of_kafka() -> None:
         assert find_release({METADATA_VERSION_FEATURE: (7, level)}) == f"{major}.{minor}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "features",
     [{}, {"kraft.version": (0, 1)}, {METADATA_VERSION_FEATURE: (7, 999)}, {METADATA_VERSION_FEATURE: (0, 0)}],
 )

@@ -10,6 +10,7 @@ from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.leadership import Leadership
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from tests.support.for_each import for_each
 from tests.support.replication import LAG_MS, LEADER, KnownPeers, partition_state
 
 
@@ -117,7 +118,7 @@ def test_one_that_may_not_join_holds_nothing_up() -> None:
     assert led.replicated == 20
 
 
-@pytest.mark.parametrize("gone", [None, 999], ids=["fenced or shutting down", "another life of it"])
+@for_each("gone", [None, 999])
 def test_one_whose_broker_is_not_there_any_more_may_not_join(gone: int | None) -> None:  # rules 12 and 13
     led = Led(1, 2)
     led.fetch(3, 5)

@@ -29,6 +29,7 @@ from core.records.control_record import ControlRecordType
 from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import AskingFileSystem
 from tests.support.disk import RecordedFile, RecordingFileSystem, crash_states, disk_after
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
 
 TOPIC = 2
@@ -61,7 +62,7 @@ def batches(log: MetadataLog) -> list[RecordBatch]:
     return [b for b in found if isinstance(b, RecordBatch)]
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
+@for_each("is_clean", [True, False])
 def test_what_was_appended_is_there_again(tmp_path: Path, is_clean: bool) -> None:
     log = open_log(tmp_path)
     assert log.end_offset == 0
@@ -216,8 +217,8 @@ def test_nothing_is_appended_after_a_change_that_was_written_in_part(
     assert names(open_log(tmp_path)) == {"a"}
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.parametrize("window", [1, 2, 3, 1 << 30])
+@for_each("is_clean", [True, False])
+@for_each("window", [1, 2, 3, 1 << 30])
 def test_what_is_refused_is_not_kept_or_the_answer_says_so(tmp_path: Path, window: int, is_clean: bool) -> None:
     """At whatever operation the disk begins to refuse, of a new log's first change and of a later one."""
     answers = set()
@@ -359,9 +360,7 @@ def test_many_records_go_in_several_batches(tmp_path: Path, monkeypatch: pytest.
     assert len(open_log(tmp_path).image.topics["wide"].partitions) == 100
 
 
-@pytest.mark.parametrize(
-    "value", [None, b"", b"\x01", b"\x02\x02\x00", b"\x01\xff\x7f\x00", b"\x01\x02\x63", b"\x01\x02\x00"]
-)
+@for_each("value", [None, b"", b"\x01", b"\x02\x02\x00", b"\x01\xff\x7f\x00", b"\x01\x02\x63", b"\x01\x02\x00"])
 def test_what_is_no_metadata_record(value: bytes | None) -> None:
     with pytest.raises(MalformedMessageError):
         decode_metadata_record(value)

@@ -6,12 +6,13 @@ import pytest
 
 from core.cluster.named_partitions import find_named_partitions
 from core.common.errors import KafkaError
+from tests.support.for_each import for_each
 
 KNOWN = {"flights": [0, 1, 2], "one": [0], "a-1": [0], "a": [0, 1], "b-7": [0], "b": [0]}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("flights-1", ["flights-1"]),
         ("flights:2", ["flights-2"]),
@@ -26,8 +27,8 @@ def test_what_a_text_names(text: str, expected: list[str]) -> None:
     assert [str(partition) for partition in find_named_partitions([text], KNOWN)] == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
+@for_each(
+    "text, message, hint",
     [
         ("flights-3", "topic 'flights' has no partition 3", "it has partitions 0 to 2"),
         ("one:4", "topic 'one' has no partition 4", "it has partition 0 only"),

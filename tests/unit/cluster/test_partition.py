@@ -15,6 +15,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.partition_log import AppendResult
 from core.protocol.schema.metadata_records import PartitionRecord
+from tests.support.for_each import for_each
 from tests.support.logs import make_batch, open_log
 from tests.support.replication import LAG_MS, LEADER, KnownPeers, partition_state
 
@@ -98,7 +99,7 @@ def test_a_broker_without_others_is_alone_whatever_its_metadata_name(tmp_path: P
     assert replica.log.high_watermark == 1
 
 
-@pytest.mark.parametrize(("leader", "role"), [(2, Role.FOLLOWING), (-1, Role.OFFLINE)])
+@for_each("leader, role", [(2, Role.FOLLOWING), (-1, Role.OFFLINE)])
 def test_who_does_not_lead_takes_no_records_and_hears_no_followers(tmp_path: Path, leader: int, role: Role) -> None:
     replica = Replica(tmp_path, partition_state((2, 3), leader=leader))
     assert replica.partition.role is role

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.cluster.placement import place_replicas
+from tests.support.for_each import for_each
 
 brokers = st.sets(st.integers(0, 1000), min_size=1, max_size=12).map(sorted)
 places = st.integers(0, 50)
@@ -74,8 +74,8 @@ def test_brokers_of_which_some_have_no_rack_count_as_without() -> None:
     assert place_replicas(some, range(9), 2, start=1) == place_replicas(none, range(9), 2, start=1)
 
 
-@pytest.mark.parametrize("brokers", [1, 2, 3, 5, 6])
-@pytest.mark.parametrize("shift", [0, 1, 4])
+@for_each("brokers", [1, 2, 3, 5, 6])
+@for_each("shift", [0, 1, 4])
 def test_without_racks_it_is_kafkas_algorithm(brokers: int, shift: int) -> None:
     """AdminUtils.assignReplicasToBrokersRackUnaware, written again from its description."""
     for factor in range(1, brokers + 1):

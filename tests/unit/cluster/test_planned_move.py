@@ -9,6 +9,7 @@ import pytest
 from core.cluster.planned_move import PlannedMove, plan_json, read_plan
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
+from tests.support.for_each import for_each
 
 KNOWN = {"t": [0, 1], "other": [0]}
 BROKERS = [1, 2, 3]
@@ -34,8 +35,8 @@ def entry(**changes: object) -> str:
     return json.dumps({"version": 1, "partitions": [one]})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@for_each(
+    "text, message",
     [
         ("{", "plan.json is no JSON"),
         ("[]", "expected an object with version 1 and partitions"),

@@ -8,6 +8,7 @@ from core.cluster.cluster_description import BrokerDescription, ClusterDescripti
 from core.cluster.feature_levels import Levels, UpgradeType
 from core.cluster.wanted_levels import common_levels, levels_of_new_cluster, parse_wanted, plan_updates
 from core.common.errors import UsageError
+from tests.support.for_each import for_each
 
 UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 PLOG = {"group.version": (0, 1), "transaction.version": (0, 2)}
@@ -64,7 +65,7 @@ def test_which_way_a_level_goes_is_said_by_the_option() -> None:
     assert unsafe == ("c", 0, UNSAFE)
 
 
-@pytest.mark.parametrize("text", ["", "=1", "a=", "a=-1", "a=1.5", "a=²", "a=32768", "a=99999999", "all=1", "a=b=c"])
+@for_each("text", ["", "=1", "a=", "a=-1", "a=1.5", "a=²", "a=32768", "a=99999999", "all=1", "a=b=c"])
 def test_what_is_no_level(text: str) -> None:
     for upgrades, downgrades in (([text], []), ([], [text])):
         with pytest.raises(UsageError, match="expected"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tests.golden.test_between_brokers import SAMPLES
+from tests.support.for_each import for_each
 
 
 def updated(image: MetadataImage, request: UpdateMetadataRequest) -> MetadataImage:
@@ -38,7 +38,7 @@ def captured(name: str) -> tuple[UpdateMetadataRequest, dict[str, Any]]:
     return request, sample.body
 
 
-@pytest.mark.parametrize("name", ["UpdateMetadata-v8-request", "UpdateMetadata-v8-request-partitions"])
+@for_each("name", ["UpdateMetadata-v8-request", "UpdateMetadata-v8-request-partitions"])
 def test_requests_of_a_real_controller(name: str) -> None:
     request, body = captured(name)
     image = updated(MetadataImage(), request)

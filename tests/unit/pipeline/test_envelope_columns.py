@@ -23,6 +23,7 @@ from core.records.envelope import decode_envelope, encode_bytes
 from core.records.record import Record, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.for_each import for_each
 
 BYTES = st.none() | st.binary(max_size=30) | st.text(max_size=30).map(str.encode)
 HEADERS = st.lists(st.tuples(st.binary(max_size=5) | st.just(b"name"), BYTES), max_size=3)
@@ -85,7 +86,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("lines", [LINES, *([line] for line in LINES)], ids=lambda lines: str(len(lines)))
+@for_each("lines", [LINES, *([line] for line in LINES)], ids=lambda lines: str(len(lines)))
 def test_lines_by_the_chunk_are_those_of_each_alone(lines: list[str]) -> None:
     rows = read("\n".join([*lines, ""]).encode())
     slow = [decode_envelope(line.encode()) for line in lines]
@@ -97,9 +98,7 @@ def test_lines_by_the_chunk_are_those_of_each_alone(lines: list[str]) -> None:
     assert sections == [encode_headers(r.headers) for r in slow]
 
 
-@pytest.mark.parametrize(
-    "bad", ['{"val": 1}', "nonsense", '{"value": 5}', '{"timestamp": true}', "", '{"key": "\\ud800"}']
-)
+@for_each("bad", ['{"val": 1}', "nonsense", '{"value": 5}', '{"timestamp": true}', "", '{"key": "\\ud800"}'])
 def test_a_bad_line_among_good_ones_is_named(bad: str) -> None:
     with pytest.raises(BadLineError) as caught:
         read(f'{{"value": "v"}}\n{bad}\n{{"value": "w"}}\n'.encode())

@@ -23,6 +23,7 @@ from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.for_each import for_each
 
 NOW = 1_700_000_000_123
 T3 = TopicPartition("töpic", 3)
@@ -92,7 +93,7 @@ CASES: dict[str, Callable[[Record], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", CASES)
+@for_each("pattern", CASES)
 def test_tokens(pattern: str) -> None:
     assert printed(pattern) == [CASES[pattern](record) for record in ROWS]
 
@@ -124,8 +125,8 @@ def test_where_the_partition_begins_and_ends() -> None:
     assert bytes(whole(formatter(T3, decode_columns([BATCH]), np.arange(4)))) == b"1 20 1e\n" * 4
 
 
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
+@for_each(
+    "pattern, problem",
     [
         ("%q", "no token %q"),
         ("100%", "ends with a %"),

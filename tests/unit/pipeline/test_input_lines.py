@@ -10,6 +10,7 @@ import pytest
 from core.common.errors import UsageError
 from core.pipeline import input_lines
 from core.pipeline.input_lines import read_lines
+from tests.support.for_each import for_each
 
 TEXTS = [
     b"",
@@ -27,9 +28,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 1000])
-@pytest.mark.parametrize("delimiter", [b"|", b"||", b"a||", b"\n"])
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("chunk_bytes", [1, 2, 3, 5, 1000])
+@for_each("delimiter", [b"|", b"||", b"a||", b"\n"])
+@for_each("text", TEXTS)
 def test_lines_as_split_has_them(
     text: bytes, delimiter: bytes, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +50,7 @@ def test_lines_as_split_has_them(
         ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("text", TEXTS)
 def test_lines_are_counted_without_being_split(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(text)

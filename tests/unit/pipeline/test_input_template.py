@@ -25,6 +25,7 @@ from core.records.columns import decode_columns
 from core.records.record import Headers, Record, read_headers
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.for_each import for_each
 
 T3 = TopicPartition("t", 3)
 Read = tuple[bytes | None, bytes | None, Headers, int | None, int | None]
@@ -55,8 +56,8 @@ def _records(batch: Batch) -> list[Read]:
     return list(zip(keys, rows.values.to_pylist(), headers, *numbers, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "expected"),
+@for_each(
+    "pattern, text, expected",
     [
         ("%s", b"a\nb c\n\n", [(None, b"a"), (None, b"b c"), (None, b"")]),
         (r"%k\t%s\n", b"k\tv\n\t\nk2\ta\tb\n", [(b"k", b"v"), (b"", b""), (b"k2", b"a\tb")]),
@@ -73,7 +74,7 @@ def _records(batch: Batch) -> list[Read]:
         (r"%S{hex}:%s", b"a:0123456789", [(None, b"0123456789")]),
     ],
 )
-@pytest.mark.parametrize("chunk", [1 << 20, 1, 3])
+@for_each("chunk", [1 << 20, 1, 3])
 def test_keys_and_values(
     pattern: str, text: bytes, expected: list[tuple[bytes | None, bytes | None]], chunk: int, tmp_path: Path
 ) -> None:
@@ -123,8 +124,8 @@ def test_a_pattern_writes_what_a_template_reads(
     assert found == [(key, value, (), ms, 3) for key, value, _, ms in records]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "problem"),
+@for_each(
+    "pattern, text, problem",
     [
         (r"%k\t%s", b"a\tb\nno tab\n", "line 2: no b'\\t'"),
         (r"%k{hex} %s", b"00 a\nzz b\n", "line 2: b'zz' is not hex"),
@@ -145,8 +146,8 @@ def test_input_that_is_not_so(pattern: str, text: bytes, problem: str, tmp_path:
     assert caught.value.row == 1
 
 
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
+@for_each(
+    "pattern, problem",
     [
         ("", "neither a key nor a value"),
         ("%o", "neither a key nor a value"),

@@ -14,6 +14,7 @@ from core.security.client_security import BearerLogin, ClientSecurity, PasswordL
 from core.security.client_settings import SECRET_SETTINGS, parse_client_settings
 from core.security.jaas import parse_jaas
 from core.security.secret import Secret
+from tests.support.for_each import for_each
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -39,8 +40,8 @@ def test_nothing_is_plaintext() -> None:
     assert security().protocol == "PLAINTEXT"
 
 
-@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-@pytest.mark.parametrize("is_lower", [True, False])
+@for_each("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@for_each("is_lower", [True, False])
 def test_each_protocol(protocol: str, is_lower: bool) -> None:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
     said = protocol.lower() if is_lower else protocol
@@ -141,8 +142,8 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
     assert found.security == ClientSecurity()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message", "hint"),
+@for_each(
+    "settings, message, hint",
     [
         ({"sasl.mechanim": "PLAIN"}, "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
         ({"security.protocol": "SASL-SSL"}, "expected one of PLAINTEXT, SSL", "did you mean SASL_SSL?"),
@@ -267,8 +268,8 @@ def test_a_password_that_is_missing_is_asked_for() -> None:
     assert login == PasswordLogin("PLAIN", "al", Secret("of al"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "warning"),
+@for_each(
+    "settings, warning",
     [
         ({"sasl.username": "a"}, "sasl.username does nothing: security.protocol is PLAINTEXT"),
         ({"ssl.ca.location": "/ca"}, "ssl.ca.location does nothing"),
@@ -314,7 +315,7 @@ def test_a_description_shows_no_secret_and_survives_a_journey() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-@pytest.mark.parametrize("name", sorted(SECRET_SETTINGS))
+@for_each("name", sorted(SECRET_SETTINGS))
 def test_no_message_shows_a_secret(name: str) -> None:
     settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", name: "marked = marked"}
     try:
@@ -327,8 +328,8 @@ def test_no_message_shows_a_secret(name: str) -> None:
 # --- JAAS
 
 
-@pytest.mark.parametrize(
-    ("text", "options"),
+@for_each(
+    "text, options",
     [
         ("m required;", {}),
         ('m required a="b c" d=e;', {"a": "b c", "d": "e"}),
@@ -342,7 +343,7 @@ def test_login_modules(text: str, options: dict[str, str]) -> None:
     assert parse_jaas(text).options == options
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -374,9 +375,7 @@ def test_a_quoted_password_comes_back(password: str) -> None:
     assert parse_jaas(f'm required password="{quoted}";').options == {"password": password}
 
 
-@pytest.mark.parametrize(
-    "text", ['m required password="a"marked=b;', 'm required password="a" marked=;', "m required marked"]
-)
+@for_each("text", ['m required password="a"marked=b;', 'm required password="a" marked=;', "m required marked"])
 def test_no_message_about_a_login_module_shows_a_piece_of_a_password(text: str) -> None:
     """It comes to stand where a name should, if a quotation mark in it has no backslash before it."""
     settings = {

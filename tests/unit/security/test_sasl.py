@@ -25,6 +25,7 @@ from core.security.sasl.scram import (
     ScramServer,
 )
 from core.security.sasl.steps import Continue, Done, Failed
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 
 SASL = GOLDEN.parent / "sasl"
@@ -52,7 +53,7 @@ VECTORS = {
 # --- SCRAM
 
 
-@pytest.mark.parametrize("mechanism", VECTORS, ids=lambda m: m.name)
+@for_each("mechanism", VECTORS, ids=lambda m: m.name)
 def test_the_client_speaks_as_in_the_rfc(mechanism: ScramMechanism) -> None:
     ours, theirs, salt, proof, signature = VECTORS[mechanism]
     client = ScramClient(mechanism, "user", "pencil", nonce=ours)
@@ -62,7 +63,7 @@ def test_the_client_speaks_as_in_the_rfc(mechanism: ScramMechanism) -> None:
     assert client.answer(f"v={signature}".encode()) is None
 
 
-@pytest.mark.parametrize("mechanism", VECTORS, ids=lambda m: m.name)
+@for_each("mechanism", VECTORS, ids=lambda m: m.name)
 def test_the_server_speaks_as_in_the_rfc(mechanism: ScramMechanism) -> None:
     ours, theirs, salt, proof, signature = VECTORS[mechanism]
     credential = mechanism.credential("pencil", base64.b64decode(salt), 4096)
@@ -90,7 +91,7 @@ def scram_case(name: str) -> tuple[ScramClient, dict[str, Any]]:
     return client, step["answer"]
 
 
-@pytest.mark.parametrize("name", ["SCRAM, good", "SCRAM-SHA-512, good", "SCRAM, escaped name", "delegation token"])
+@for_each("name", ["SCRAM, good", "SCRAM-SHA-512, good", "SCRAM, escaped name", "delegation token"])
 def test_the_client_believes_kafka(name: str) -> None:
     client, answer = scram_case(name)
     client.first()
@@ -98,7 +99,7 @@ def test_the_client_believes_kafka(name: str) -> None:
     assert client.answer(bytes.fromhex(answer["AuthBytes"])) is None
 
 
-@pytest.mark.parametrize("name", ["SCRAM, good", "SCRAM-SHA-512, good", "delegation token"])
+@for_each("name", ["SCRAM, good", "SCRAM-SHA-512, good", "delegation token"])
 def test_the_client_does_not_believe_another_signature(name: str) -> None:
     client, answer = scram_case(name)
     client.answer(answer["_server_first"].encode())
@@ -114,8 +115,8 @@ def test_the_servers_error_is_told() -> None:
         client.answer(b"e=invalid-proof")
 
 
-@pytest.mark.parametrize(
-    ("server_first", "what"),
+@for_each(
+    "server_first, what",
     [
         ("r=abcdef,s=c2FsdA==,i=4095", "4095 iterations, expected 4096"),
         ("r=abcdef,s=c2FsdA==,i=2000000000", "2000000000 iterations"),
@@ -145,7 +146,7 @@ FIRST_MESSAGES = [name for name in CONVERSATIONS if name.startswith("SCRAM, firs
 STRICTER = {"SCRAM, first message n,,m=ext,n=sam,r=abc"}
 
 
-@pytest.mark.parametrize("name", FIRST_MESSAGES)
+@for_each("name", FIRST_MESSAGES)
 def test_the_server_answers_first_messages_as_kafka_does(name: str) -> None:
     step = CONVERSATIONS[name][1]
     message = ast.literal_eval(step["sent"].removeprefix("SaslAuthenticate v2 "))
@@ -175,7 +176,7 @@ def test_a_name_that_nobody_has_fails_as_a_wrong_password_does() -> None:
     assert ask("ghost")[0] != ask("spectre")[0]
 
 
-@pytest.mark.parametrize(("name", "is_token"), [("token-1", True), ("token-1", False), ("sam", True)])
+@for_each("name, is_token", [("token-1", True), ("token-1", False), ("sam", True)])
 def test_tokens_and_users_are_told_apart(name: str, is_token: bool) -> None:
     server = ScramServer(SCRAM_SHA_256, accounts, secret=b"s")
     client = ScramClient(SCRAM_SHA_256, name, {"token-1": "hmac", "sam": "pw1"}[name], is_token=is_token)
@@ -244,7 +245,7 @@ def plain_server() -> PlainServer:
     return PlainServer(lambda name, password: (name, password) == ("alice", "alice-secret"))
 
 
-@pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name.startswith("PLAIN, ")])
+@for_each("name", [name for name in CONVERSATIONS if name.startswith("PLAIN, ")])
 def test_the_server_answers_plain_as_kafka_does(name: str) -> None:
     for step in CONVERSATIONS[name]:
         if not step["sent"].startswith("SaslAuthenticate"):
@@ -290,14 +291,14 @@ def test_a_token_that_kafka_refused() -> None:
         bearer_client_says(BEARERS["expired"][1]["AuthBytes"], "")
 
 
-@pytest.mark.parametrize("challenge", [b"x", b"[]", b"{}", b'{"status":1}', b"[" * 4000, b" " * 5000])
+@for_each("challenge", [b"x", b"[]", b"{}", b'{"status":1}', b"[" * 4000, b" " * 5000])
 def test_a_challenge_that_is_none(challenge: bytes) -> None:
     with pytest.raises(AuthenticationError):
         bearer_client_says(challenge.hex())
 
 
-@pytest.mark.parametrize(
-    ("token", "extensions"), [("se cret", {}), ("secret\x01", {}), ("", {}), ("a", {"auth": "x"}), ("a", {"k": "\x01"})]
+@for_each(
+    "token, extensions", [("se cret", {}), ("secret\x01", {}), ("", {}), ("a", {"auth": "x"}), ("a", {"k": "\x01"})]
 )
 def test_what_cannot_be_sent_is_refused(token: str, extensions: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"token|extension") as raised:
@@ -309,8 +310,8 @@ def bearer_server() -> OAuthBearerServer:
     return OAuthBearerServer(lambda token: Bearer("alice", 1000) if token == "good" else None)
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
+@for_each(
+    "case, message",
     [
         ("JWKS, good", b"n,,\x01auth=Bearer good\x01\x01"),
         ("authzid the same", b"n,a=alice,\x01auth=Bearer good\x01\x01"),
@@ -333,8 +334,8 @@ def test_the_server_refuses_a_token_as_kafka_does() -> None:
     assert server.step(b"\x01") == Failed(last["ErrorMessage"])
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
+@for_each(
+    "case, message",
     [
         ("extension named auth", b"n,,\x01auth=Bearer good\x01auth=x\x01\x01"),
         ("gs2 y", b"y,,\x01auth=Bearer good\x01\x01"),

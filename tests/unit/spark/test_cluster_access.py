@@ -21,6 +21,7 @@ from core.spark.replay_plan import ReplayPlan
 from core.spark.source import find_partitions, open_source, plan_ranges
 from core.spark.source_options import SourceOptions
 from core.spark.topic_writer import WriterOptions
+from tests.support.for_each import for_each
 from tests.support.secured_door import Door, secured_door
 from tests.support.server import call_plog
 
@@ -85,7 +86,7 @@ def test_what_is_written_down_holds_no_secret(door: Door, config: Path) -> None:
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
-@pytest.mark.parametrize("name", sorted(SECRET_SETTINGS))
+@for_each("name", sorted(SECRET_SETTINGS))
 def test_a_secret_in_an_option_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"option kafka.{name}: Spark's plans and UI show") as raised:
         access_of({f"kafka.{name}": "marked"})
@@ -96,8 +97,8 @@ def test_nothing_said_is_plaintext() -> None:
     assert access_of({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}) == ""
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@for_each(
+    "settings, message",
     [
         ({"kafka.sasl.mechanim": "PLAIN"}, "no setting of Kafka's clients"),
         ({"commandconfig": "/no/such"}, "could not read /no/such"),

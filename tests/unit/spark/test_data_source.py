@@ -35,6 +35,7 @@ from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
 from core.spark.source_options import EARLIEST, LATEST, SourceOptions
 from plog.testing import running_broker
 from tests.support.compaction import write_thinned_log
+from tests.support.for_each import for_each
 from tests.support.golden import golden_cases
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
@@ -233,7 +234,7 @@ def test_the_last_record_of_each_key(tmp_path: Path) -> None:
 # --- what is read
 
 
-@pytest.mark.parametrize("case", golden_cases(), ids=lambda case: case.name)
+@for_each("case", golden_cases(), ids=lambda case: case.name)
 def test_committed_records_of_what_kafka_wrote(tmp_path: Path, case: Any) -> None:
     (tmp_path / "x-0").symlink_to(case.directory)
     begin = {TopicPartition("x", 0): case.truth["begin_offset"]}
@@ -267,7 +268,7 @@ def test_types_are_what_spark_expects() -> None:
         source.reader(StructType().add("key", StringType()))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@for_each("sign", [1, -1])
 def test_times_that_sparks_type_does_not_hold(tmp_path: Path, sign: int) -> None:
     """Microseconds of 64 bits: 2**63 // 1000 is 9223372036854775."""
     log = open_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**63 - 1)

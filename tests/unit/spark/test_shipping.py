@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from core.spark.shipping import is_local, with_retries, write_zip
+from tests.support.for_each import for_each
 
 _LOOK = "from core.spark.shipping import _look; print(next(iter(_look([]))))"
 
@@ -36,13 +35,10 @@ def test_nothing_is_lacking_here() -> None:
     assert problems == ""
 
 
-@pytest.mark.parametrize(
-    ("master", "expected"),
-    [
+@for_each("master, expected", [
         ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[2]", "local[2,4]"), ("local[2,1]", "local[2,1]"),
         ("spark://h:7077", "spark://h:7077"), ("yarn", "yarn"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_local_master_tries_tasks_again(master: str, expected: str) -> None:
     assert with_retries(master) == expected
     assert is_local(master) == master.startswith("local")

@@ -8,6 +8,7 @@ from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.record_schema import COLUMNS
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+from tests.support.for_each import for_each
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -29,8 +30,8 @@ def test_what_is_said_of_nothing() -> None:
     assert options.range_bytes == 64 * 1024 * 1024
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
+@for_each(
+    "given, expected",
     [
         ({"startingOffsets": "earliest"}, Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": "Latest"}, Bound("startingOffsets", LATEST)),
@@ -81,8 +82,8 @@ def test_the_others() -> None:
     assert SourceOptions.parse({"paths": '["/a", "/b,c"]'}).paths == ("/a", "/b,c")
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@for_each(
+    "given, said",
     [
         ({"startingOffset": "earliest"}, "no option 'startingoffset'"),
         ({"startingOffsets": "sometime"}, "option startingOffsets: 'sometime' is not understood"),

@@ -27,6 +27,7 @@ from core.view.partition_map import PartitionMap
 from core.view.topic_figures import TopicFigures
 from core.view.topic_partitions import partition_rows
 from core.view.verification import RecoveryPlan, Verification
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 
 PARTITION = TopicPartition("txn_multisegment", 0)
@@ -132,7 +133,7 @@ def failing(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
         yield calls
 
 
-@pytest.mark.parametrize("model", MODELS)
+@for_each("model", MODELS)
 def test_a_read_that_fails_is_an_error_that_a_screen_shows(
     model: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ from core.view.field_bytes import FieldBytes
 from core.view.field_explanations import EXPLANATIONS, PAGES, Part, explain, explain_damage
 from core.view.field_source import FieldSource, ReadBytes
 from tests.support.bad_disk import break_disk
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, GoldenCase, golden_cases
 from tests.support.logs import NOW, make_batch
 
@@ -82,7 +83,7 @@ def all_fields(source: FieldSource) -> list[Field]:
 # --- the doors
 
 
-@pytest.mark.parametrize("path", small_files(every=6), ids=lambda path: f"{path.parent.name}/{path.name}")
+@for_each("path", small_files(every=6), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_it_says_what_dump_segment_says(path: Path) -> None:
     (dump,) = find_dumps(path, DumpOptions(is_secret_config=core.view.field_bytes.is_secret_config))
     fields = list(dump.hex_fields())
@@ -103,7 +104,7 @@ def test_it_says_what_dump_segment_says(path: Path) -> None:
     assert inner == [(one.name, value_text(one.value)) for one in fields if one.position < 0]
 
 
-@pytest.mark.parametrize("path", small_files(every=6), ids=lambda path: f"{path.parent.name}/{path.name}")
+@for_each("path", small_files(every=6), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_fields_cover_a_file_and_are_the_same_from_anywhere(path: Path) -> None:
     with FieldBytes(path) as shown:
         found = all_fields(shown)
@@ -159,7 +160,7 @@ def header_bytes(source: FieldSource, position: int) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("case", READ_AS_RECORDS, ids=lambda case: case.name)
+@for_each("case", READ_AS_RECORDS, ids=lambda case: case.name)
 def test_an_offset_leads_to_the_record_that_a_consumer_got(case: GoldenCase) -> None:
     logs = {int(path.stem): path for path in case.directory.glob("*.log")}
     records = case.records()
@@ -310,9 +311,7 @@ def test_a_long_value_is_not_cut_within_a_character(tmp_path: Path) -> None:
     assert text.startswith(value)
 
 
-@pytest.mark.parametrize(
-    ("count", "reason"), [(2, "bytes after the last record"), (9, "first|second|third")], ids=["fewer", "more"]
-)
+@for_each("count, reason", [(2, "bytes after the last record"), (9, "first|second|third")])
 def test_a_wrong_count_is_seen(tmp_path: Path, count: int, reason: str) -> None:
     path = tmp_path / "00000000000000000000.log"
     data = bytearray(make_batch(b"first", b"second", b"third").buffer)
@@ -360,7 +359,7 @@ def test_files_of_every_odd_size_are_shown(tmp_path: Path) -> None:
                 assert (found[-1].end if found else 0) == shown.size_bytes == min(size, len(data))
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere"), lambda path: None])
+@for_each("make", [Path.mkdir, lambda path: path.symlink_to("nowhere"), lambda path: None])
 def test_what_is_no_file_is_refused(tmp_path: Path, make: object) -> None:
     path = tmp_path / "00000000000000000000.log"
     make(path)  # type: ignore[operator]
@@ -394,7 +393,7 @@ def test_what_was_renamed_or_deleted_meanwhile_is_said(tmp_path: Path) -> None:
 # --- old messages
 
 
-@pytest.mark.parametrize("magic", [0, 1])
+@for_each("magic", [0, 1])
 def test_messages_in_a_message_have_their_offsets(tmp_path: Path, magic: int) -> None:
     records = [Record(100 + n, NOW + n, b"k%d" % n, b"v" * n) for n in range(5)]
     path = tmp_path / "00000000000000000100.log"
@@ -470,7 +469,7 @@ def secrets() -> list[bytes]:
     return [*(key for user in users for key in (user.salt, user.stored_key, user.server_key)), b"changeit"]
 
 
-@pytest.mark.parametrize("name", [SECURED.name, f"{SECURED.name}.deleted", "something"])
+@for_each("name", [SECURED.name, f"{SECURED.name}.deleted", "something"])
 def test_secrets_of_the_metadata_log_are_not_there(tmp_path: Path, secrets: list[bytes], name: str) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()

@@ -21,6 +21,7 @@ from core.log.segment_walk import SegmentWalk
 from core.view.log_items import LogItem, LogItems
 from tests.support.bad_disk import break_disk
 from tests.support.damage import plant, write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -72,7 +73,7 @@ def assert_same_from_anywhere(path: Path, random: Random, count: int = 12) -> No
             assert told(items.at(position)) == next(one for one in expected if one[0] <= position < one[1])
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
+@for_each("path", LOGS, ids=lambda path: f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
 def test_damaged_logs_are_the_same_from_anywhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.view.log_items, "_FAR_BYTES", 300)
     monkeypatch.setattr(core.view.log_items, "_HOP_BYTES", 200)
@@ -80,7 +81,7 @@ def test_damaged_logs_are_the_same_from_anywhere(path: Path, monkeypatch: pytest
     assert_same_from_anywhere(path, Random(path.name))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_random_damage_is_the_same_from_anywhere(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     write_log(tmp_path / "t-0", random, 40)

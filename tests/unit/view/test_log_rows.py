@@ -14,6 +14,7 @@ from core.log.directory_reader import DirectoryReader
 from core.log.partition_reader import PartitionReader
 from core.records.record_filter import parse_filter
 from core.view.log_rows import DirectoryRows, LogRow, RowKind
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, GoldenCase, golden_cases
 
 
@@ -27,7 +28,7 @@ def listed(rows: DirectoryRows, start: int = 0) -> list[LogRow]:
     return [row for row in rows.rows_from(start) if row is not None]
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda case: case.name)
+@for_each("golden", golden_cases(), ids=lambda case: case.name)
 def test_records_are_those_that_kafkas_consumer_got(golden: GoldenCase) -> None:
     start = golden.truth["begin_offset"]  # which is in a checkpoint beside the folder
     rows = [row for row in listed(rows_of(golden.directory)) if row.kind is RowKind.RECORD and row.offset >= start]

@@ -23,8 +23,10 @@ from core.log.producer_snapshot import format_producer_snapshot, pack_producer, 
 from core.view.file_table import FileRow, FileTable, Fit
 from core.view.partition_files import count_entries, list_files, open_table
 from tests.support.damage import write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.open_files import open_files
 
 CORRUPT = sorted(path for path in GOLDEN.glob("*.corrupt") if path.is_dir())
 FOLDERS = [*CORRUPT, SAMPLE_DATA / "partition" / "txn_multisegment-0", SAMPLE_DATA / "open-transaction" / "txn_open-0"]
@@ -107,7 +109,7 @@ def test_an_index_that_is_missing_is_listed() -> None:
     assert {count_entries(file).problem for file in missing} == {one.message for one in verify(folder)}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@for_each("folder", FOLDERS, ids=lambda path: path.name)
 def test_the_entries_are_those_that_the_dump_gives(folder: Path) -> None:
     for table in tables(folder):
         if not table.problems or "position" in table.problems[0]:
@@ -116,7 +118,7 @@ def test_the_entries_are_those_that_the_dump_gives(folder: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("folder", [GOLDEN / "_root", GOLDEN / "_root3"], ids=lambda path: path.name)
+@for_each("folder", [GOLDEN / "_root", GOLDEN / "_root3"], ids=lambda path: path.name)
 def test_the_files_of_a_root_are_tables_too(folder: Path) -> None:
     kinds = set()
     for table in tables(folder):
@@ -130,7 +132,7 @@ def test_the_files_of_a_root_are_tables_too(folder: Path) -> None:
 # --- the doors agree
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@for_each("folder", FOLDERS, ids=lambda path: path.name)
 def test_what_does_not_fit_is_a_finding(folder: Path) -> None:
     findings: dict[str, list[Finding]] = {}
     for finding in verify(folder):
@@ -170,7 +172,7 @@ def test_all_entries_of_a_sound_log_fit(small: Path) -> None:
     assert count > 60
 
 
-@pytest.mark.parametrize("seed", range(24))
+@for_each("seed", range(24))
 def test_an_entry_that_was_changed_does_not_fit_and_is_what_verify_finds(
     seed: int, small: Path, tmp_path: Path
 ) -> None:
@@ -188,7 +190,7 @@ def test_an_entry_that_was_changed_does_not_fit_and_is_what_verify_finds(
     assert found_at(path) == [number * entry.size]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_what_does_not_fit_after_a_bit_was_flipped_is_explained_by_a_finding(seed: int, tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     random = Random(seed)
@@ -306,7 +308,7 @@ def sample(tmp_path: Path) -> Path:
     return Path(shutil.copytree(SAMPLE_DATA / "partition" / "txn_multisegment-0", tmp_path / "txn_multisegment-0"))
 
 
-@pytest.mark.parametrize("field", ["producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset"])
+@for_each("field", ["producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset"])
 def test_a_producer_that_does_not_fit_is_a_finding(field: str, tmp_path: Path) -> None:
     folder = sample(tmp_path)
     path = folder / f"{145:020d}.snapshot"
@@ -323,8 +325,8 @@ def test_a_producer_that_does_not_fit_is_a_finding(field: str, tmp_path: Path) -
     assert rows[1].comparison.place is not None or field == "last_offset"
 
 
-@pytest.mark.parametrize("field", AbortedTransaction._fields)
-@pytest.mark.parametrize("is_small", [True, False])
+@for_each("field", AbortedTransaction._fields)
+@for_each("is_small", [True, False])
 def test_an_aborted_transaction_that_does_not_fit_is_a_finding(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_small: bool
 ) -> None:
@@ -377,8 +379,8 @@ def epochs_log(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("entries", "wrong"),
+@for_each(
+    "entries, wrong",
     [
         ([(0, 0), (2, 6), (5, 15)], []),
         ([(0, 0), (2, 6), (5, 15), (6, 18)], []),
@@ -430,8 +432,8 @@ def data_directory(tmp_path: Path, **checkpoints: int) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "offset", "fit"),
+@for_each(
+    "name, offset, fit",
     [
         ("recovery_point", 17, Fit.YES),
         ("recovery_point", 19, Fit.NO),
@@ -508,10 +510,10 @@ def test_a_small_file_that_does_not_parse_says_why(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_open(small: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     for table in tables(small):
         table.rows(0, 100)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files() == before
 
 
 def test_markers_of_an_open_transaction_fit(tmp_path: Path) -> None:

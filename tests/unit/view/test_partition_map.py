@@ -30,8 +30,10 @@ from core.view.map_cell import Cell, Compaction, Fate, IndexCover, MapWindow, Sp
 from core.view.map_intervals import Intervals
 from core.view.partition_map import PartitionMap
 from tests.support.damage import places, plant, write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, directories
 from tests.support.logs import append, append_marker, fingerprint, make_batch, open_log
+from tests.support.open_files import open_files
 
 FOLDERS = [
     *(folder for name in ("*.corrupt", "*compacted*", "txn_*", "*multisegment*") for folder in directories(name)),
@@ -46,10 +48,6 @@ def folder_id(folder: Path) -> str:
 
 def whole(of: PartitionMap, count: int = 60) -> MapWindow:
     return of.window(of.whole, count)
-
-
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def read_all(of: PartitionMap) -> None:
@@ -72,7 +70,7 @@ def codecs_by_byte(folder: Path) -> Iterator[tuple[int, int, int, str]]:
 # --- what the files say
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=folder_id)
+@for_each("folder", FOLDERS, ids=folder_id)
 def test_the_account_is_what_gaps_and_verify_say(folder: Path) -> None:
     """Each gap and each finding, with every word; and each is in a cell, unless it is of a file beside the log."""
     found = account_for([str(folder)], Session(directory=folder), start=0, end=None, read_committed=True)
@@ -205,7 +203,7 @@ def test_what_the_cleaner_did_is_by_its_checkpoint(tmp_path: Path) -> None:
         assert mark == ("first dirty offset", dirty, axis[dirty])
 
 
-@pytest.mark.parametrize("name", ["_root", "_root3"])
+@for_each("name", ["_root", "_root3"])
 def test_whether_a_topic_is_compacted_is_what_verify_goes_by(name: str, tmp_path: Path) -> None:
     root = GOLDEN / name
     if not (root / "__cluster_metadata-0").is_dir():
@@ -293,7 +291,7 @@ def test_entries_that_are_wrong_are_passed_over_for_those_before_them(tmp_path: 
 # --- damage
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_planted_damage_is_red_where_it_was_planted(seed: int, tmp_path: Path) -> None:
     random, folder = Random(seed), tmp_path / "t-0"
     write_log(folder, random, 60)

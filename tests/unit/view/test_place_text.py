@@ -7,13 +7,14 @@ import pytest
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.view.place_text import Place, parse_place
+from tests.support.for_each import for_each
 
 TOPICS = {"flights": [0, 1, 2], "a-1": [0], "a": [0, 1], "only-7": [3]}
 HERE = TopicPartition("flights", 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("flights", Place(TopicPartition("flights", 0))),
         ("flights:2", Place(TopicPartition("flights", 2))),
@@ -37,8 +38,8 @@ def test_a_place_names_a_partition_and_where_in_it(text: str, expected: Place) -
     assert parse_place(text, TOPICS, HERE) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@for_each(
+    "text, said",
     [
         ("", "nothing was typed"),
         ("flihgts", "names no topic"),
@@ -59,7 +60,7 @@ def test_a_name_like_a_topics_is_hinted_at() -> None:
     assert caught.value.hint == "did you mean flights?"
 
 
-@pytest.mark.parametrize("text", ["17", "@17", "end", ":1"])
+@for_each("text", ["17", "@17", "end", ":1"])
 def test_a_place_without_a_topic_needs_one_that_is_looked_at(text: str) -> None:
     with pytest.raises(UsageError):
         parse_place(text, TOPICS)

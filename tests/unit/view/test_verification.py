@@ -14,8 +14,10 @@ from core.common.clock import ManualClock
 from core.inspector.segment_check import VerifyOptions
 from core.view.checking import Checking, CheckRun, CheckState
 from core.view.verification import RecoveryPlan, Verification
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import fingerprint
+from tests.support.open_files import open_files
 from tests.support.server import call_plog
 
 DAMAGED = SAMPLE_DATA / "damaged"
@@ -26,12 +28,6 @@ LOOKED_AT = [DAMAGED, *CORRUPT, SAMPLE_DATA / "partition", DAMAGED / "c_torn_tai
 def finish(checking: Checking) -> None:
     checking.start()()
     assert checking.state is CheckState.FINISHED
-
-
-def open_files() -> list[Path]:
-    """The files that this process has open, but for the listing itself."""
-    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sorted(link.readlink() for link in links)
 
 
 def at_each_call(monkeypatch: pytest.MonkeyPatch, do: Callable[[int], None]) -> None:
@@ -46,7 +42,7 @@ def at_each_call(monkeypatch: pytest.MonkeyPatch, do: Callable[[int], None]) -> 
     monkeypatch.setattr(CheckRun, "add_bytes", add)
 
 
-@pytest.mark.parametrize("path", LOOKED_AT, ids=lambda path: path.name)
+@for_each("path", LOOKED_AT, ids=lambda path: path.name)
 def test_the_findings_are_those_of_the_command(path: Path) -> None:
     verification = Verification(path)
     finish(verification)
@@ -65,7 +61,7 @@ def test_the_findings_of_a_deep_check_are_those_of_the_command(tmp_path: Path) -
     assert [finding_text(one) for one in verification.findings] == done.stdout.decode().splitlines()
 
 
-@pytest.mark.parametrize("path", [DAMAGED, *CORRUPT, SAMPLE_DATA / "partition"], ids=lambda path: path.name)
+@for_each("path", [DAMAGED, *CORRUPT, SAMPLE_DATA / "partition"], ids=lambda path: path.name)
 def test_the_plan_is_that_of_the_command(path: Path) -> None:
     plan = RecoveryPlan(path)
     finish(plan)
@@ -109,7 +105,7 @@ def test_progress_counts_the_bytes_of_the_logs_and_what_is_left(monkeypatch: pyt
     assert verification.progress == end
 
 
-@pytest.mark.parametrize("kind", [Verification, RecoveryPlan])
+@for_each("kind", [Verification, RecoveryPlan])
 def test_it_can_be_stopped_at_each_step_and_leaves_nothing_open(
     kind: type[Checking], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +190,7 @@ def test_findings_come_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts[0] < counts[-1] < len(verification.findings) + 1
 
 
-@pytest.mark.parametrize("kind", [Verification, RecoveryPlan])
+@for_each("kind", [Verification, RecoveryPlan])
 def test_a_path_that_is_not_there_fails_with_the_commands_words(kind: type[Checking], tmp_path: Path) -> None:
     checking = kind(tmp_path / "none")
     checking.start()()

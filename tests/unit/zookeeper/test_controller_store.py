@@ -34,6 +34,7 @@ from core.zookeeper.znodes import (
     encode_log_dir_event,
 )
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.for_each import for_each
 from tests.support.scripted_controller import run
 
 ID = bytes(range(16))
@@ -77,7 +78,7 @@ class Office:
         self.zookeeper.set(CONTROLLER_EPOCH, b"6")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "write",
     [
         AssignmentWrite("new", ID, {0: unwritten_state((1,))}, NOT_WRITTEN),
@@ -103,7 +104,7 @@ def test_an_earlier_controller_writes_nothing(write: Write) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("lost", ["", "request", "answer"])
+@for_each("lost", ["", "request", "answer"])
 def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
     async def scenario() -> None:
         office = Office()
@@ -143,9 +144,7 @@ def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(
-    "write", [StateWrite(T0, led(2, 0, 1)), assignment(2, version=0), ProducerIdWrite(1, range(1000), 0)]
-)
+@for_each("write", [StateWrite(T0, led(2, 0, 1)), assignment(2, version=0), ProducerIdWrite(1, range(1000), 0)])
 def test_what_others_have_written_since_stays(write: Write) -> None:
     async def scenario() -> None:
         office = Office(*FIRST)
@@ -204,7 +203,7 @@ def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("name", ["4294967297", "9" * 5000, "x"])
+@for_each("name", ["4294967297", "9" * 5000, "x"])
 def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
     async def scenario() -> None:
         office = Office()
@@ -217,7 +216,7 @@ def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("below", ["/config/topics/t/x", f"{WISH}/x"])
+@for_each("below", ["/config/topics/t/x", f"{WISH}/x"])
 def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None:
     async def scenario() -> None:
         office = Office(*FIRST, DeletionWrite("t"))

@@ -27,6 +27,7 @@ from core.zookeeper.group_registry import (
     owner_path,
     share_of,
 )
+from tests.support.for_each import for_each
 
 PATH = "/consumers/g/ids/c"
 KAFKAS = (
@@ -47,8 +48,8 @@ def test_kafka_0_8_0_writes_the_time_as_a_number_and_no_pattern() -> None:
     assert decode_consumer(b'{"version":1,"subscription":{"t":2},"timestamp":7}', PATH) == ConsumerNode({"t": 2}, 7)
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
+@for_each(
+    "changed, problem",
     [
         ({"version": 2}, "version 2, expected 1"),
         ({"pattern": "grey_list"}, "pattern 'grey_list', expected static, white_list or black_list"),
@@ -76,14 +77,14 @@ def test_garbage_is_refused(data: bytes) -> None:
         decode_offset(data, PATH)
 
 
-@pytest.mark.parametrize("length", range(len(KAFKAS)))
+@for_each("length", range(len(KAFKAS)))
 def test_a_node_that_is_cut_is_refused(length: int) -> None:
     with pytest.raises(MalformedMessageError):
         decode_consumer(KAFKAS[:length], PATH)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "kind", "wanted"),
+@for_each(
+    "pattern, kind, wanted",
     [
         ("flights", WHITE_LIST, ["flights"]),
         ("fl.*", WHITE_LIST, ["flies", "flights"]),
@@ -104,14 +105,14 @@ def test_topics_by_name_may_be_internal_and_need_not_be_there() -> None:
     assert node.threads(["t", "u", "__consumer_offsets"]) == {"t": 2, "__consumer_offsets": 1}
 
 
-@pytest.mark.parametrize("text", ["a,b", "a b", "'a'", 'a"', "a\tb"])
+@for_each("text", ["a,b", "a b", "'a'", 'a"', "a\tb"])
 def test_a_pattern_that_kafkas_consumers_read_otherwise_is_not_registered(text: str) -> None:
     with pytest.raises(UsageError, match="no commas, spaces or quotes"):
         ensure_registrable_pattern(text)
     ensure_registrable_pattern("a|b.*")
 
 
-@pytest.mark.parametrize("group", ["", ".", "..", "a/b", "a b", "ä", "a\0", "a\n"])
+@for_each("group", ["", ".", "..", "a/b", "a b", "ä", "a\0", "a\n"])
 def test_groups_that_are_no_names_of_nodes_are_refused(group: str) -> None:
     with pytest.raises(UsageError, match="is a node in ZooKeeper"):
         ensure_group_name(group)
@@ -129,7 +130,7 @@ def test_paths_and_offsets_are_kafkas() -> None:
     assert decode_offset(b"-1", PATH) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"12x", b"-2", b"1 ", b"0x10", b"9" * 30, b"9223372036854775808", b"1.0"])
+@for_each("data", [b"", b"12x", b"-2", b"1 ", b"0x10", b"9" * 30, b"9223372036854775808", b"1.0"])
 def test_what_is_no_offset_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="is no offset, expected a number") as caught:
         decode_offset(data, PATH)

@@ -23,6 +23,7 @@ from core.zookeeper.znodes import (
     acls_of,
     parse_entity_path,
 )
+from tests.support.for_each import for_each
 
 DECODERS = [
     znodes.decode_broker,
@@ -68,7 +69,7 @@ def test_a_broker_of_version_4_has_no_features() -> None:
 # --- topics and features
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("version", [1, 2])
 def test_topics_of_older_brokers_have_no_id(version: int) -> None:
     topic = znodes.decode_topic(json.dumps({"version": version, "partitions": {"0": [1, 2]}}).encode(), "/t")
     assert topic == TopicNode({0: (1, 2)}, None)
@@ -95,7 +96,7 @@ def test_a_state_may_say_which_lives_are_in_sync() -> None:
     assert "plog_isr_epochs" not in json.loads(PartitionStateNode(1, 2, (1, 3), 4).encode())
 
 
-@pytest.mark.parametrize("epochs", [7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5}])
+@for_each("epochs", [7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5}])
 def test_lives_that_make_no_sense_are_refused(epochs: object) -> None:
     state = {**json.loads(PartitionStateNode(1, 2, (1,), 4).encode()), "plog_isr_epochs": epochs}
     with pytest.raises(MalformedMessageError, match="plog_isr_epochs"):
@@ -105,8 +106,8 @@ def test_lives_that_make_no_sense_are_refused(epochs: object) -> None:
 # --- settings
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
+@for_each(
+    "name, written",
     [
         ("alice", "alice"),
         ("a b", "a%20b"),
@@ -133,7 +134,7 @@ def test_a_change_of_version_1() -> None:
     assert znodes.decode_config_change(data, "/x") == ConfigEntity("topics", "t.1")
 
 
-@pytest.mark.parametrize("path", ["", "t1", "topics", "topics/", "planets/x", "users/a/clients", "topics/a/clients/b"])
+@for_each("path", ["", "t1", "topics", "topics/", "planets/x", "users/a/clients", "topics/a/clients/b"])
 def test_entities_that_there_are_not(path: str) -> None:
     with pytest.raises(MalformedMessageError, match="expected KIND/NAME"):
         parse_entity_path(path, "/config/changes/config_change_0000000001")
@@ -159,8 +160,8 @@ def test_rights_of_a_secured_cluster() -> None:
 # --- garbage
 
 
-@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
-@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"\xff\xfe", b"7", b"{}", b'{"version":99}', b'{"version":true}'])
+@for_each("decode", DECODERS, ids=lambda decode: decode.__name__)
+@for_each("data", [b"nonsense", b"[]", b"\xff\xfe", b"7", b"{}", b'{"version":99}', b'{"version":true}'])
 def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="ZooKeeper node /a/path: ") as refused:
         decode(data, "/a/path")
@@ -168,8 +169,8 @@ def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, dat
         assert "version 99, expected " in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
+@for_each(
+    "data, problem",
     [
         ({"version": 1, "leader": "1"}, "leader is '1', expected a number of 32 bits"),
         ({"version": 1, "leader": 2**31}, "leader is 2147483648, expected a number of 32 bits"),
@@ -206,7 +207,7 @@ def test_nested_fields_are_named_whole() -> None:
         znodes.decode_broker(b'{"version":5,"endpoints":["h:1"],"listener_security_protocol_map":{}}', "/b")
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"-1", b"1.5", b'"1"'])
+@for_each("data", [b"", b"x", b"-1", b"1.5", b'"1"'])
 def test_epochs_are_numbers(data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match=r"/controller_epoch: .* is no epoch, expected a number"):
         znodes.decode_controller_epoch(data)

@@ -14,10 +14,11 @@ from core.zookeeper.zookeeper_config import (
     ZooKeeperTls,
     parse_zookeeper_connect,
 )
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "servers", "chroot"),
+@for_each(
+    "text, servers, chroot",
     [
         ("zk1", [("zk1", 2181)], ""),
         ("zk1:1,zk2:2/kafka", [("zk1", 1), ("zk2", 2)], "/kafka"),
@@ -29,8 +30,8 @@ def test_servers_and_chroot(text: str, servers: list[tuple[str, int]], chroot: s
     assert parse_zookeeper_connect(text) == (tuple(Endpoint(*one) for one in servers), chroot)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@for_each(
+    "text, problem",
     [
         ("", "no ZooKeeper is named"),
         ("/kafka", "no ZooKeeper is named"),
