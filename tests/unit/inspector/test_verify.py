@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
 from core.records.checksum import crc32c_by_table
 from tests.support.damage import places
-from tests.support.logs import NOW, append, append_marker, make_batch, make_marker, open_log
+from tests.support.logs import NOW, append, make_batch, make_marker, open_log
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 
@@ -88,7 +89,60 @@ def test_a_log_alone_that_ends_before_the_next_one_begins_is_short(folder: Path)
     assert [(f.code, f.offset, f.last_offset) for f in found] == [(Code.LOG_SHORT, 4, 5)]
 
 
-# --- batches
+# --- what is broken once
+
+
+def change_first_entry(folder: Path) -> None:
+    index = next(path for path in sorted(folder.glob("*.index")) if path.stat().st_size)
+    relative, position = struct.unpack(">ii", index.read_bytes()[:8])
+    patch(index, 0, struct.pack(">ii", relative - 1, position))
+
+
+def change_snapshot(folder: Path) -> None:
+    path = max(folder.glob("*.snapshot"))
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, 20, 999)  # the last sequence
+    struct.pack_into(">I", data, 2, crc32c_by_table(bytes(data[6:])))
+    path.write_bytes(data)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], Code, str, str]] = {
+    "a count that the batch has no room for": (
+        lambda folder: rewrite(folder, 1, 57, struct.pack(">i", 3)), Code.BAD_COUNT, "log", "3 records",
+    ),
+    "records that do not decode": (lambda folder: rewrite(folder, 1, 61, b"\x7f"), Code.BAD_BATCH, "log", ""),
+    "an index entry whose offset is one too low": (change_first_entry, Code.INDEX_MISMATCH, "index", ""),
+    "a snapshot that the log contradicts": (
+        change_snapshot, Code.SNAPSHOT_MISMATCH, "snapshot", "producer 7: last sequence 999, by the log 19",
+    ),
+    "leader epochs that the log contradicts": (
+        lambda folder: (folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 6\n"),
+        Code.LEADER_EPOCHS_MISMATCH, "leader-epoch-checkpoint", "epoch 1 at offset",
+    ),
+}  # fmt: skip
+"""What is done, what is found, in which file, and what the message says."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_once_is_found_once_where_it_belongs(folder: Path, name: str) -> None:
+    damage, code, file, said = BROKEN[name]
+    damage(folder)
+    finding = only(folder, is_deep=code is Code.BAD_BATCH)
+    assert (finding.code, finding.path.endswith(file), said in finding.message) == (code, True, True), finding
+
+
+def test_an_epoch_below_the_one_before(folder: Path) -> None:
+    for number, epoch in enumerate((2, 2, 1), start=3):
+        place = places(folder)[number]
+        patch(place.path, place.position + 12, struct.pack(">i", epoch))
+    assert Code.EPOCHS_NOT_RISING in codes(folder)
+
+
+def test_deep_finds_records_that_do_not_fit_their_header(folder: Path) -> None:
+    rewrite(folder, 1, 35, struct.pack(">q", 1))  # the largest timestamp
+    assert Code.BAD_BATCH not in codes(folder)
+    finding = next(f for f in verify(folder, options=VerifyOptions(is_deep=True)) if f.code is Code.BAD_BATCH)
+    assert "its header says 1" in finding.message
 
 
 def test_a_flipped_bit_of_a_base_offset_is_located_by_what_stands_around_it(folder: Path) -> None:
@@ -112,18 +166,6 @@ def test_a_sector_of_zeros_in_a_batch_is_named(tmp_path: Path) -> None:
     assert finding.message.endswith(": bytes 1024 to 1535 are zeros")
 
 
-def test_a_count_that_the_batch_has_no_room_for(folder: Path) -> None:
-    rewrite(folder, 1, 57, struct.pack(">i", 3))
-    assert codes(folder) == [Code.BAD_COUNT]
-
-
-def test_an_epoch_below_the_one_before(folder: Path) -> None:
-    for number in range(3, 6):
-        place = places(folder)[number]
-        patch(place.path, place.position + 12, struct.pack(">i", 2 if number < 5 else 1))
-    assert Code.EPOCHS_NOT_RISING in codes(folder)
-
-
 def test_the_odd_epoch_is_that_of_fewer_batches_not_of_fewer_records(tmp_path: Path) -> None:
     """Near the log's end a large batch may hold more offsets than all after it; two batches say that it is wrong."""
     log = open_log(tmp_path / "t-0")
@@ -136,18 +178,6 @@ def test_the_odd_epoch_is_that_of_fewer_batches_not_of_fewer_records(tmp_path: P
     finding = only(tmp_path / "t-0")
     assert (finding.code, finding.offset) == (Code.EPOCHS_NOT_RISING, 2)
     assert finding.fix == (place.position + 12, 2, 0)
-
-
-def test_deep_finds_records_that_do_not_fit_their_header(folder: Path) -> None:
-    rewrite(folder, 1, 35, struct.pack(">q", 1))  # the largest timestamp
-    assert Code.BAD_BATCH not in codes(folder)
-    finding = next(f for f in verify(folder, options=VerifyOptions(is_deep=True)) if f.code is Code.BAD_BATCH)
-    assert "its header says 1" in finding.message
-
-
-def test_deep_finds_records_that_do_not_decode(folder: Path) -> None:
-    rewrite(folder, 1, 61, b"\x7f")
-    assert codes(folder, is_deep=True) == [Code.BAD_BATCH]
 
 
 # --- producers
@@ -197,26 +227,28 @@ def write_twice(directory: Path) -> None:
     next(directory.glob("*.snapshot")).unlink()
 
 
-def test_a_batch_twice(tmp_path: Path) -> None:
-    write_twice(tmp_path / "t-0")
-    assert Code.SEQUENCE_GAP in codes(tmp_path / "t-0")
+def write_transactions(directory: Path, *ends: bool, producer_epoch: int = 0) -> None:
+    """A record and a marker for each; no snapshot has the epochs."""
+    log = open_log(directory)
+    for number, is_commit in enumerate(ends):
+        fields = {"producer_id": 7, "producer_epoch": producer_epoch, "base_sequence": number}
+        append(log, make_batch(b"a", is_transactional=True, **fields))
+        log.append_as_leader(make_marker(7, is_commit=is_commit, producer_epoch=producer_epoch), 0, from_client=False)
+    log.close()
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
 
 
-def test_kafkas_group_coordinator_begins_each_batch_with_sequence_0(tmp_path: Path) -> None:
-    write_twice(tmp_path / "__consumer_offsets-0")
-    assert codes(tmp_path / "__consumer_offsets-0") == []
+def test_a_batch_twice_but_for_kafkas_group_coordinator_which_begins_each_with_sequence_0(tmp_path: Path) -> None:
+    for name, expected in (("t-0", [Code.SEQUENCE_GAP]), ("__consumer_offsets-0", [])):
+        write_twice(tmp_path / name)
+        assert codes(tmp_path / name) == expected
 
 
 def test_a_coordinator_epoch_below_the_one_before(tmp_path: Path) -> None:
     """A coordinator that was replaced wrote the second marker."""
     directory = tmp_path / "t-0"
-    log = open_log(directory)
-    for number in range(2):
-        append(log, make_batch(b"a", base_sequence=number, is_transactional=True, **PRODUCER))
-        append_marker(log, 7, is_commit=True)
-    log.close()
-    for path in directory.glob("*.snapshot"):  # which has the epoch of the last marker
-        path.unlink()
+    write_transactions(directory, True, True)
     marker = places(directory)[1]
     epoch = marker.end - marker.position - 1 - 4  # before the number of headers
     rewrite(directory, 1, epoch, struct.pack(">i", 5))
@@ -229,12 +261,7 @@ def test_a_coordinator_epoch_below_the_one_before(tmp_path: Path) -> None:
 
 def test_a_marker_of_an_epoch_below_its_producers(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    log = open_log(directory)
-    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, producer_id=7, producer_epoch=1))
-    log.append_as_leader(make_marker(7, is_commit=True, producer_epoch=1), 0, from_client=False)
-    log.close()
-    for path in directory.glob("*.snapshot"):  # which has the epoch as well
-        path.unlink()
+    write_transactions(directory, True, producer_epoch=1)
     assert codes(directory) == []
     rewrite(directory, 1, 51, struct.pack(">h", 0))
     finding = next(f for f in verify(directory) if f.code is Code.TRANSACTION_ORDER)
@@ -242,14 +269,33 @@ def test_a_marker_of_an_epoch_below_its_producers(tmp_path: Path) -> None:
     assert "marker of epoch 0, the producer's is 1" in finding.message
 
 
-def test_an_index_entry_whose_offset_is_one_too_low(folder: Path) -> None:
-    index = next(path for path in sorted(folder.glob("*.index")) if path.stat().st_size)
-    relative, position = struct.unpack(">ii", index.read_bytes()[:8])
-    patch(index, 0, struct.pack(">ii", relative - 1, position))
-    finding = only(folder)
-    assert (finding.code, finding.path) == (Code.INDEX_MISMATCH, str(index))
-    patch(index, 0, struct.pack(">ii", relative, position))
-    assert codes(folder) == []
+def test_a_write_outside_an_open_transaction(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    write_transactions(directory, True, True)
+    rewrite(directory, 2, 21, struct.pack(">h", 0))
+    assert codes(directory) == []
+    rewrite(directory, 2, 21, struct.pack(">h", 0x10))
+    first, marker, second, _ = places(directory)
+    data = first.path.read_bytes()
+    moved = bytearray(data[second.position : second.end])  # in the place of the first marker: the transaction is open
+    struct.pack_into(">q", moved, 0, 1)
+    struct.pack_into(">h", moved, 21, 0)
+    struct.pack_into(">I", moved, 17, crc32c_by_table(bytes(moved[21:])))
+    first.path.write_bytes(data[: marker.position] + moved)
+    assert Code.TRANSACTION_ORDER in codes(directory)
+
+
+def test_an_aborted_transaction_that_the_index_does_not_know(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    write_transactions(directory, False)
+    index = directory / "00000000000000000000.txnindex"
+    whole = index.read_bytes()
+    index.unlink()
+    assert codes(directory) == [Code.TRANSACTION_INDEX_MISMATCH]
+    for position in (2, 10, 18, 26):  # each of its numbers
+        index.write_bytes(whole[: position + 7] + bytes([whole[position + 7] ^ 4]) + whole[position + 8 :])
+        assert codes(directory) in ([Code.TRANSACTION_INDEX_MISMATCH] * 2, [Code.TRANSACTION_INDEX_MISMATCH],
+                                    [Code.TRANSACTION_INDEX_CORRUPT])  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [0, -1])
@@ -285,68 +331,7 @@ def test_a_time_index_entry_that_is_one_off(tmp_path: Path, field: int, wrong_by
     assert (finding.code, finding.position) == (Code.TIME_INDEX_MISMATCH, 12)
 
 
-def test_a_write_outside_an_open_transaction(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
-    log = open_log(directory)
-    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, **PRODUCER))
-    append_marker(log, 7, is_commit=True)
-    append(log, make_batch(b"b", base_sequence=1, is_transactional=True, **PRODUCER))
-    append_marker(log, 7, is_commit=True)
-    log.close()
-    rewrite(directory, 2, 21, struct.pack(">h", 0))
-    assert codes(directory) == []
-    rewrite(directory, 2, 21, struct.pack(">h", 0x10))
-    whole = places(directory)
-    path = whole[1].path
-    data = path.read_bytes()
-    moved = bytearray(
-        data[whole[2].position : whole[2].end]
-    )  # in the place of the first marker: the transaction is open
-    struct.pack_into(">q", moved, 0, 1)
-    struct.pack_into(">h", moved, 21, 0)
-    struct.pack_into(">I", moved, 17, crc32c_by_table(bytes(moved[21:])))
-    path.write_bytes(data[: whole[1].position] + moved)
-    for name in directory.glob("*.snapshot"):
-        name.unlink()
-    assert Code.TRANSACTION_ORDER in codes(directory)
-
-
-def test_an_aborted_transaction_that_the_index_does_not_know(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
-    log = open_log(directory)
-    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, **PRODUCER))
-    append_marker(log, 7, is_commit=False)
-    log.close()
-    index = directory / "00000000000000000000.txnindex"
-    whole = index.read_bytes()
-    index.unlink()
-    assert codes(directory) == [Code.TRANSACTION_INDEX_MISMATCH]
-    for position in (2, 10, 18, 26):  # each of its numbers
-        index.write_bytes(whole[: position + 7] + bytes([whole[position + 7] ^ 4]) + whole[position + 8 :])
-        assert codes(directory) in ([Code.TRANSACTION_INDEX_MISMATCH] * 2, [Code.TRANSACTION_INDEX_MISMATCH],
-                                    [Code.TRANSACTION_INDEX_CORRUPT])  # fmt: skip
-
-
 # --- files beside the log
-
-
-def test_a_snapshot_that_the_log_contradicts(folder: Path) -> None:
-    path = max(folder.glob("*.snapshot"))
-    data = bytearray(path.read_bytes())
-    struct.pack_into(">i", data, 20, 999)  # the last sequence
-    struct.pack_into(">I", data, 2, crc32c_by_table(bytes(data[6:])))
-    path.write_bytes(data)
-    finding = only(folder)
-    assert (finding.code, finding.message) == (
-        Code.SNAPSHOT_MISMATCH,
-        "producer 7: last sequence 999, by the log 19",
-    )
-
-
-def test_leader_epochs_that_the_log_contradicts(folder: Path) -> None:
-    (folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 6\n")
-    finding = only(folder)
-    assert finding.code is Code.LEADER_EPOCHS_MISMATCH or finding.message.startswith("epoch 1 at offset")
 
 
 def test_files_that_kafka_makes_empty(folder: Path, tmp_path: Path) -> None:
@@ -358,13 +343,6 @@ def test_files_that_kafka_makes_empty(folder: Path, tmp_path: Path) -> None:
     assert codes(folder.parent) == []
     (folder / "leader-epoch-checkpoint").write_text("")
     assert codes(folder.parent) == [Code.CHECKPOINT_CORRUPT]
-
-
-def test_a_log_that_ends_early_where_a_batch_ends(folder: Path) -> None:
-    last = places(folder)[-1]
-    os.truncate(last.path, last.position)
-    finding = only(folder)
-    assert (finding.code, finding.offset, finding.last_offset, finding.records) == (Code.LOG_SHORT, 18, 19, 2)
 
 
 def test_a_checkpoint_that_knows_of_more(folder: Path) -> None:
