@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.server import Server
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 Where = tuple[str, int]
 
@@ -33,7 +33,8 @@ QUICK = {
     "topic.metadata.refresh.fast.interval.ms": 10, "metadata.recovery.strategy": "none", "log_level": 0,
 }  # fmt: skip
 """A server lives for less than a second; with their defaults clients take longer to find it again."""
-_DEADLINE_SECONDS = 60
+_ASKED_S = 2.0
+"""How long a life of the server is asked for a topic."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ class KillLoop:
         self._server.pin(address)
         admin = AdminClient({"bootstrap.servers": address, **QUICK})
         for future in admin.create_topics([NewTopic(n, PARTITIONS, 1, config=c) for n, c in TOPICS.items()]).values():
-            future.result(20)
+            future.result()
         threads = [threading.Thread(target=self._produce, args=(address, number)) for number in range(2)]
         threads += [threading.Thread(target=self._consume, args=(address,))]
         threads += [threading.Thread(target=self._make_topics, args=(address,))]
@@ -96,27 +97,22 @@ class KillLoop:
         finally:
             self._is_over.set()
             for thread in threads:
-                thread.join(_DEADLINE_SECONDS)
-                if thread.is_alive():
-                    self.report.problems.append("a client did not come to an end")
+                thread.join()
         self._check(address)
         self._server.stop()
         return self.report
 
     def _wait_for_work(self) -> None:
         """Until the first records were acknowledged, and seen."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not (self._acknowledged and self._seen):
-            assert time.monotonic() < deadline, "the clients don't get to work"
-            self._is_over.wait(0.01)
+        wait_until(lambda: self._acknowledged and self._seen, "the clients get to work")
 
     def _wait_for_more(self, before: int) -> None:
         """Until more is acknowledged than that, and more is seen than there was."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
         seen = _count(self._seen)
-        while _count(self._acknowledged) == before or _count(self._seen) == seen:
-            assert time.monotonic() < deadline, f"the clients don't get on: {self.report}"
-            self._is_over.wait(0.01)
+        wait_until(
+            lambda: _count(self._acknowledged) != before and _count(self._seen) != seen,
+            lambda: f"the clients get on: {self.report}",
+        )
 
     # --- the clients
 
@@ -143,8 +139,8 @@ class KillLoop:
             sent += 1
             producer.poll(0.001)
             self._is_over.wait(0.004)  # so that the log, and with it a start, stays short
-        if producer.flush(_DEADLINE_SECONDS):
-            self.report.problems.append("what was sent was not acknowledged in time")
+        if producer.flush(ANSWER_SECONDS):
+            self.report.problems.append("what was sent was not acknowledged")
 
     def _consume(self, address: str) -> None:
         """With a new consumer for each life of the server: an old one takes longer to find it than it lives."""
@@ -184,11 +180,11 @@ class KillLoop:
             name = f"made-{number}"
             number += 1
             try:
-                admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(5)
+                admin.create_topics([NewTopic(name, 1, 1)], request_timeout=_ASKED_S)[name].result()
                 self._made.add(name)
                 if number % 3:
                     self._dropped.add(name)
-                    admin.delete_topics([name], request_timeout=2)[name].result(5)
+                    admin.delete_topics([name], request_timeout=_ASKED_S)[name].result()
             except KafkaException:
                 pass  # the server was killed in the middle: the topic may be there or not
             self._is_over.wait(0.1)
@@ -196,7 +192,7 @@ class KillLoop:
     # --- the end
 
     def _check(self, address: str) -> None:
-        there = set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics)
+        there = set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=ANSWER_SECONDS).topics)
         self.report.topics_made = len(self._made)
         for name in self._made - self._dropped - there:
             self.report.problems.append(f"topic {name} is gone")
@@ -228,11 +224,11 @@ class KillLoop:
         found: dict[Where, tuple[int, dict[int, bytes]]] = {}
         for topic in TOPICS:
             for number in range(PARTITIONS):
-                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
+                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
                 consumer.assign([TopicPartition(topic, number, start)])
                 records: dict[int, bytes] = {}
                 while start + len(records) < end:
-                    message = consumer.poll(10)
+                    message = consumer.poll(ANSWER_SECONDS)
                     if message is None:
                         self.report.problems.append(f"{topic}-{number} can't be read on from {start + len(records)}")
                         break

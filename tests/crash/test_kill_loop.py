@@ -6,11 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.crash.kill_loop import KillLoop
 
-KILLS = int(os.environ.get("PLOG_KILLS", "10"))
+KILLS = int(os.environ.get("PLOG_KILLS", "3"))
 
 
+@pytest.mark.first
 def test_nothing_is_lost_doubled_or_mixed_up_by_kills(tmp_path: Path) -> None:
     report = KillLoop(tmp_path).run(KILLS)
     sys.stdout.write(f"{report}\n")

@@ -8,6 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from core.log.partition_log import PartitionLog
 from tests.crash.scenario import Scenario, broker_life, seen_life
 from tests.support.disk import Disk, RecordingFileSystem, crash_states, disk_after
@@ -17,6 +19,9 @@ SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "2"))
 """Power cuts tried after each operation; `scripts/torture` tries more."""
 
 SUBSETS_UP_TO = int(os.environ.get("PLOG_CRASH_SUBSETS", "2"))
+FIRST = pytest.mark.first
+EVERY = pytest.mark.parametrize("every", [pytest.param(9, marks=FIRST), 1], ids=["few", "all"])
+"""After how many operations of the disk one is looked at."""
 
 
 def opened(disk: Disk, scratch: Path) -> Path:
@@ -33,10 +38,10 @@ def check_kills(life: Scenario, scratch: Path, *, every: int = 1) -> None:
         life.check(opened(disk, scratch), at, is_power_cut=False)
 
 
-def check_power_cuts(life: Scenario, scratch: Path, seed: int) -> int:
+def check_power_cuts(life: Scenario, scratch: Path, seed: int, *, every: int = 1) -> int:
     rng = random.Random(seed)
     seen: set[tuple[int, int]] = set()
-    for at in range(len(life.disk.operations) + 1):
+    for at in range(0, len(life.disk.operations) + 1, every):
         for disk in crash_states(
             life.directory, life.disk.operations[:at], rng, subsets_up_to=SUBSETS_UP_TO, samples=SAMPLES
         ):
@@ -47,19 +52,22 @@ def check_power_cuts(life: Scenario, scratch: Path, seed: int) -> int:
     return len(seen)
 
 
-def test_a_broker_that_is_killed_keeps_all_that_it_acknowledged(scratch: Path) -> None:
+@EVERY
+def test_a_broker_that_is_killed_keeps_all_that_it_acknowledged(scratch: Path, every: int) -> None:
     life = broker_life(scratch / "life")
     assert len(life.disk.operations) > 300
-    check_kills(life, scratch)
+    check_kills(life, scratch, every=every)
 
 
-def test_a_power_cut_leaves_what_was_flushed(scratch: Path) -> None:
+@EVERY
+def test_a_power_cut_leaves_what_was_flushed(scratch: Path, every: int) -> None:
     life = broker_life(scratch / "life")
-    states = check_power_cuts(life, scratch, seed=1)
+    states = check_power_cuts(life, scratch, seed=1, every=every)
     sys.stdout.write(f"{states} states\n")
-    assert states > 500
+    assert states > 500 / every
 
 
+@FIRST
 def test_what_a_consumer_saw_is_there_after_a_power_cut(scratch: Path) -> None:
     """With plog.visible.after.flush."""
     life = seen_life(scratch / "life")
@@ -82,6 +90,7 @@ def test_flush_messages_bounds_what_a_power_cut_takes(scratch: Path) -> None:
     check_kills(life, scratch)
 
 
+@FIRST
 def test_flush_ms_bounds_it_by_time(scratch: Path) -> None:
     life = Scenario(scratch / "life")
     life.create("timed", flush_ms="1000", internal_segment_bytes="100000")
@@ -110,6 +119,7 @@ def work_on(log: PartitionLog, disk: RecordingFileSystem) -> list[tuple[int, int
     return steps
 
 
+@FIRST
 def test_every_subset_of_what_was_not_synced(scratch: Path) -> None:
     disk = RecordingFileSystem()
     log = open_log(scratch / "t-0", segment_bytes=250, filesystem=disk)

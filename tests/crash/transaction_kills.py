@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 OUT = [TopicPartition("out", 0), TopicPartition("out", 1)]
 SOURCE = TopicPartition("source", 0)
@@ -45,7 +45,6 @@ STEPS = (
 )
 _TRANSACTIONS_A_LIFE = 30
 _TIMEOUT_MS = 3000
-_WAIT_SECONDS = 60
 _SETTINGS = (
     "transaction.state.log.num.partitions=1",
     "offsets.topic.num.partitions=1",
@@ -79,7 +78,7 @@ class TransactionKills:
                 step = "at any moment"
                 server.kill()
             assert server.process is not None
-            server.process.wait(_WAIT_SECONDS)
+            server.process.wait()
             self.kills[step] = self.kills.get(step, 0) + 1
             if self.random.random() < 0.2:
                 transactional_id = f"tx-{life + 1}"
@@ -165,13 +164,14 @@ class TransactionKills:
         wanted = dict.fromkeys(OUT, LATEST)
         if "__consumer_offsets" in client.refresh():  # from the first transaction on
             wanted[TopicPartition("__consumer_offsets", 0)] = LATEST
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while True:
-            stable = Admin(client).list_offsets(wanted, isolation_level=READ_COMMITTED)
-            if stable == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED):
-                return {partition: stable[partition] for partition in OUT}
-            assert time.monotonic() < deadline, f"the last stable offset of {stable} is stuck"
-            time.sleep(0.02)
+        stable: dict[TopicPartition, int] = {}
+
+        def is_stable() -> bool:
+            stable.update(Admin(client).list_offsets(wanted, isolation_level=READ_COMMITTED))
+            return stable == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED)
+
+        wait_until(is_stable, lambda: f"the last stable offset of {stable} is stuck")
+        return {partition: stable[partition] for partition in OUT}
 
     def _group_offset(self, client: KafkaClient) -> int | None:
         found = GroupAdmin(client).offsets(GROUP).get(SOURCE) if self.number else None
