@@ -58,8 +58,9 @@ def test_columns_and_records_make_one_text(
 def test_several_processes_make_one_text(
     damaged: Path, window_bytes: int, first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of the damaged log, and of every 20th of Kafka's."""
     options = OPTIONS[window_bytes % 3]
-    paths = every_log(damaged)[first::2]
+    paths = sorted({*every_log(damaged)[first::20], *damaged.glob("*.log")})
     expected = [text(path, options) for path in paths]
     monkeypatch.setattr(segment_batches, "_SMALL_BYTES", -1)
     monkeypatch.setattr(segment_text, "_WINDOW_BYTES", window_bytes)
@@ -95,9 +96,8 @@ def test_a_wrong_index_misleads_nobody(tmp_path: Path) -> None:
     assert text(tmp_path / log, options)[0] == text(GOLDEN / "multisegment" / log, options)[0]
 
 
-@pytest.mark.parametrize("directory", directories(), ids=lambda d: d.name)
-def test_hex_shows_every_byte_once(directory: Path) -> None:
-    for dump in find_dumps(directory, DumpOptions()):
+def test_hex_shows_every_byte_once() -> None:
+    for dump in (dump for directory in directories() for dump in find_dumps(directory, DumpOptions())):
         whole = dump.path.read_bytes()
         position = 0
         for field in hex_fields(dump.path, dump.kind, []):
@@ -106,8 +106,8 @@ def test_hex_shows_every_byte_once(directory: Path) -> None:
             if field.name == "damaged":
                 position = len(whole)
                 break
-            assert field.position == position
-            assert whole[position : position + len(field.data)] == field.data
+            assert field.position == position, dump.path
+            assert whole[position : position + len(field.data)] == field.data, dump.path
             position += len(field.data)
         assert position == len(whole), dump.path
 
@@ -124,12 +124,9 @@ def test_formats_of_keys_and_values() -> None:
         ("int64be", (-5).to_bytes(8, "big", signed=True), -5),
         ("int64be", b"short", "short"),
         ("struct:>hi", b"\0\1\0\0\0\2", [1, 2]),
-        ("base64:b64encode", b"", {"base64": ""}),
         ("builtins:len", b"four", 4),
     ]
     for format_, data, expected in cases:
-        if format_ == "base64:b64encode":
-            continue
         assert parse_value_format(format_)(data) == expected, format_
     for wrong in ("utf9", "struct:zz", "no_such_module_here:f", "json:nothing_there"):
         with pytest.raises(UsageError):
@@ -139,8 +136,7 @@ def test_formats_of_keys_and_values() -> None:
 # --- turns
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("last", [0, 1, 7, 98, 99, 100])
+@pytest.mark.parametrize(("workers", "last"), [(1, 7), (2, 0), (2, 99), (5, 1), (5, 7), (5, 98), (5, 100)])
 def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
     """From turn `last` on one worker writes all, and the others make what nobody should see."""
     made = []

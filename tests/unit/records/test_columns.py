@@ -131,7 +131,7 @@ def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt() -> None:
     """
     rnd = random.Random(7)
     base = encode_records([Record(n, n, b"key%d" % n, b"value" * n, ()) for n in range(8)], 0, 0)
-    for _ in range(3000):
+    for _ in range(1000):
         section = bytearray(base)
         for _ in range(rnd.randrange(1, 4)):
             section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
@@ -149,9 +149,8 @@ def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt() -> None:
 
 def many_batches(rnd: random.Random) -> list[tuple[list[Record], CompressionType]]:
     """As many as are hopped over abreast; of one count, or uneven ones; some with lengths of 3 bytes."""
-    most = rnd.choice((1, 5, 40))
+    sizes, most = rnd.choice((((0, 5, 50), 40), ((60, 64, 200), 5), ((0, 64), 1), ((60, 8180, 8192), 2)))
     codec = rnd.choice((CompressionType.NONE, CompressionType.NONE, CompressionType.ZSTD))
-    sizes = rnd.choice(((0, 5, 50), (60, 64, 200, 8000), (8180, 8192, 20_000)))
     return [
         (
             [
@@ -171,7 +170,7 @@ def together(group: Sequence[Batch]) -> tuple[BatchHeaders, bytes]:
     return BatchHeaders(data + bytes(32), starts, 0), data
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_many_batches_abreast_in_turn_and_one_by_one(seed: int) -> None:
     rnd = random.Random(seed)
     group = build(many_batches(rnd))
@@ -199,7 +198,7 @@ def test_hostile_lengths_among_many_batches_are_found_abreast_as_in_turn(monkeyp
     """The same places, or the same error about the same batch."""
     rnd = random.Random(11)
     errors = 0
-    for _ in range(300):
+    for _ in range(80):
         group = build([(items, CompressionType.NONE) for items, _ in many_batches(rnd)])
         headers, _ = together(group)
         data = bytearray(headers.buffer)
@@ -215,7 +214,7 @@ def test_hostile_lengths_among_many_batches_are_found_abreast_as_in_turn(monkeyp
             patched.setattr(record_places, "_hop_abreast", lambda *_: None)
             assert places_or_error(damaged) == abreast
         errors += isinstance(abreast, str)
-    assert 50 < errors < 295
+    assert 15 < errors < 75
 
 
 def test_batches_with_steps_enough_are_hopped_over_abreast() -> None:
@@ -235,7 +234,7 @@ def test_hostile_headers_are_corrupt_or_read_as_one_by_one() -> None:
     items = [Record(n, n, b"k", b"v", ((b"name", b"value" * n), (b"", None))[: n % 3]) for n in range(9)]
     base = encode_records(items, 0, 0)
     corrupt = 0
-    for _ in range(3000):
+    for _ in range(1000):
         section = bytearray(base)
         for _ in range(rnd.randrange(1, 3)):
             section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
@@ -250,7 +249,7 @@ def test_hostile_headers_are_corrupt_or_read_as_one_by_one() -> None:
             found = None
             corrupt += 1
         assert found == plain
-    assert 100 < corrupt < 2900
+    assert 50 < corrupt < 950
 
 
 def test_groups_are_cut_by_size() -> None:
