@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from core.broker.coordinator_log import partition_of
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -24,6 +22,7 @@ from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from core.records.record_batch import RecordBatch
 from tests.support.broker import ask, open_broker
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 
 FOLDERS = [f"__consumer_offsets-{number}" for number in range(3)]
@@ -55,7 +54,7 @@ def said_by_kafka(folder: str) -> Iterator[Said | tuple[int, bool]]:
             yield producer_id, "COMMIT" in line
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@for_each("folder", FOLDERS)
 def test_every_record_says_what_kafka_says_of_it(folder: str) -> None:
     said = {s.offset: s for s in said_by_kafka(folder) if isinstance(s, Said)}
     records = FileRecords(GOLDEN / folder / f"{0:020d}.log", FileSystem().open_read)

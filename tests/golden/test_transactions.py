@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from core.broker.coordinator_log import partition_of
 from core.common.clock import ManualClock
 from core.common.errors import KafkaError
@@ -29,6 +27,7 @@ from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from tests.golden.test_kafka_directories import content, for_ever_ms
 from tests.support.broker import ask, open_broker
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, case
 
 FOLDERS = sorted(path.name for path in GOLDEN.glob("__transaction_state-?"))
@@ -57,7 +56,7 @@ def said_by_kafka(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield json.loads(found[2])["data"]["transactionalId"], json.loads(found[3])["data"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@for_each("folder", FOLDERS)
 def test_every_record_says_what_kafka_says_of_it(folder: str) -> None:
     records, said = records_of(folder), list(said_by_kafka(folder))
     assert len(records) == len(said) > 50
@@ -140,7 +139,7 @@ class Retold:
         then(frozenset())
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@for_each("folder", FOLDERS)
 def test_what_kafkas_coordinator_wrote_plogs_writes_when_it_is_asked_the_same(folder: str) -> None:
     """Id by id: those of one partition were written between each other."""
     by_id: dict[bytes, list[Record]] = {}
@@ -179,7 +178,7 @@ def test_what_kafkas_coordinator_wrote_plogs_writes_when_it_is_asked_the_same(fo
             assert value == record.value or is_of_several_topics(value or b"", record.value or b"")
 
 
-@pytest.mark.parametrize("name", LOGS)
+@for_each("name", LOGS)
 def test_the_same_batches_make_the_same_log(name: str, tmp_path: Path) -> None:
     """Records, markers, transaction indexes, snapshots; the clock is the markers'."""
     golden = case(name)

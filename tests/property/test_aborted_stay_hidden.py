@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from core.log import transaction_outcomes
 from tests.property.test_one_truth import copy
 from tests.support import doors
 from tests.support.damage import places
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, golden_cases
 from tests.support.log_model import LogModel
 
@@ -55,10 +57,10 @@ def shown_by(plans: list[FolderPlan]) -> set[int]:
 
 # --- recover
 
+SWAPPED = [(".log",), (".log", ".index", ".timeindex", ".txnindex")]
 
-@pytest.mark.parametrize("most_waiting", [600, 1 << 20])
-@pytest.mark.parametrize("batches", [1, 4, 12, 27, 33, 41, 46, 50])
-@pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex", ".txnindex")], ids=["logs", "all"])
+
+@for_each("suffixes, batches, most_waiting", product(SWAPPED, [1, 4, 12, 27, 33, 41, 46, 50], [600, 1 << 20]), first=9)
 def test_a_recovery_shows_nothing_that_was_aborted(
     folder: Callable[[str], Path],
     suffixes: tuple[str, ...],
@@ -103,7 +105,7 @@ def test_a_marker_that_was_cut_off_the_end_is_written_again(folder: Callable[[st
     assert doors.served(partition, read_committed=True, is_owner=True) == before
 
 
-@pytest.mark.parametrize("with_snapshot", [True, False])
+@for_each("with_snapshot", [True, False])
 def test_a_snapshot_that_a_recovery_makes_wrong_is_not_kept(
     folder: Callable[[str], Path], *, with_snapshot: bool
 ) -> None:
@@ -126,8 +128,7 @@ def test_a_snapshot_that_a_recovery_makes_wrong_is_not_kept(
 # --- markers with one flipped bit, which tells what they were
 
 
-@pytest.mark.parametrize("byte", range(16, 78, 3))
-@pytest.mark.parametrize("name", ["txn_committed", "txn_aborted"])
+@for_each("name, byte", product(["txn_committed", "txn_aborted"], range(16, 78, 3)), first=11)
 def test_a_marker_with_one_flipped_bit_says_what_it_said(folder: Callable[[str], Path], name: str, byte: int) -> None:
     """To all readers, before a recovery that cuts it out and after it; no transaction index is there to tell."""
     partition = folder(name)
@@ -146,40 +147,42 @@ def test_a_marker_with_one_flipped_bit_says_what_it_said(folder: Callable[[str],
     assert doors.served(partition, read_committed=True, is_owner=True) == expected
 
 
-@pytest.mark.parametrize("name", ["txn_committed", "txn_multisegment", "v2_txn_tv1"])
-def test_a_recovery_leaves_visible_what_was_committed(folder: Callable[[str], Path], name: str) -> None:
+@for_each("name, number", product(["txn_committed", "txn_multisegment", "v2_txn_tv1"], range(8)), first=8)
+def test_a_recovery_leaves_visible_what_was_committed(folder: Callable[[str], Path], name: str, number: int) -> None:
     """Records are cut out between a committed transaction's others and its marker, which stays."""
-    for number in range(8):
-        partition = folder(name)
-        frames = [frame for frame in LogModel(partition).transactional if not frame.is_control]
-        frame = frames[(number * 7 + 1) % len(frames)]
-        data = bytearray(frame.path.read_bytes())
-        data[frame.position + 61 : frame.end - 1] = bytes(frame.end - 1 - frame.position - 61)
-        frame.path.write_bytes(data)
-        before = doors.consume(partition, read_committed=True)
-        assert len(before) > 8
-        doors.recover(partition)
-        assert doors.consume(partition, read_committed=True) == before
-        assert doors.served(partition, read_committed=True, is_owner=True) == before
+    partition = folder(name)
+    frames = [frame for frame in LogModel(partition).transactional if not frame.is_control]
+    frame = frames[(number * 7 + 1) % len(frames)]
+    data = bytearray(frame.path.read_bytes())
+    data[frame.position + 61 : frame.end - 1] = bytes(frame.end - 1 - frame.position - 61)
+    frame.path.write_bytes(data)
+    before = doors.consume(partition, read_committed=True)
+    assert len(before) > 8
+    doors.recover(partition)
+    assert doors.consume(partition, read_committed=True) == before
+    assert doors.served(partition, read_committed=True, is_owner=True) == before
 
 
 # --- a broker that owns the directory
 
 
-@pytest.mark.parametrize("name", ["txn_interleaved", "c_bad_txnindex"])
+@for_each("name", ["txn_interleaved", "c_bad_txnindex"])
 def test_a_log_that_was_copied_under_a_second_name_shows_nothing_aborted(
     folder: Callable[[str], Path], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     partition = folder(name)
     shutil.copy(partition / f"{0:020}.log", partition / f"{1:020}.log")
     assert not doors.served(partition, read_committed=True, is_owner=True).keys() & HIDDEN[name]
     assert "offset 0 is damaged" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "base", "new", "is_copied"),
-    [("c_bad_txnindex", 0, 10, True), ("txn_multisegment", 145, 144, False)],
-    ids=["a copy begins where a batch ends", "a name that is one too low"],
+@for_each(
+    "name, base, new, is_copied",
+    [
+        ("c_bad_txnindex", 0, 10, True),  # a copy begins where a batch ends
+        ("txn_multisegment", 145, 144, False),  # a name that is one too low
+    ],
 )
 def test_batches_that_stand_in_the_segment_before_theirs_show_nothing_aborted(
     folder: Callable[[str], Path], name: str, base: int, new: int, *, is_copied: bool

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.log.aborted_filter import AbortedFilter
@@ -52,7 +52,6 @@ def assert_same_view(cleaned: Latest, latest: Latest) -> None:
     steps=st.lists(st.sampled_from(["write", "roll", "end", "compact", "compact", "wait"]), min_size=4, max_size=14),
     slots=st.sampled_from([4, 40, 4000]),
 )
-@settings(deadline=None)
 def test_what_is_left_is_what_a_replay_gives(seed: int, steps: list[str], slots: int) -> None:
     random = Random(seed)
     now_ms = NOW
@@ -101,7 +100,6 @@ def check(log: PartitionLog, latest: Latest, original: dict[int, Record], checkp
 
 
 @given(seed=st.integers(0, 1 << 32))
-@settings(deadline=None, max_examples=40)
 def test_cleaning_a_clean_log_changes_nothing(seed: int) -> None:
     """Clean it is after the second time, when the markers of aborted transactions have their horizon."""
     random = Random(seed)

@@ -10,7 +10,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.cluster.divergence import offset_in_range, truncation_offset
@@ -181,7 +181,6 @@ def content(log: PartitionLog, start_offset: int) -> bytes:
     return b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches if b.last_offset >= start_offset)
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 1 << 32))
 def test_replicas_have_the_same_bytes_once_they_caught_up(seed: int) -> None:
     rng = random.Random(seed)

@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +39,7 @@ from core.log.file_names import OFFSET_CHECKPOINTS
 from core.log.gap_ledger import LOSING_REASONS, GapReason
 from tests.support import doors
 from tests.support.damage import write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases
 from tests.support.log_model import Fate, LogModel, ranges_without
 from tests.support.server import Server, call_plog
@@ -70,9 +72,6 @@ KEPT = [
 """(folder, kind of damage, seed): one of each kind, and what a failure taught."""
 
 _ANOTHER = 1_000_003
-COMMANDS = range(10)
-"""Seeds that are asked of the commands and of a server too."""
-
 FOLDERS = [path for path in directories() if not path.name.startswith("_root") and path.name != "__cluster_metadata-0"]
 """All partitions' folders; of the metadata log there is no consumer."""
 
@@ -155,7 +154,7 @@ def _add_root(root: Path, topic: str) -> None:
 # --- the judge itself
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+@for_each("golden", golden_cases(), ids=lambda c: c.name, first=20)
 def test_the_judge_says_of_a_sound_log_what_kafkas_consumer_got(golden: GoldenCase) -> None:
     model = LogModel(golden.directory)
     truth = golden.truth
@@ -385,7 +384,7 @@ def undo_restores_all(directory: Path, before: dict[str, bytes]) -> None:
     unchanged(directory, before)
 
 
-@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+@for_each("golden", golden_cases(), ids=lambda c: c.name, first=10)
 def test_all_doors_say_the_same_of_a_sound_log(memory: Path, golden: GoldenCase) -> None:
     random = Random(golden.name)
     wrecked = copy(memory, golden.directory, is_in_data_directory=random.random() < 0.5)
@@ -402,22 +401,21 @@ KEPT_SEEDS = (
 """Damage drawn by chance that taught something: each failed once."""
 
 
-@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + COUNT), *(KEPT_SEEDS if FIRST == 0 else ())])
+@for_each("seed", [*range(FIRST, FIRST + COUNT), *(KEPT_SEEDS if FIRST == 0 else ())], first=30)
 def test_all_doors_say_the_same_of_a_damaged_log(memory: Path, seed: int) -> None:
     judge(make(memory, seed), with_broker=seed % 5 == 0)  # not all of them are in a data directory
 
 
-@pytest.mark.parametrize(("name", "kind", "seed"), KEPT)
-@pytest.mark.parametrize("is_in_data_directory", [True, False], ids=["in a data directory", "alone"])
-def test_a_kept_example(memory: Path, name: str, kind: str, seed: int, *, is_in_data_directory: bool) -> None:
+@for_each("example, is_in_data_directory", product(KEPT, [True, False]), first=12)
+def test_a_kept_example(memory: Path, example: tuple[str, str, int], *, is_in_data_directory: bool) -> None:
+    name, kind, seed = example
     sound = copy(memory, GOLDEN / name, is_in_data_directory=is_in_data_directory)
     what = wreck_by(sound.directory, kind, seed, LOGS)
     assert what, "the seed damages something"
     judge(Wrecked(sound.directory, f"{name}: {what}", LogModel(sound.directory)), with_broker=True)
 
 
-@pytest.mark.parametrize("seed", [*range(60), 316, 557, 663])
-@pytest.mark.parametrize("kind", ["move_log_start", "move_high_watermark"])
+@for_each("kind, seed", product(["move_log_start", "move_high_watermark"], [*range(60), 316, 557, 663]), first=10)
 def test_all_doors_say_the_same_of_a_checkpoint_with_a_wrong_digit(memory: Path, kind: str, seed: int) -> None:
     """After a clean stop other files tell that it is wrong, whatever else is damaged; after a crash it is believed. Of
     two logs in three records were deleted before, as Kafka does it.
@@ -456,8 +454,7 @@ UNDECODABLE = [
 ]
 
 
-@pytest.mark.parametrize("name", UNDECODABLE)
-@pytest.mark.parametrize("seed", range(3))
+@for_each("name, seed", product(UNDECODABLE, range(3)), first=8)
 def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: str, seed: int) -> None:
     """Under a right checksum, alone and beside other damage; gaps and verify --deep know it as consume does."""
     sound = copy(memory, GOLDEN / name, is_in_data_directory=seed == 1)
@@ -471,7 +468,7 @@ def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: st
 SEGMENTED_FOLDERS = [path for path in FOLDERS if len(list(path.glob("*.log"))) > 1]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40), first=8)
 def test_all_doors_say_the_same_of_a_segment_that_another_was_written_over(memory: Path, seed: int) -> None:
     """A page of it, or all: what it held is no work of the cleaner's."""
     random = Random(seed)
@@ -485,7 +482,7 @@ def test_all_doors_say_the_same_of_a_segment_that_another_was_written_over(memor
     judge(Wrecked(sound.directory, what, LogModel(sound.directory)), with_broker=True)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60), first=8)
 def test_all_doors_say_the_same_of_a_segment_that_was_cut_short(memory: Path, seed: int) -> None:
     """Where a batch begins; of most the indexes tell that the cleaner did not do it. Some have other damage."""
     random = Random(seed)
@@ -501,11 +498,14 @@ def test_all_doors_say_the_same_of_a_segment_that_was_cut_short(memory: Path, se
         assert bool(doors.ask_server(sound.directory, read_committed=False).told) == bool(told_by_files), wrecked.what
 
 
+def _name_of(part: Any) -> object:
+    return part.name if isinstance(part, GoldenCase) else part
+
+
 WHOLE = [case for case in golden_cases() if not case.name.startswith("c_")]
 
 
-@pytest.mark.parametrize("golden", WHOLE, ids=lambda c: c.name)
-@pytest.mark.parametrize("is_in_data_directory", [True, False], ids=["in a data directory", "alone"])
+@for_each("golden, is_in_data_directory", product(WHOLE, [True, False]), ids=_name_of, first=11)
 def test_all_doors_say_that_all_logs_are_gone(memory: Path, golden: GoldenCase, *, is_in_data_directory: bool) -> None:
     sound = copy(memory, golden.directory, is_in_data_directory=is_in_data_directory)
     for path in sound.directory.glob("*.log"):
@@ -521,10 +521,10 @@ SEGMENTED = [
     for case in WHOLE
     if case.name in {"multisegment", "txn_multisegment", "compacted_lz4", "v1_multisegment", "deleterecords"}
 ]
+GONE = ["first log", "first segment", "last log", "last log and snapshots"]
 
 
-@pytest.mark.parametrize("golden", SEGMENTED, ids=lambda c: c.name)
-@pytest.mark.parametrize("which", ["first log", "first segment", "last log", "last log and snapshots"])
+@for_each("golden, which", product(SEGMENTED, GONE), ids=_name_of, first=7)
 def test_all_doors_say_that_the_first_or_last_segment_is_gone(memory: Path, golden: GoldenCase, which: str) -> None:
     is_in_data_directory = Random(f"{golden.name} {which}").random() < 0.6
     sound = copy(memory, golden.directory, is_in_data_directory=is_in_data_directory)
@@ -556,7 +556,7 @@ CONSUME = ["--isolation", "read_uncommitted", "--no-exit-on-error", "--format", 
 CONSUME_COMMITTED = ["--isolation", "read_committed", *CONSUME[2:]]
 
 
-@pytest.mark.parametrize("seed", COMMANDS)
+@for_each("seed", range(10))
 def test_the_commands_say_the_same_and_never_in_silence(memory: Path, seed: int) -> None:
     """consume and gaps end with 1, and say why, where an offset is lost; gaps and verify name the same offsets."""
     wrecked = make(memory, seed)
@@ -589,6 +589,7 @@ def tells(done: subprocess.CompletedProcess[bytes], *, is_lossy: bool) -> None:
     assert not is_lossy or done.stderr, "nothing is said of what is lost"
 
 
+@pytest.mark.longer
 def test_a_server_that_only_reads_gives_the_same(memory: Path, tmp_path: Path) -> None:
     """Damaged partitions of one data directory, over the network: some drawn by chance, what failed once, and the
     golden ones.

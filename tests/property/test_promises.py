@@ -27,6 +27,7 @@ from core.inspector.recovery_plan import Action
 from tests.property.test_one_truth import LOGS, copy
 from tests.support import doors
 from tests.support.file_wreck import wreck_files
+from tests.support.for_each import for_each
 from tests.support.golden import golden_cases
 from tests.support.log_model import Fate, LogModel
 from tests.support.wreck import wreck
@@ -58,7 +59,7 @@ def damage(directory: Path, random: Random) -> str:
     return "; ".join(filter(None, done))
 
 
-@pytest.mark.parametrize("seed", [*KEPT, *range(FIRST, FIRST + COUNT)])
+@for_each("seed", [*KEPT, *range(FIRST, FIRST + COUNT)], first=15)
 def test_no_promise_is_broken(memory: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     random = Random(seed)
     case = random.choice(OF_TRANSACTIONS if random.random() < 0.5 else CASES)

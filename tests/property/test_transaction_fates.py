@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
-
 from core.index.transaction_index import AbortedTransaction
 from core.log.transaction_fates import (
     MissingRange,
@@ -19,8 +17,7 @@ from core.log.transaction_fates import (
     find_fates,
 )
 from core.log.transaction_marker import FateKind, Marker
-
-SEEDS = range(1500)
+from tests.support.for_each import for_each
 
 
 @dataclass
@@ -235,12 +232,11 @@ def check_doubt(history: History, evidence: Evidence, fate: TransactionFate) -> 
         assert not has_entry, f"the index has it: {fate}"
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_nothing_false_is_said(block: int) -> None:
-    for seed in range(block * 300, block * 300 + 300):
-        random = Random(seed)
-        history = write_history(random)
-        check(history, damage(history, random, ranges=random.randint(0, 3)))
+@for_each("seed", range(3000), first=600)
+def test_nothing_false_is_said(seed: int) -> None:
+    random = Random(seed)
+    history = write_history(random)
+    check(history, damage(history, random, ranges=random.randint(0, 3)))
 
 
 def test_a_wrong_entry_of_the_index_misleads_nobody() -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.common.pending import Pending
@@ -38,6 +36,7 @@ from tests.support.broker import (
     open_broker,
     send,
 )
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch, make_marker
 
 TOPICS = {"plain": 3, "flushed": 2, "small": 2}
@@ -318,7 +317,7 @@ def _with_records_or_error(content: list[tuple[Any, ...]]) -> list[tuple[Any, ..
     return [(*partition, code, records) for *partition, code, records in content if code or records]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@for_each("seed", range(SEEDS), first=5)
 def test_counting_gives_what_asking_again_gives(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path / "data", Random(seed))
     for _ in range(STEPS):

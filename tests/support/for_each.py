@@ -18,40 +18,57 @@ import pytest
 
 _MOST_SHOWN = 20
 """Failures whose text is printed; the others are counted."""
+_PART = 100
+"""Cases of one test of the longer tier, so that workers can share thousands."""
 
 
 def for_each(
-    names: str, cases: Iterable[Any], *, ids: Callable[[Any], object] = str
+    names: str, cases: Iterable[Any], *, ids: Callable[[Any], object] = str, first: int | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`names` are arguments of the function, separated by commas; with several, a case is a tuple. Two of these above
-    each other try each pair.
+    each other try each pair. With `first`, so many of the cases are tried in the first tier, and the others in tests of
+    the longer one.
     """
     keys, values = [name.strip() for name in names.split(",")], list(cases)
+    assert values, "a law of nothing"
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)
 
         @functools.wraps(test)
-        def try_all(**fixtures: Any) -> None:
+        def try_all(*, part: list[int] | None = None, **fixtures: Any) -> None:
+            numbers = range(len(values)) if part is None else part
             failed = []
-            for number, case in enumerate(values):
+            for number in numbers:
+                case = values[number]
                 with pytest.MonkeyPatch.context() as patch:
                     own = {"monkeypatch": patch, "tmp_path": _folder(fixtures.get("tmp_path"), number)}
                     arguments = {name: own.get(name, value) for name, value in fixtures.items()}
+                    arguments |= dict(zip(keys, case if len(keys) > 1 else (case,), strict=True))
                     try:
-                        test(**arguments, **dict(zip(keys, case if len(keys) > 1 else (case,), strict=True)))
+                        test(**arguments)
                     except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:  # noqa: BLE001 - is told
                         failed.append(f"{_title(case, ids)}: {_text(error)}")
             if failed:
                 shown = "\n".join(failed[:_MOST_SHOWN])
-                pytest.fail(f"{len(failed)} of {len(values)} cases fail:\n{shown}", pytrace=False)
+                pytest.fail(f"{len(failed)} of {len(numbers)} cases fail:\n{shown}", pytrace=False)
 
         left = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        if first is not None:
+            left.append(inspect.Parameter("part", inspect.Parameter.KEYWORD_ONLY))
         try_all.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
-        return try_all
+        return try_all if first is None else pytest.mark.parametrize("part", _parts(len(values), first))(try_all)
 
-    assert values, "a law of nothing"
     return decorate
+
+
+def _parts(count: int, first: int) -> list[Any]:
+    """Numbers of cases: some from all over for the first tier, and the others."""
+    chosen = sorted({number * count // first for number in range(first)})
+    others = sorted(set(range(count)) - set(chosen))
+    parts = [others[start : start + _PART] for start in range(0, len(others), _PART)]
+    longer = [pytest.param(part, id=f"{part[0]} to {part[-1]}", marks=pytest.mark.longer) for part in parts]
+    return [pytest.param(chosen, id=f"{len(chosen)} of {count}"), *longer]
 
 
 def _folder(path: Path | None, number: int) -> Path | None:
