@@ -44,29 +44,25 @@ def test_the_log_is_sound_before(folder: Path) -> None:
     assert found(folder) == []
 
 
-@pytest.mark.parametrize("by", [-3, -2, -1, 1, 2, 3, 9, 1000])
-def test_a_wrong_offset_is_found(by: int, folder: Path) -> None:
-    at = change(folder / f"{0:020d}.index", OFFSET_ENTRY, 7, 0, by)
-    assert found(folder) == [("index-mismatch", at)]
-
-
-@pytest.mark.parametrize("by", [-500, -96, -1, 1, 96, 500, 1_000_000])
-def test_a_wrong_position_is_found(by: int, folder: Path) -> None:
-    at = change(folder / f"{0:020d}.index", OFFSET_ENTRY, 7, 1, by)
-    assert found(folder) == [("index-mismatch", at)]
-
-
-@pytest.mark.parametrize("by", [-3, -2, -1, 1, 2, 3, 9, 1000])
-def test_a_wrong_offset_of_a_timestamp_is_found(by: int, folder: Path) -> None:
-    at = change(folder / f"{0:020d}.timeindex", TIME_ENTRY, 7, 1, by)
-    expected = [] if by == -1 else [("time-index-mismatch", at)]  # in the same batch, whose timestamp it is
-    assert found(folder) == expected
-
-
-@pytest.mark.parametrize("by", [-1000, -10, -1, 1, 10, 1 << 40])
-def test_a_wrong_timestamp_is_found(by: int, folder: Path) -> None:
-    at = change(folder / f"{0:020d}.timeindex", TIME_ENTRY, 7, 0, by)
-    assert found(folder) == [("time-index-mismatch", at)]
+@pytest.mark.parametrize(
+    ("kind", "field", "by"),
+    [
+        ("index", 0, (-3, -2, -1, 1, 2, 3, 9, 1000)),
+        ("index", 1, (-500, -96, -1, 1, 96, 500, 1_000_000)),
+        ("timeindex", 0, (-1000, -10, -1, 1, 10, 1 << 40)),
+        ("timeindex", 1, (-3, -2, -1, 1, 2, 3, 9, 1000)),
+    ],
+    ids=["an offset", "a position", "a timestamp", "the offset of a timestamp"],
+)
+def test_a_wrong_number_is_found(folder: Path, kind: str, field: int, by: tuple[int, ...]) -> None:
+    path = folder / f"{0:020d}.{kind}"
+    whole = path.read_bytes()
+    entry, code = (OFFSET_ENTRY, "index-mismatch") if kind == "index" else (TIME_ENTRY, "time-index-mismatch")
+    for wrong_by in by:
+        at = change(path, entry, 7, field, wrong_by)
+        is_right = (kind, field, wrong_by) == ("timeindex", 1, -1)  # in the same batch, whose timestamp it is
+        assert found(folder) == ([] if is_right else [(code, at)]), wrong_by
+        path.write_bytes(whole)
 
 
 def test_entries_for_several_batches_that_were_appended_together_are_right(folder: Path) -> None:

@@ -115,10 +115,10 @@ CASES: dict[str, Callable[[Record], bool]] = {
 }
 
 
-@pytest.mark.parametrize("text", CASES)
-def test_what_is_let_through(text: str) -> None:
+def test_what_passes_each_filter() -> None:
     rows = Rows(T1, decode_columns(BATCHES))
-    assert parse_filter(text, 0)(rows).tolist() == [CASES[text](record) for record in RECORDS]
+    passes = {text: parse_filter(text, 0)(rows).tolist() for text in CASES}
+    assert passes == {text: [expected(record) for record in RECORDS] for text, expected in CASES.items()}
 
 
 def test_grep() -> None:
