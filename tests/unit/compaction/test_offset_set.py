@@ -15,7 +15,7 @@ def column(offsets: set[int]) -> np.ndarray:
     return np.array(sorted(offsets), np.int64)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_random_offsets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(offset_set, "_MOST_IN_COLUMN", random.choice([0, 5, 40, 1 << 15]))

@@ -31,7 +31,7 @@ class JavaFilter:
         return batch.is_control or (batch.is_transactional and batch.producer_id in self._aborted)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_consumers_get_what_was_committed(tmp_path: Path, seed: int) -> None:
     """A random log, of whose markers some are missing: the history says how each transaction ended."""
     random = Random(seed)

@@ -38,9 +38,8 @@ def evidence_of(directory: Path) -> LogEvidence:
 # --- where the log began
 
 
-@pytest.mark.parametrize("directory", directories(), ids=lambda path: path.name)
-def test_no_folder_of_kafkas_has_lost_its_first_segments(directory: Path) -> None:
-    assert evidence_of(directory).known_start is None
+def test_no_folder_of_kafkas_has_lost_its_first_segments() -> None:
+    assert [path.name for path in directories() if evidence_of(path).known_start is not None] == []
 
 
 @pytest.mark.parametrize(

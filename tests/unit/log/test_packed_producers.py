@@ -16,7 +16,7 @@ from core.log.producer_state_manager import ProducerStateManager
 from tests.support.logs import make_batch
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(packed_producers, "_MOST_CHANGED", random.choice([1, 3, 1000]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from random import Random
 
 import pytest
 
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.errors import AccessError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner import Cleaner
@@ -63,12 +64,15 @@ def flip(path: Path, position: int) -> None:
 READABLE = [c for c in golden_cases() if not c.name.startswith("c_")]
 
 
-@pytest.mark.parametrize("case", READABLE, ids=lambda c: c.name)
 @pytest.mark.parametrize("damage", ["none", "no indexes", "bad indexes"])
-def test_kafkas_folders(case: GoldenCase, damage: str, tmp_path: Path) -> None:
+def test_kafkas_folders(damage: str, tmp_path: Path) -> None:
     """Without what can be made again, and with it broken: the records are the same."""
-    folder = tmp_path / "t-0"
-    folder.mkdir()
+    for case in READABLE:
+        ensure_readable(case, damage, tmp_path / case.name / "t-0")
+
+
+def ensure_readable(case: GoldenCase, damage: str, folder: Path) -> None:
+    folder.mkdir(parents=True)
     for path in case.directory.iterdir():
         is_derived = path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")
         if not is_derived or damage == "none" or (damage == "no indexes" and path.suffix == ".txnindex"):
@@ -81,31 +85,23 @@ def test_kafkas_folders(case: GoldenCase, damage: str, tmp_path: Path) -> None:
     for is_committed, records in ((False, case.records()), (True, case.committed_records())):
         batches = reader.read(start, reader.end_offset, read_committed=is_committed)
         found = [r for batch in batches for r in batch.records() if r.offset >= start]
-        assert [r.offset for r in found] == [r.offset for r in records]
-        assert all(r.has_value(f.value) for r, f in zip(records, found, strict=True))
+        assert [r.offset for r in found] == [r.offset for r in records], case.name
+        assert all(r.has_value(f.value) for r, f in zip(records, found, strict=True)), case.name
     reader.close()
 
 
 TRANSACTIONAL = [case for case in READABLE if "txn" in case.name]
 
 
-@pytest.mark.parametrize("case", TRANSACTIONAL, ids=lambda c: c.name)
 @pytest.mark.parametrize("most_bytes", [0, 300, 1000])
-def test_a_marker_further_ahead_than_what_is_kept(
-    case: GoldenCase, most_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_marker_further_ahead_than_what_is_kept(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little of what is read on the way to a marker is kept, the transactions end as they do."""
     monkeypatch.setattr(transaction_outcomes, "_MOST_WAITING_BYTES", most_bytes)
-    reader = PartitionReader(case.directory)
-    batches = reader.read(reader.start_offset, reader.end_offset, read_committed=True)
-    assert [r.offset for batch in batches for r in batch.records()] == [r.offset for r in case.committed_records()]
-    reader.close()
-
-
-@pytest.mark.parametrize("start", range(11))
-def test_from_any_offset_on(log: PartitionLog, directory: Path, start: int) -> None:
-    log.close()
-    assert values(PartitionReader(directory), start) == expected(start)
+    for case in TRANSACTIONAL:
+        with contextlib.closing(PartitionReader(case.directory)) as reader:
+            batches = reader.read(reader.start_offset, reader.end_offset, read_committed=True)
+            found = [r.offset for batch in batches for r in batch.records()]
+        assert found == [r.offset for r in case.committed_records()], case.name
 
 
 def test_what_is_appended_is_seen_after_a_refresh(log: PartitionLog, directory: Path) -> None:
@@ -129,21 +125,13 @@ def test_a_batch_that_is_being_written_is_not_the_end_of_the_world(log: Partitio
     assert (values(reader), reader.reading.tail) == (expected(0), None)
 
 
-def test_damage_within_is_named_where_it_is_read(log: PartitionLog, directory: Path) -> None:
+@pytest.mark.parametrize("is_astray", [False, True])
+def test_from_any_offset_on_though_an_index_entry_points_astray(
+    log: PartitionLog, directory: Path, *, is_astray: bool
+) -> None:
     log.close()
-    path = directory / f"{FIRST}.log"
-    flip(path, log.segments.active.size_bytes - 3)
-    reader = PartitionReader(directory)
-    batches = reader.read(0, reader.end_offset)
-    assert [next(batches).base_offset for _ in range(9)] == list(range(9))
-    with pytest.raises(CorruptRecordError, match="offset 9: crc-mismatch") as caught:
-        next(batches)
-    assert caught.value.path == str(path)
-
-
-def test_an_index_entry_that_points_astray(log: PartitionLog, directory: Path) -> None:
-    log.close()
-    flip(directory / f"{FIRST}.index", 7)
+    if is_astray:
+        flip(directory / f"{FIRST}.index", 7)
     reader = PartitionReader(directory)
     assert [values(reader, start) for start in range(11)] == [expected(start) for start in range(11)]
 
@@ -346,7 +334,7 @@ def test_a_damaged_batch_that_claims_the_end_is_no_open_transaction(directory: P
     reader.close()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_only_what_was_committed_is_given_however_much_is_read_together(
     directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
