@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from core.common.errors import PlogError
 from core.common.filesystem import File, FileSystem
@@ -34,8 +35,8 @@ PARTITION = TopicPartition("txn_multisegment", 0)
 OFFSETS = 226
 """Of the log; none of them is without a record or a marker."""
 
-MOST_TRIES = 80
-"""Of the calls of a model so many fail in turn, spread over all of them."""
+MOST_TRIES = settings().max_examples
+"""Of the calls of a model so many fail in turn, spread over all of them; all of them in scripts/torture."""
 
 
 def inspected(root: Path) -> Inspected:
