@@ -82,7 +82,7 @@ class Post:
                             arrived.add((sender, receiver))
             return arrived >= PEERS - lost
 
-        wait_until(has_all, "what is not lost arrives", seconds=20)
+        wait_until(has_all, "what is not lost arrives")
         assert arrived == PEERS - lost
 
     def _send(self, ways: Ways) -> None:

@@ -20,7 +20,6 @@ import pytest
 
 from tests.crash.cluster.replicas import Metadata
 from tests.crash.copiers.copier_chaos import (
-    START_SECONDS,
     CopierChaos,
     finalize_transactions,
     make_topics,
@@ -92,10 +91,7 @@ class Trouble:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
-    made = MixedCluster(tmp_path, 0, NODES, SETTINGS, plog_controls=True)
-    for member in made.plogs.values():
-        member.server.ready_seconds = START_SECONDS
-    with made as started:
+    with MixedCluster(tmp_path, 0, NODES, SETTINGS, plog_controls=True) as started:
         yield started
 
 

@@ -15,7 +15,8 @@ import pytest
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.world import Result, Scenario, play
 
-_SEEDS_AT_ONCE = 40
+_SEEDS = 240
+_SEEDS_OF_THE_FIRST_TIER = 60
 _MOST_SEEDS = 2000
 _SECONDS = float(os.environ.get("PLOG_SIMULATION_SECONDS", "0"))
 _FIRST_SEED = int(os.environ.get("PLOG_SIMULATION_SEED", "100000"))
@@ -30,12 +31,19 @@ _BY_KAFKA, _BY_PLOG = Scenario(), Scenario(has_plog_controllers=True)
 
 
 @pytest.mark.parametrize("scenario", [_BY_KAFKA, _BY_PLOG], ids=["a model of Kafka's controller", "plog's controllers"])
-@pytest.mark.parametrize("first", range(0, 6 * _SEEDS_AT_ONCE, _SEEDS_AT_ONCE))
-def test_nothing_is_lost(first: int, scenario: Scenario) -> None:
-    results = [play(seed, scenario) for seed in range(first, first + _SEEDS_AT_ONCE)]
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(_SEEDS_OF_THE_FIRST_TIER), marks=pytest.mark.first),
+        range(_SEEDS_OF_THE_FIRST_TIER, _SEEDS),
+    ],
+    ids=["few", "more"],
+)
+def test_nothing_is_lost(seeds: range, scenario: Scenario) -> None:
+    results = [play(seed, scenario) for seed in seeds]
     print(told(results))  # noqa: T201 - seen with -s
     assert not [result.violation for result in results if result.violation]
-    assert sum(result.acknowledged for result in results) > 100
+    assert sum(result.acknowledged for result in results) > 2 * len(seeds)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

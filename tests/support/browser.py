@@ -18,7 +18,8 @@ from typing import Any
 
 import aiohttp
 
-PATIENCE_SECONDS = 60
+from tests.support.waiting import MOST_SECONDS, machine_seconds
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _OPTIONS = (
     "--headless",
@@ -116,8 +117,7 @@ class Page:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         envelope = {"id": number, "method": method, "params": parameters}
         await self._socket.send_json(envelope | ({"sessionId": self._session} if self._session else {}))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            found = await answer
+        found = await answer
         if "navigated" in found.get("error", {}).get("message", ""):
             raise NavigatedError(found)
         assert "error" not in found, found
@@ -172,13 +172,10 @@ class Page:
 
     async def wait_for(self, condition: Callable[[str], bool]) -> str:
         """Waits until the terminal's text is so, and gives it."""
-        text: str | None = None
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while (text := await self.text()) is None or not condition(text):
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"the page has {text}\n{self.complaints}\n{self.requests}") from None
+        deadline = machine_seconds() + MOST_SECONDS
+        while (text := await self.text()) is None or not condition(text):
+            assert machine_seconds() < deadline, f"the page has {text}\n{self.complaints}\n{self.requests}"
+            await asyncio.sleep(0.02)
         return text
 
     async def targets(self) -> list[dict[str, Any]]:
@@ -221,9 +218,8 @@ async def browsing(folder: Path, *, width: int = 800, height: int = 480) -> Asyn
 async def _devtools_address(process: asyncio.subprocess.Process) -> str:
     assert process.stderr is not None
     said = b""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while line := await process.stderr.readline():
-            said += line
-            if line.startswith(b"DevTools listening on "):
-                return line.decode().split()[-1]
+    while line := await process.stderr.readline():
+        said += line
+        if line.startswith(b"DevTools listening on "):
+            return line.decode().split()[-1]
     raise AssertionError(f"the browser ended: {said.decode(errors='replace')}")

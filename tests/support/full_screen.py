@@ -8,11 +8,10 @@ import pty
 import select
 import struct
 import termios
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PATIENCE_SECONDS = 60
+from tests.support.waiting import MOST_SECONDS, machine_seconds
 
 
 class FullScreen:
@@ -31,9 +30,9 @@ class FullScreen:
 
     def read_until(self, found: Callable[[bytes], bool]) -> bytes:
         """Reads what is drawn until that is there, or the program ends."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = machine_seconds() + MOST_SECONDS
         while not found(self.output):
-            assert time.monotonic() < deadline, self.output[-500:]
+            assert machine_seconds() < deadline, self.output[-500:]
             if not select.select([self._fd], [], [], 1)[0]:
                 continue
             try:

@@ -6,7 +6,9 @@ import threading
 
 from confluent_kafka import Consumer
 
-_SECONDS = 20
+from tests.support.waiting import machine_seconds
+
+_PATIENCE_S = 20
 
 
 def close(member: Consumer) -> None:
@@ -15,4 +17,6 @@ def close(member: Consumer) -> None:
     """
     closing = threading.Thread(target=member.close, daemon=True)
     closing.start()
-    closing.join(_SECONDS)
+    deadline = machine_seconds() + _PATIENCE_S
+    while closing.is_alive() and machine_seconds() < deadline:
+        closing.join(0.1)

@@ -10,23 +10,25 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
+from kazoo.client import KazooClient
 
 from tests.support.class_archives import kafka_options
 from tests.support.free_ports import free_ports
 from tests.support.oracle import KAFKA39_VERSION, fetched_libs
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 
 _LOGGING = Path(__file__).resolve().parent / "kafka" / "log4j-3.9.properties"
-_START_SECONDS = 180
-_STOP_SECONDS = 60
+_ASKED_S = 2.0
+"""How long a broker is asked for metadata before it is asked again."""
+_SESSION_S = 30.0
 CHROOT = "/plogtest"
 """Where in ZooKeeper the cluster is."""
 _JAVA_OPTIONS = kafka_options(KAFKA39_VERSION)
@@ -99,7 +101,7 @@ class _JavaProcess:
 
     def _wait(self) -> None:
         assert self._process is not None
-        self._process.wait(_STOP_SECONDS)
+        wait_for_exit(self._process)
 
 
 class ZooKeeper(_JavaProcess):
@@ -128,6 +130,18 @@ class ZooKeeper(_JavaProcess):
             find_creation(self.address, "/")
             return True
         return False
+
+
+@contextmanager
+def zookeeper_client(address: str) -> Iterator[KazooClient]:
+    """Of the address of a ZooKeeper, and of a place in it if one is named."""
+    client = KazooClient(address, timeout=_SESSION_S)
+    client.start(ANSWER_SECONDS)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def find_creation(zookeeper: str, path: str) -> int | None:
@@ -210,7 +224,7 @@ class Kafka39Broker(_JavaProcess):
         return find_creation(self._zookeeper, f"{CHROOT}/brokers/ids/{self.node_id}")
 
     def wait_until_ready(self) -> None:
-        wait_until(self._is_ready, f"broker {self.node_id} knows itself", seconds=_START_SECONDS)
+        wait_until(self._is_ready, f"broker {self.node_id} knows itself")
 
     def _is_ready(self) -> bool:
         self._ensure_running()
@@ -222,7 +236,7 @@ class Kafka39Broker(_JavaProcess):
         host, _, port = self.address.rpartition(":")
         with suppress(OSError, KafkaException):
             socket.create_connection((host, int(port)), 1).close()
-            return AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+            return AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=_ASKED_S)
         return None
 
 

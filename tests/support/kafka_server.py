@@ -6,14 +6,15 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 from tests.support.class_archives import kafka_options
 from tests.support.free_ports import free_ports
 from tests.support.oracle import fetched_libs, java_command
+from tests.support.waiting import wait_for_exit, wait_until
 
-_READY_SECONDS = 180
+_ASKED_S = 2.0
+"""How long it is asked before it is asked again."""
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -88,24 +89,21 @@ class KafkaServer:
             self.process = subprocess.Popen([*command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log)
 
     def wait_until_ready(self) -> None:
-        assert self.process is not None
-        deadline = time.monotonic() + _READY_SECONDS
-        while not self._answers():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.2)  # it says nowhere that it is ready
+        wait_until(self._answers, self.log.read_text)
 
     def _answers(self) -> bool:
         """Also for each partition: for a moment after a start Kafka is the leader of none."""
         from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
         try:
             socket.create_connection(("127.0.0.1", self._port), 1).close()
             client = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-            topics = client.list_topics(timeout=2).topics
+            topics = client.list_topics(timeout=_ASKED_S).topics
             asked = {TopicPartition(n, p): OffsetSpec.latest() for n, topic in topics.items() for p in topic.partitions}
-            for answer in client.list_offsets(asked, request_timeout=2).values() if asked else ():
+            for answer in client.list_offsets(asked, request_timeout=_ASKED_S).values() if asked else ():
                 answer.result()
         except (KafkaException, OSError):
             return False
@@ -120,12 +118,12 @@ class KafkaServer:
         """A clean stop."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            wait_for_exit(self.process)
 
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait()
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

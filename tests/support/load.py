@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 
 class Load:
@@ -45,7 +45,7 @@ class Load:
             producer.produce(self.topic, b"%d" % number, partition=0, on_delivery=self._note)
             number += 1
             producer.poll(0)
-        producer.flush(120)
+        producer.flush(ANSWER_SECONDS)
 
     def _note(self, error: Any, message: Any) -> None:
         if error is None:

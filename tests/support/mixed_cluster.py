@@ -20,14 +20,13 @@ from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
 from tests.support.free_ports import free_ports
-from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation
+from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation, zookeeper_client
 from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
 from tests.support.waiting import wait_until
@@ -36,12 +35,14 @@ SESSION_MS = 6000
 """How long ZooKeeper keeps a broker that is silent."""
 
 _ELECTION_NOT_NEEDED = 84
-_ELECTION_SECONDS = 10
+_ELECTION_S = 10
 """How long an answer about an election is waited for. Kafka's controller answers when its own metadata tell of the new
 leader, and has been seen not to for a minute: its purgatory looks at new metadata only while it counts requests, and
 counts one a moment after that one could be found. Asked again, it says that the election is not needed.
 """
 
+_ASKED_S = 10
+"""How long a broker is asked for metadata before it is asked again."""
 _ASK_AGAIN = (KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT)
 
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
@@ -130,7 +131,7 @@ class PlogMember:
     def metrics(self) -> dict[str, float]:
         """What it tells of itself, added up over all labels."""
         (*_, address) = re.findall(r"metrics ([0-9.:]+)", self.log.read_text(), re.MULTILINE)
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
             families = text_string_to_metric_families(answer.read().decode())
         found: dict[str, float] = defaultdict(float)
         for sample in (sample for family in families for sample in family.samples):
@@ -144,26 +145,15 @@ class PlogMember:
 
 def make_chroot(zookeeper: str) -> None:
     """Makes the cluster's place in ZooKeeper, as the first of Kafka's brokers does."""
-    client = KazooClient(hosts=zookeeper, timeout=30)
-    client.start()
-    try:
+    with zookeeper_client(zookeeper) as client:
         client.ensure_path(CHROOT)
-    finally:
-        client.stop()
-        client.close()
 
 
 def find_controller(zookeeper: str) -> int | None:
     """Finds the broker that is the controller; None while nobody is."""
-    client = KazooClient(hosts=zookeeper, timeout=30)
-    client.start()
-    try:
+    with zookeeper_client(zookeeper) as client, suppress(NoNodeError):
         return int(json.loads(client.get(f"{CHROOT}/controller")[0])["brokerid"])
-    except NoNodeError:
-        return None
-    finally:
-        client.stop()
-        client.close()
+    return None
 
 
 Broker = Kafka39Broker | PlogMember
@@ -171,7 +161,7 @@ Broker = Kafka39Broker | PlogMember
 
 def metadata_at(address: str) -> ClusterMetadata:
     """What a broker there tells a client; KafkaException if it does not in some seconds."""
-    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=10)
+    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=_ASKED_S)
 
 
 class MixedCluster:
@@ -266,7 +256,7 @@ class MixedCluster:
         def create(admin: AdminClient) -> None:
             nonlocal is_first
             try:
-                admin.create_topics([topic])[name].result(60)
+                admin.create_topics([topic])[name].result()
             except KafkaException as error:  # one that did not answer in time may have made it
                 if is_first or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -316,7 +306,7 @@ class MixedCluster:
         return next((broker.address for broker in self.kafka.brokers.values() if broker.is_running), self.address)
 
     def delete_topic(self, name: str) -> None:
-        self._ask(lambda admin: admin.delete_topics([name])[name].result(60))
+        self._ask(lambda admin: admin.delete_topics([name])[name].result())
 
     def is_deleted(self, name: str) -> bool:
         """Whether the topic is gone, and another one of that name may be made; no if ZooKeeper does not answer."""
@@ -335,7 +325,7 @@ class MixedCluster:
             if error is not None and error.code() != _ELECTION_NOT_NEEDED:
                 raise KafkaException(error)
 
-        self._ask(elect, _ELECTION_SECONDS)
+        self._ask(elect, _ELECTION_S)
 
     def elect_preferred(self, names: Sequence[Name]) -> int:
         """Has the controller elect the preferred leaders of all these; counts those that it can't."""
@@ -346,7 +336,7 @@ class MixedCluster:
             answers = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(*name) for name in names]).result()
             refused = sum(error is not None and error.code() != _ELECTION_NOT_NEEDED for error in answers.values())
 
-        self._ask(elect, _ELECTION_SECONDS)
+        self._ask(elect, _ELECTION_S)
         return refused
 
     def _ask(self, work: Callable[[AdminClient], object], seconds: int = 60) -> None:
@@ -371,7 +361,7 @@ class MixedCluster:
     def topic_ids(self, *names: str) -> dict[str, str]:
         admin = AdminClient({"bootstrap.servers": self._asked(), "log_level": 0})
         described = admin.describe_topics(TopicCollection(list(names)))
-        return {name: str(one.result(60).topic_id) for name, one in described.items()}
+        return {name: str(one.result().topic_id) for name, one in described.items()}
 
     # --- settings and moves
 
@@ -380,7 +370,7 @@ class MixedCluster:
         entries = [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in keys]
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id), incremental_configs=entries)
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result()
 
     def reassign(self, plan: Path, targets: Mapping[Name, Sequence[int]], *arguments: str) -> str:
         """Does something with Kafka's tool for reassignments, with a plan in that file; gives what it says."""

@@ -14,9 +14,7 @@ from typing import Self
 from tests.support.class_archives import quick_options
 from tests.support.oracle import KAFKA11_VERSION, fetched_libs
 from tests.support.server import PLOG
-from tests.support.waiting import wait_until
-
-_SECONDS = 180
+from tests.support.waiting import wait_for_exit, wait_until
 
 
 class GroupReader:
@@ -44,7 +42,7 @@ class GroupReader:
             assert self.is_running, self.messages.read_text()
             return set(values) <= set(self.values())
 
-        wait_until(are_there, lambda: f"{self.output.name}: {self.messages.read_text()}", seconds=_SECONDS)
+        wait_until(are_there, lambda: f"{self.output.name}: {self.messages.read_text()}")
 
     @property
     def is_running(self) -> bool:
@@ -67,7 +65,7 @@ class GroupReader:
     def _end(self, number: signal.Signals) -> int:
         self._send(number)
         assert self._process is not None
-        return self._process.wait(_SECONDS)
+        return wait_for_exit(self._process)
 
     def _send(self, number: signal.Signals) -> None:
         assert self._process is not None

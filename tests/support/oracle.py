@@ -94,9 +94,7 @@ def java_command(main_class: str, *arguments: str) -> list[str]:
 
 def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """A Kafka tool or client, to its end."""
-    return subprocess.run(
-        java_command(main_class, *arguments), input=stdin, capture_output=True, check=False, timeout=120
-    )
+    return subprocess.run(java_command(main_class, *arguments), input=stdin, capture_output=True, check=False)
 
 
 @cache

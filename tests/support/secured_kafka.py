@@ -31,7 +31,7 @@ PASSWORD = "marked-password"
 CLIENT_SECRET = "marked-secret"
 """Of plog, at the token endpoint."""
 
-TOKEN_SECONDS = 5
+TOKEN_LIFETIME_S = 5
 REAUTHENTICATION_MS = int(os.environ.get("PLOG_SECURED_SESSION_MS", "3000"))
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -129,7 +129,7 @@ class SecuredKafka:
             info = module.ScramCredentialInfo(mechanism, 4096)
             change = module.UserScramCredentialUpsertion("alice", info, PASSWORD.encode())
             for future in admin.alter_user_scram_credentials([change]).values():
-                future.result(30)
+                future.result()
 
     def _make_token(self) -> tuple[str, str]:
         """(id, HMAC), by Kafka's own tool."""
@@ -254,8 +254,8 @@ class TokenEndpoint:
                 known = "Basic " + base64.b64encode(f"plog:{CLIENT_SECRET}".encode()).decode()
                 status, answer = 401, {"error": "invalid_client"}
                 if self.headers["Authorization"] == known and form["grant_type"] == ["client_credentials"]:
-                    outer.given.append(kafka.bearer_token(exp=int(time.time()) + TOKEN_SECONDS))
-                    status, answer = 200, {"access_token": outer.given[-1], "expires_in": TOKEN_SECONDS}
+                    outer.given.append(kafka.bearer_token(exp=int(time.time()) + TOKEN_LIFETIME_S))
+                    status, answer = 200, {"access_token": outer.given[-1], "expires_in": TOKEN_LIFETIME_S}
                 data = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

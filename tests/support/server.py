@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from unittest import mock
 
 from cli.main import run
+from tests.support.waiting import wait_for_exit, wait_until
 
 PLOG = Path(sys.executable).with_name("plog")
 _QUICKLY = """
@@ -27,7 +27,6 @@ QUICK_PLOG = [sys.executable, "-c", _QUICKLY]
 """As `plog`, but that a member of a classic group speaks every 0.2 s, not 3, and looks for new topics as often, not
 every 10 s.
 """
-_READY_SECONDS = 120
 PATIENCE = r"waiting for \S+, which (has not |accepted )|\S+ does not answer; asking "
 """How lines begin that a command says while it waits for a server."""
 
@@ -45,8 +44,6 @@ class Server:
         self.data_dir = data_dir
         self.log = data_dir.with_name(data_dir.name + ".log")
         self.address = ""
-        self.ready_seconds: float = _READY_SECONDS
-        """How long it may take to start."""
         self._arguments = arguments
         self._command = command
         self._environment = {**os.environ, **(environment or {})}
@@ -59,11 +56,12 @@ class Server:
     def start(self) -> None:
         """Returns when clients may connect."""
         process, ready = self.start_without_waiting()
-        deadline = time.monotonic() + self.ready_seconds
-        while not ready.exists():
+
+        def is_ready() -> bool:
             assert process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)  # the process says that it is ready by a file, and by nothing that can be waited for
+            return ready.exists()
+
+        wait_until(is_ready, self.log.read_text)
         self.address = ready.read_text().strip()
 
     def start_without_waiting(self) -> tuple[subprocess.Popen[bytes], Path]:
@@ -93,13 +91,13 @@ class Server:
         """A clean stop; fails the test where it is not one."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            assert self.process.wait(60) == 0, self.log.read_text()
+            assert wait_for_exit(self.process) == 0, self.log.read_text()
 
     def kill(self) -> None:
         """As a crash or the OOM killer does it."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait()
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
@@ -125,7 +123,6 @@ def run_plog(
         input=stdin,
         capture_output=True,
         check=False,
-        timeout=300,
         env={**os.environ, "NO_COLOR": "1", **(environment or {})},
         cwd=cwd,
     )

@@ -13,11 +13,12 @@ the page shows. One that shows an error has an exit code other than 0, and all o
 from __future__ import annotations
 
 import re
-from time import monotonic, sleep
+from time import sleep
 from typing import NamedTuple
 
 from tests.support.server import PATIENCE
 from tests.support.terminal import Terminal, Typed
+from tests.support.waiting import MOST_SECONDS, machine_seconds
 
 _LOOKS = re.compile(
     r"plog (cluster (status|brokers|topics|describe|controller|check|features$)|topic describe|config describe"
@@ -28,7 +29,7 @@ _MAY_BE_SAID = re.compile(rf"\[\d+\][-+ ]|(warning: )?({PATIENCE}|.*; it is trie
 """What is said of a job by the shell, and of a slow broker by plog, whatever the page shows."""
 
 _INTERRUPT = " ^C"
-_SECONDS, _PAUSE_SECONDS = 180.0, 0.5
+_PAUSE_SECONDS = 0.5
 
 
 class ShownCommand(NamedTuple):
@@ -61,10 +62,10 @@ class ShownCommand(NamedTuple):
 
     def type(self, terminal: Terminal) -> str:
         """Types it. Gives what is not as the page shows it; nothing if all is."""
-        deadline = monotonic() + _SECONDS
+        deadline = machine_seconds() + MOST_SECONDS
         while True:
             problem = self._problem_of(self._type_once(terminal))
-            if not problem or not _LOOKS.match(self.command) or monotonic() > deadline:
+            if not problem or not _LOOKS.match(self.command) or machine_seconds() > deadline:
                 return problem
             sleep(_PAUSE_SECONDS)  # leaves the machine to whoever is looked at
 

@@ -9,13 +9,13 @@ import select
 import signal
 import subprocess
 import termios
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from tests.support.pseudo_terminal import open_terminal
+from tests.support.waiting import MOST_SECONDS, machine_seconds, wait_for_exit
 
 _END = re.compile(rb"\x1e(\d+)\x1e")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?(\x07|\x1b\\)|[=>])")
@@ -50,39 +50,38 @@ class Terminal:
         self.type("stty -echo; set +m")
         return self
 
-    def type(self, command: str, *, timeout_s: float = 180) -> Typed:
+    def type(self, command: str) -> Typed:
         """Types it, and waits until it has ended."""
         self._buffer = b""
         self._write(command + "\n")
-        return self._end(timeout_s)
+        return self._end()
 
-    def type_and_interrupt(self, command: str, pattern: bytes, *, timeout_s: float = 180) -> Typed:
+    def type_and_interrupt(self, command: str, pattern: bytes) -> Typed:
         """Types it, waits until it shows the pattern, and presses Ctrl-C."""
         self._buffer = b""
         self._write(command + "\n")
-        self._wait_for(re.compile(pattern), timeout_s)
+        self._wait_for(re.compile(pattern))
         self._write("\x03")
-        return self._end(timeout_s)
+        return self._end()
 
-    def wait_for(self, pattern: bytes, *, timeout_s: float = 180) -> str:
+    def wait_for(self, pattern: bytes) -> str:
         """Waits for the pattern. Gives what was shown up to it since the last command was typed."""
-        found = self._wait_for(re.compile(pattern), timeout_s)
+        found = self._wait_for(re.compile(pattern))
         return self._shown(self._buffer[: found.end()])
 
-    def _end(self, timeout_s: float) -> Typed:
+    def _end(self) -> Typed:
         self._write(r"printf '\x1e%d\x1e' $?" + "\n")
-        found = self._wait_for(_END, timeout_s)
+        found = self._wait_for(_END)
         return Typed(int(found[1]), self._shown(self._buffer[: found.start()]))
 
     def _write(self, text: str) -> None:
         os.write(self._own, text.encode())
 
-    def _wait_for(self, pattern: re.Pattern[bytes], timeout_s: float) -> re.Match[bytes]:
-        deadline = time.monotonic() + timeout_s
+    def _wait_for(self, pattern: re.Pattern[bytes]) -> re.Match[bytes]:
+        deadline = machine_seconds() + MOST_SECONDS
         while (found := pattern.search(self._buffer)) is None:
-            left = deadline - time.monotonic()
-            assert left > 0, self._shown(self._buffer)
-            if select.select([self._own], [], [], left)[0]:
+            assert machine_seconds() < deadline, self._shown(self._buffer)
+            if select.select([self._own], [], [], 1)[0]:
                 self._buffer += os.read(self._own, 65536)
         return found
 
@@ -95,7 +94,7 @@ class Terminal:
         _signal_all(self._shell.pid, signal.SIGTERM)
         os.close(self._own)  # hangs up the shell
         try:
-            self._shell.wait(30)
+            wait_for_exit(self._shell)
         finally:
             self._shell.kill()
             _signal_all(self._shell.pid, signal.SIGKILL)

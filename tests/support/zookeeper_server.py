@@ -17,6 +17,7 @@ from core.processes.zookeeper_process import ZooKeeperProcess
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.class_archives import quick_options
+from tests.support.waiting import ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -26,6 +27,8 @@ requires_zookeeper = pytest.mark.skipif(
 )
 
 SESSION_TIMEOUT_MS = 6000
+_SESSION_S = 30.0
+"""Of other clients than ours."""
 
 
 _LOGIN = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="secret"; };'
@@ -80,16 +83,16 @@ class ZooKeeperServer:
         """Another client than ours, connected."""
         from kazoo.client import KazooClient
 
-        client = KazooClient(hosts=self.address, timeout=30)
-        client.start(30)
+        client = KazooClient(hosts=self.address, timeout=_SESSION_S)
+        client.start(ANSWER_SECONDS)
         return client
 
     def expire(self, session: ZooKeeperSession) -> None:
         """Ends a session from outside: by a client that says it has it, and closes it."""
         from kazoo.client import KazooClient
 
-        client = KazooClient(hosts=self.address, timeout=30, client_id=session._client.client_id)
-        client.start(30)
+        client = KazooClient(hosts=self.address, timeout=_SESSION_S, client_id=session._client.client_id)
+        client.start(ANSWER_SECONDS)
         client.stop()
         client.close()
 

@@ -13,8 +13,6 @@ from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Answer, Node, Operation, Refusal, ZooKeeperError
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
-_SECONDS = 60
-
 Event = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -76,15 +74,10 @@ async def session_of(config: ZooKeeperConfig) -> AsyncIterator[FaultySession]:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Runs it, and fails if it takes very long."""
-
-    async def in_time() -> None:
-        await asyncio.wait_for(scenario, _SECONDS)
-
-    asyncio.run(in_time())
+    asyncio.run(scenario)
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Returns when it is so; the limit of `run` ends it."""
+    """Returns when it is so."""
     while not is_so():
         await asyncio.sleep(0.01)

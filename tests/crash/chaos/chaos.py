@@ -45,7 +45,6 @@ SETTINGS = (
     "log.message.timestamp.after.max.ms=9223372036854775807",
     "plog.scrub.interval.ms=500",
 )
-_STUCK_SECONDS = 120
 
 
 @dataclass
@@ -172,7 +171,7 @@ class _Life:
         admin = AdminClient({"bootstrap.servers": self._server.address})
         topics = [NewTopic(name, PARTITIONS, 1, config=config) for name, config in TOPICS.items()]
         for future in admin.create_topics(topics).values():
-            future.result(20)
+            future.result()
 
     # --- a round
 
@@ -188,7 +187,7 @@ class _Life:
         self._wait_for_progress()
 
     def _wait_for_progress(self) -> None:
-        self._crew.wait_for_progress(_STUCK_SECONDS, self._ensure_running)
+        self._crew.wait_for_progress(self._ensure_running)
 
     def _ensure_running(self) -> None:
         process = self._server.process

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from random import Random
 
+from tests.support.waiting import machine_seconds
+
 _PROGRESS = (b'"acknowledged"', b'"committed"', b'"moved"', b'"cut_done"', b'"ended"')
 """What a client notes when it got on."""
 
-_TELLING_SECONDS = 1
+_TELLING_S = 1
 
 
 class ClientProcess:
@@ -59,23 +61,14 @@ class ClientProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
-    def wait(self, seconds: float) -> bool:
-        """Whether it ended in that time."""
-        assert self._process is not None
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def kill(self) -> str:
         """Ends it, if it runs; gives the lines of the clients' program at which its threads say that they stood."""
         if self._process is None or self._process.poll() is not None:
             return ""
         told = last = self.errors.stat().st_size
         self._process.send_signal(signal.SIGUSR1)
-        deadline = time.monotonic() + _TELLING_SECONDS
-        while (last == told or last < self.errors.stat().st_size) and time.monotonic() < deadline:
+        deadline = machine_seconds() + _TELLING_S
+        while (last == told or last < self.errors.stat().st_size) and machine_seconds() < deadline:
             last = self.errors.stat().st_size
             time.sleep(0.05)  # a kill would come before the other signal, or cut off what is told
         self._process.kill()

@@ -61,7 +61,9 @@ QUICK = {
 it asks again.
 """
 _KEYS = 400
-_TRANSACTION_SECONDS = 20
+_TRANSACTION_S = 20
+"""How long librdkafka tries a step of a transaction before it says that it may be tried again."""
+_ANSWER_S = 5
 _LOOKED_AT = 0.2
 """How often leaders are asked for their ends."""
 _PERHAPS = (
@@ -135,7 +137,7 @@ def produce_with_sequences(client: Client) -> None:
                 producer.produce(topic, value.encode(), key, partition)
             producer.poll(0)
             client.is_over.wait(0.01 if len(producer) < 2000 else 0.1)
-        if producer.flush(_TRANSACTION_SECONDS * 2):
+        if producer.flush(_TRANSACTION_S * 2):
             client.complain("what was sent was not acknowledged in time")
 
 
@@ -297,11 +299,11 @@ def delete_records(client: Client) -> None:
 
 def _cut(client: Client, admin: AdminClient, reader: Consumer) -> None:
     partition = client.random.randrange(PARTITIONS)
-    start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=5)
+    start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=_ANSWER_S)
     target = start + (end - start) // 2
     client.notes.note("cut_asked", partition=partition, offset=target)
     wanted = TopicPartition(CUT, partition, target)
-    low = admin.delete_records([wanted], request_timeout=5)[wanted].result(10).low_watermark
+    low = admin.delete_records([wanted], request_timeout=_ANSWER_S)[wanted].result().low_watermark
     client.notes.note("cut_done", partition=partition, offset=low)
 
 
@@ -312,7 +314,7 @@ def tell_in_transactions(client: Client) -> None:
         producer = Producer(client.options(**{"transactional.id": client.name, "transaction.timeout.ms": 30000}))
         name = ""
         try:
-            producer.init_transactions(_TRANSACTION_SECONDS)
+            producer.init_transactions(_TRANSACTION_S)
             while not client.is_over.wait(0.02):
                 number += 1
                 name = f"{client.name} {number}"
@@ -333,7 +335,7 @@ def _tell(client: Client, producer: Producer, name: str) -> None:
                 producer.produce(TELLS, f"{name} ".encode(), partition=partition)
         if client.random.random() < 0.6:
             is_commit_asked = True
-            persistently(lambda: producer.commit_transaction(_TRANSACTION_SECONDS), client)
+            persistently(lambda: producer.commit_transaction(_TRANSACTION_S), client)
             client.notes.note("ended", name=name, outcome="committed")
             return
     except KafkaException as error:
@@ -341,7 +343,7 @@ def _tell(client: Client, producer: Producer, name: str) -> None:
             if not is_commit_asked:
                 client.notes.note("ended", name=name, outcome="aborted")  # nobody will ever commit it
             raise
-    persistently(lambda: producer.abort_transaction(_TRANSACTION_SECONDS), client)
+    persistently(lambda: producer.abort_transaction(_TRANSACTION_S), client)
     client.notes.note("ended", name=name, outcome="aborted")
 
 
@@ -358,7 +360,7 @@ def copy_exactly_once(client: Client) -> None:
                               "session.timeout.ms": 6000, "fetch.wait.max.ms": 50, "isolation.level": "read_committed"})
         )  # fmt: skip
         try:
-            producer.init_transactions(_TRANSACTION_SECONDS)
+            producer.init_transactions(_TRANSACTION_S)
             consumer.subscribe([KEPT])
             while not client.is_over.is_set():
                 messages = [m for m in consumer.consume(100, 0.1) if not m.error()]
@@ -381,11 +383,11 @@ def _copy(client: Client, producer: Producer, consumer: Consumer, messages: list
         ends = {m.partition(): m.offset() + 1 for m in messages}
         offsets = [TopicPartition(KEPT, partition, end) for partition, end in ends.items()]
         group = consumer.consumer_group_metadata()
-        persistently(lambda: producer.send_offsets_to_transaction(offsets, group, _TRANSACTION_SECONDS), client)
-        persistently(lambda: producer.commit_transaction(_TRANSACTION_SECONDS), client)
+        persistently(lambda: producer.send_offsets_to_transaction(offsets, group, _TRANSACTION_S), client)
+        persistently(lambda: producer.commit_transaction(_TRANSACTION_S), client)
     except KafkaException as error:
         if error.args[0].txn_requires_abort():
-            persistently(lambda: producer.abort_transaction(_TRANSACTION_SECONDS), client)
+            persistently(lambda: producer.abort_transaction(_TRANSACTION_S), client)
         raise
     client.notes.note("moved", records=len(messages))
 

@@ -11,8 +11,10 @@ from random import Random
 
 from tests.crash.chaos.client_process import ClientProcess
 from tests.crash.chaos.ledger import Ledger
+from tests.support.waiting import machine_seconds
 
-_END_SECONDS = 90
+_PATIENCE_S = 120.0
+"""How many of the machine's seconds a client that gets nowhere is left alone."""
 _POLL_SECONDS = 0.05
 
 
@@ -43,13 +45,13 @@ class Crew:
         for client in self._clients:
             client.start(address, self._random)
 
-    def wait_for_progress(self, patience_s: float, ensure: Callable[[], None] = lambda: None) -> None:
+    def wait_for_progress(self, ensure: Callable[[], None] = lambda: None) -> None:
         """Until every client got on; `ensure` is called again and again meanwhile."""
         for client in self._clients:
             client.mark()
         for attempt in (1, 2):
-            deadline = time.monotonic() + patience_s
-            while time.monotonic() < deadline:
+            deadline = machine_seconds() + _PATIENCE_S
+            while machine_seconds() < deadline:
                 if all(client.has_moved() for client in self._clients):
                     return
                 ensure()
@@ -73,9 +75,11 @@ class Crew:
         self._note("the clients are asked to stop")
         for client in self._clients:
             client.terminate()
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = machine_seconds() + _PATIENCE_S
         for client in self._clients:
-            if not client.wait(max(deadline - time.monotonic(), 0)):
+            while not client.has_ended() and machine_seconds() < deadline:
+                time.sleep(_POLL_SECONDS)
+            if not client.has_ended():
                 self._end_stuck(client, "did not come to an end")
         self._note("the clients have stopped")
 

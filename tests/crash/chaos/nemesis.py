@@ -133,7 +133,7 @@ class Nemesis:
         else:
             self._proxy.target = None
             self._server.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
-            self._server.process.wait(30)  # type: ignore[union-attr]
+            self._server.process.wait()  # type: ignore[union-attr]
         self.start()
         return said
 

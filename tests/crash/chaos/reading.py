@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient
 
 from tests.crash.chaos.checker import Found, FoundRecord
 from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS
+from tests.support.waiting import ANSWER_SECONDS, machine_seconds
 
-_STABLE_SECONDS = 90
+_STABLE_S = 90
 _POLL_SECONDS = 0.05
 
 
@@ -24,9 +25,9 @@ def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
     uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
     for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
         where = TopicPartition(topic, partition)
-        deadline = time.monotonic() + _STABLE_SECONDS
+        deadline = machine_seconds() + _STABLE_S
         while (ends := committed.get_watermark_offsets(where)) != uncommitted.get_watermark_offsets(where):
-            if time.monotonic() > deadline:
+            if machine_seconds() > deadline:
                 on_problem(f"the last stable offset of {topic}-{partition} is stuck at {ends}")
                 break
             time.sleep(_POLL_SECONDS)
@@ -41,7 +42,7 @@ def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
     admin = AdminClient({"bootstrap.servers": address})
     for group in (READERS, COPIERS):
         asked = [ConsumerGroupTopicPartitions(group)]
-        positions = admin.list_consumer_group_offsets(asked)[group].result(20).topic_partitions
+        positions = admin.list_consumer_group_offsets(asked)[group].result().topic_partitions
         found.offsets[group] = {position.partition: position.offset for position in positions}
     return found
 
@@ -51,7 +52,7 @@ def _read(consumer: Consumer, found: Found, on_problem: Callable[[str], None]) -
     consumer.assign([TopicPartition(*where, start) for where, start in found.starts.items()])
     left = set(found.starts)
     while left:
-        message = consumer.poll(20)
+        message = consumer.poll(ANSWER_SECONDS)
         error = message and message.error()
         if message is None or (error and error.code() != KafkaError._PARTITION_EOF):
             on_problem(f"{sorted(left)} can't be read on: {error}")

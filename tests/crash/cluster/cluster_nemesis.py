@@ -22,7 +22,6 @@ from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster, PlogMe
 _SHORT_S = (0.3, SESSION_MS / 1000 * 0.6)
 _LONG_S = (SESSION_MS / 1000 * 1.3, SESSION_MS / 1000 * 2.2)
 _ANY_S = (_SHORT_S[0], _LONG_S[1])
-_PATIENCE_S = 180
 
 
 class ClusterNemesis:
@@ -126,7 +125,7 @@ class ClusterNemesis:
             states = self._metadata.states().items()
             return all(state.isr & alive for name, state in states if not name.topic.startswith(BYSTANDERS))
 
-        self._metadata.wait_until(may_go, f"a replica in sync is left everywhere without {names}", seconds=_PATIENCE_S)
+        self._metadata.wait_until(may_go, f"a replica in sync is left everywhere without {names}")
         return chosen
 
     def _down_time(self) -> float:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from core.common.topic_partition import TopicPartition
 from core.log.file_names import LOG_SUFFIX
 from core.records.record_batch import RecordBatch
-from tests.support.kafka39 import CHROOT
+from tests.support.kafka39 import CHROOT, zookeeper_client
+from tests.support.waiting import wait_until
 
-_PAUSE_SECONDS = 0.25
 _BATCH_START = struct.Struct(">qi")
 
 
@@ -39,12 +37,11 @@ class Metadata:
     """Reads ZooKeeper, and writes by hand; owned by one thread."""
 
     def __init__(self, address: str) -> None:
-        self._client = KazooClient(address + CHROOT, timeout=30)
-        self._client.start(60)
+        self._stack = ExitStack()
+        self._client = self._stack.enter_context(zookeeper_client(address + CHROOT))
 
     def close(self) -> None:
-        self._client.stop()
-        self._client.close()
+        self._stack.close()
 
     def alive(self) -> set[int]:
         """The brokers that are registered."""
@@ -101,16 +98,11 @@ class Metadata:
                     )
         return found
 
-    def wait_until(self, is_so: Callable[[], bool], what: str, *, seconds: float) -> None:
-        """Asks rarely, as each question costs some work; AssertionError, with all states, if it is never so."""
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < deadline, f"{what}: alive {self.alive()}, {self.states()}"
-            time.sleep(_PAUSE_SECONDS)
+    def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
+        """AssertionError, with all states, if it is never so."""
+        wait_until(is_so, lambda: f"{what}: alive {self.alive()}, {self.states()}")
 
-    def settle(
-        self, nodes: Collection[int], meanwhile: Callable[[], None] = lambda: None, *, seconds: float = 60
-    ) -> None:
+    def settle(self, nodes: Collection[int], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Waits until all of these live, all replicas are in sync, and nothing that a controller began is left undone.
         `meanwhile` is called before each look.
         """
@@ -124,7 +116,7 @@ class Metadata:
                 and all(state.is_whole for state in self.states().values())
             )
 
-        self.wait_until(is_so, "all replicas are in sync", seconds=seconds)
+        self.wait_until(is_so, "all replicas are in sync")
 
     def _children(self, path: str) -> list[str]:
         return list(self._client.retry(self._client.get_children, path))

@@ -35,9 +35,6 @@ SETTINGS = {
 }
 _REST = 0.3
 """How often the next deed comes before all is well again."""
-START_SECONDS = 180
-"""How long a plog may take to start on a busy machine."""
-_SYNC_SECONDS = 180
 
 
 class CopierChaos:
@@ -92,8 +89,6 @@ class CopierChaos:
             place_of=network.place_of,
             zookeeper=network.zookeeper,
         )
-        for member in self._cluster.plogs.values():
-            member.server.ready_seconds = START_SECONDS
 
     def _deed(self, nemesis: ClusterNemesis, crew: CopierCrew) -> None:
         deed = nemesis.draw()
@@ -107,7 +102,7 @@ class CopierChaos:
         _note(f"all is well; {crew.total} records, begun again {crew.begun_again()}")
 
     def _wait_for_sync(self) -> None:
-        self._metadata.settle(self._cluster.brokers, self._ensure_running, seconds=_SYNC_SECONDS)
+        self._metadata.settle(self._cluster.brokers, self._ensure_running)
 
     def _ensure_running(self) -> None:
         """A plog that ends by itself is a failure; Kafka's brokers do so, and are started again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
@@ -26,7 +25,6 @@ from tests.crash.copiers.librdkafka_copier import PARTITIONS
 from tests.support.server import call_plog
 from tests.support.waiting import wait_until
 
-_STUCK_SECONDS = 180
 _IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 
 
@@ -74,46 +72,50 @@ class CopierCrew:
     def wait_for_progress(self, ensure: Callable[[], None] = lambda: None) -> None:
         """Until all have committed what there is to copy now, and somewhat more. `ensure` is called meanwhile."""
         before = self._feed.total()
-        deadline = time.monotonic() + _STUCK_SECONDS
-        while self._feed.total() < before + 20:
-            self._ensure_well(deadline, "the feed gets nowhere")
-            ensure()
-            time.sleep(0.05)
-        wanted = self._feed.total()
-        while behind := {target: n for target in self.targets if (n := self._watch.total(target)) < wanted}:
-            self._ensure_well(deadline, f"of {wanted} records only {behind} are copied")
-            ensure()
-            time.sleep(0.05)
+        self._wait_until(lambda: self._feed.total() >= before + 20, "the feed gets on", ensure)
+        self._wait_until_copied(ensure)
 
-    def _ensure_well(self, deadline: float, what: str) -> None:
+    def _wait_until_copied(self, ensure: Callable[[], None] = lambda: None) -> None:
+        wanted = self._feed.total()
+
+        def behind() -> dict[str, int]:
+            return {target: n for target in self.targets if (n := self._watch.total(target)) < wanted}
+
+        self._wait_until(lambda: not behind(), lambda: f"{wanted} records are copied: {behind()}", ensure)
+
+    def _wait_until(
+        self, is_so: Callable[[], bool], what: str | Callable[[], str], ensure: Callable[[], None] = lambda: None
+    ) -> None:
+        """Fails at once if one of the crew has ended; if it is never so, the copiers say where they stand."""
+
+        def is_so_and_all_are_well() -> bool:
+            self._ensure_well()
+            ensure()
+            return is_so()
+
+        try:
+            wait_until(is_so_and_all_are_well, what)
+        except AssertionError:
+            for copier in self.copiers:
+                copier.ask_where_it_is()
+            raise
+
+    def _ensure_well(self) -> None:
         for worker in (self._feed, self._watch):
             assert worker.failure is None, worker.failure
         for copier in self.copiers:
             assert not copier.has_ended, f"{copier.name} has ended by itself: {copier.last_words()}"
-        if time.monotonic() > deadline:
-            for copier in self.copiers:
-                copier.ask_where_it_is()
-            raise AssertionError(what)
 
     def finish(self) -> None:
         """Has all copied, and all come to an end; AssertionError if anything is not as it must be."""
         self._feed.stop()
-        self.wait_for_all()
+        self._wait_until_copied()
         for copier in self.copiers:
             copier.stop()
         self._watch.stop()
         self._ensure_nothing_is_open()
         self._ensure_offsets()
         self._ensure_copied()
-
-    def wait_for_all(self) -> None:
-        total = self._feed.total()
-
-        def are_done() -> bool:
-            self._ensure_well(float("inf"), "")
-            return all(self._watch.total(target) >= total for target in self.targets)
-
-        wait_until(are_done, f"{total} records are copied", seconds=_STUCK_SECONDS)
 
     def _ensure_nothing_is_open(self) -> None:
         servers = ("--output", "ndjson", "--bootstrap-server", self._address)

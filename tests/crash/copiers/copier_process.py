@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.interop.test_other_languages import go_client
 from tests.support.class_archives import quick_options
 from tests.support.oracle import fetch_jars, fetched_libs
+from tests.support.waiting import wait_for_exit
 
 SOURCE = "streams-plaintext-input"
 """The topic that all copy: as Kafka's example of Streams is called to read."""
@@ -19,7 +20,6 @@ COUNTS = "streams-wordcount-output"
 """Where it counts the words."""
 _SUPPORT = Path(__file__).parents[2] / "support"
 _LOGGING = _SUPPORT / "kafka" / "log4j2.properties"
-_END_SECONDS = 60
 _DEBUG = "PLOG_COPIERS_DEBUG"
 """What librdkafka's copiers tell of themselves; the others tell all if it is set."""
 
@@ -46,7 +46,7 @@ class CopierProcess:
         """Asks it to come to an end; AssertionError if it does not, or fails."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(_END_SECONDS)
+        code = wait_for_exit(self._process)
         assert code in self._good_codes, f"{self.name} ends with {code}: {self.last_words()}"
 
     def kill(self) -> None:

@@ -11,10 +11,9 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.crash.copiers.librdkafka_copier import PARTITIONS, QUICK
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 WORDS = ("the", "log", "is", "truth", "and", "all", "else", "can", "be", "made", "again", "of", "it")
-_SECONDS = 60
 _PAUSE_SECONDS = 0.02
 
 Record = tuple[bytes, bytes]
@@ -38,8 +37,7 @@ class _Worker:
 
     def stop(self) -> None:
         self._is_over.set()
-        self._thread.join(_SECONDS)
-        assert not self._thread.is_alive()
+        self._thread.join()
         if self.failure is not None:
             raise self.failure
 
@@ -81,7 +79,7 @@ class Feed(_Worker):
         self._is_over.wait(_PAUSE_SECONDS if len(self._producer) < 1000 else 1)
 
     def _end(self) -> None:
-        assert self._producer.flush(_SECONDS) == 0
+        assert self._producer.flush(ANSWER_SECONDS) == 0
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         assert error is None, error

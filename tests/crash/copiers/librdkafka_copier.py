@@ -21,6 +21,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from tests.support.waiting import ANSWER_SECONDS, machine_seconds
+
 QUICK = {
     "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50, "retry.backoff.max.ms": 200,
     "topic.metadata.refresh.fast.interval.ms": 50, "socket.timeout.ms": 3000, "metadata.recovery.strategy": "none",
@@ -30,8 +32,9 @@ QUICK = {
 just started says that there is no topic, which librdkafka takes for the truth until it asks again.
 """
 PARTITIONS = 3
-_SECONDS = 20.0
-_ANSWER_SECONDS, _STUCK_SECONDS = 5.0, 8.0
+_TRANSACTION_S = 20.0
+"""How long librdkafka tries a step before it says that it may be tried again."""
+_ANSWER_S, _STUCK_S = 5.0, 8.0
 _AT_ONCE = 40
 
 
@@ -56,7 +59,7 @@ class LibrdkafkaCopier:
                                  "fetch.wait.max.ms": 100, "isolation.level": "read_committed"})
             )  # fmt: skip
             try:
-                self._again(lambda producer=producer: producer.init_transactions(_SECONDS))
+                self._again(lambda producer=producer: producer.init_transactions(_TRANSACTION_S))
                 consumer.subscribe([self._source])
                 while not self.is_over.is_set():
                     messages = [one for one in consumer.consume(_AT_ONCE, 0.1) if one.error() is None]
@@ -76,15 +79,15 @@ class LibrdkafkaCopier:
             ends = {one.partition(): one.offset() + 1 for one in messages}  # type: ignore[operator]
             offsets = [TopicPartition(self._source, partition, end) for partition, end in ends.items()]  # type: ignore[arg-type]
             group = consumer.consumer_group_metadata()
-            self._again(lambda: _watched(lambda: producer.send_offsets_to_transaction(offsets, group, _ANSWER_SECONDS)))
+            self._again(lambda: _watched(lambda: producer.send_offsets_to_transaction(offsets, group, _ANSWER_S)))
             if next(self._turns) % 5:
-                self._again(lambda: producer.commit_transaction(_SECONDS))
+                self._again(lambda: producer.commit_transaction(_TRANSACTION_S))
                 return
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
             _tell(f"aborts after {error.args[0]}")
-        self._again(lambda: producer.abort_transaction(_SECONDS))
+        self._again(lambda: producer.abort_transaction(_TRANSACTION_S))
         self._rewind(consumer)
 
     def _rewind(self, consumer: Consumer) -> None:
@@ -92,7 +95,7 @@ class LibrdkafkaCopier:
         positions: list[TopicPartition] = []
 
         def ask() -> None:
-            positions[:] = consumer.committed(consumer.assignment(), _SECONDS)
+            positions[:] = consumer.committed(consumer.assignment(), _TRANSACTION_S)
 
         self._again(ask)
         for one in positions:
@@ -125,7 +128,7 @@ class LibrdkafkaCopier:
                 elif one.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
                     raise KafkaException(one.error())
             producer.poll(0)
-        assert producer.flush(_SECONDS) == 0
+        assert producer.flush(ANSWER_SECONDS) == 0
         consumer.close()
 
     def _options(self, **more: Any) -> dict[str, Any]:
@@ -150,7 +153,9 @@ def _watched(call: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(_STUCK_SECONDS)
+    deadline = machine_seconds() + _STUCK_S
+    while thread.is_alive() and machine_seconds() < deadline:
+        thread.join(0.1)
     if not outcomes:
         raise TimeoutError("a call that did not come back")
     if outcomes[0] is not None:

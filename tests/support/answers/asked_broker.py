@@ -18,11 +18,11 @@ from tests.support.answers.message_codec import (
 )
 from tests.support.answers.record_batches import batch
 from tests.support.answers.symbols import Symbols
+from tests.support.waiting import wait_until
 
 CLIENT_ID = "compare"
 CLOSED = "the connection is closed"
 NO_ANSWER = "no answer"
-_PATIENCE_SECONDS = 60.0
 _COORDINATORS_START = (14, 15, 16)
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
 
@@ -170,7 +170,7 @@ class AskedBroker:
         created = self.query("CreateTopics", Topics=[topic], timeoutMs=10_000)["Topics"][0]
         assert created["ErrorCode"] == 0, created
         self._symbols.name_topic(created["TopicId"], name)
-        self.wait(lambda: self._leads(name, partitions))
+        wait_until(lambda: self._leads(name, partitions))
         return Topic(name, created["TopicId"])
 
     def _leads(self, name: str, partitions: int) -> bool:
@@ -185,16 +185,16 @@ class AskedBroker:
         """Returns when nobody finds it any more."""
         self.query("DeleteTopics", Topics=[{"Name": topic.name}], TimeoutMs=5000)
         asked = {"Topics": [{"Name": topic.name}], "AllowAutoTopicCreation": False}
-        self.wait(lambda: self.query("Metadata", **asked)["Topics"][0]["ErrorCode"] != 0)
+        wait_until(lambda: self.query("Metadata", **asked)["Topics"][0]["ErrorCode"] != 0)
         self.wait_until_applied()
 
     def start_coordinators(self) -> None:
         """Makes the internal topics and waits until their partitions are loaded: no scenario meets a start."""
         for key_type in (0, 1):
-            self.wait(lambda kind=key_type: self._finds_coordinator(kind))
-        self.wait(lambda: self.query("OffsetFetch", 7, GroupId="first", Topics=None)["ErrorCode"] == 0)
-        self.wait(self._describes_transactions)
-        self.wait(lambda: self.new_producer()[0] >= 0)
+            wait_until(lambda kind=key_type: self._finds_coordinator(kind))
+        wait_until(lambda: self.query("OffsetFetch", 7, GroupId="first", Topics=None)["ErrorCode"] == 0)
+        wait_until(self._describes_transactions)
+        wait_until(lambda: self.new_producer()[0] >= 0)
 
     def _finds_coordinator(self, key_type: int) -> bool:
         return bool(self.query("FindCoordinator", 3, Key="first", KeyType=key_type)["ErrorCode"] == 0)
@@ -214,13 +214,6 @@ class AskedBroker:
         """No step: records that a scenario needs, one batch of three where none are given."""
         answer = self.query("Produce", **produce_fields(topic, batch() if records is None else records, partition))
         assert answer["Responses"][0]["PartitionResponses"][0]["ErrorCode"] == 0, answer
-
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        """Until it is so."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not is_so():
-            assert time.monotonic() < deadline, "this never came to be"
-            time.sleep(0.02)
 
     def wait_until_applied(self) -> None:
         """After a change of metadata, until the broker acts on it."""

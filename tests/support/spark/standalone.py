@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pyspark
@@ -13,8 +12,7 @@ import pyspark
 from core.spark.java_home import java_environment
 from tests.support.class_archives import spark_options
 from tests.support.free_ports import free_ports
-
-_SECONDS = 180
+from tests.support.waiting import wait_until
 
 
 class StandaloneCluster:
@@ -68,11 +66,11 @@ class StandaloneCluster:
             )
 
     def _wait_for(self, text: str, times: int = 1) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while self._log.read_text().count(text) < times:
+        def is_there() -> bool:
             assert all(process.poll() is None for process in self._processes), self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.1)
+            return self._log.read_text().count(text) >= times
+
+        wait_until(is_there, self._log.read_text)
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):

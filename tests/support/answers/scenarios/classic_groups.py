@@ -9,6 +9,7 @@ from tests.support.answers.asked_broker import AskedBroker
 from tests.support.answers.message_codec import Fields
 from tests.support.answers.scenarios.offsets import commit_fields, committed
 from tests.support.answers.scenarios.registry import scenario
+from tests.support.waiting import wait_until
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 """Of a consumer: version 0, the topic "t", no user data."""
@@ -215,7 +216,7 @@ def classic_group_of_two(broker: AskedBroker) -> None:
 
         thread = threading.Thread(target=second_joins)
         thread.start()
-        broker.wait(lambda group=group: _state(broker, group.name) == "PreparingRebalance")
+        wait_until(lambda group=group: _state(broker, group.name) == "PreparingRebalance")
         group.beat("the first is told")
         group.describe("preparing")
         group.commit("the first commits", topic, generation=generation, member=first)

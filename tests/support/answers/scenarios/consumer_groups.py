@@ -9,6 +9,7 @@ from tests.support.answers.message_codec import Fields
 from tests.support.answers.scenarios.classic_groups import ClassicGroup
 from tests.support.answers.scenarios.offsets import commit_fields, committed
 from tests.support.answers.scenarios.registry import scenario
+from tests.support.waiting import wait_until
 
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 """In place of an epoch."""
@@ -165,7 +166,7 @@ def consumer_group_by_regex(broker: AskedBroker) -> None:
     topic = new_topic(broker, "matched-by-regex", 2)
     member = Member(broker, "consumer-regex", "r")
     member.join("joins", regex="matched-by.*")
-    broker.wait(member.is_assigned)
+    wait_until(member.is_assigned)
     member.own("owns")
     describe(broker, f"has {topic.name}", "consumer-regex")
     for regex in ("(", "a{1001}", "(?=x)", "", "[", "\\p{Lu}", "*", "a**"):

@@ -8,6 +8,7 @@ from typing import Any
 from tests.support.answers.asked_broker import AskedBroker
 from tests.support.answers.message_codec import NO_ID, Fields, versions_of
 from tests.support.answers.scenarios.registry import scenario
+from tests.support.waiting import wait_until
 
 ODD_NAMES = ("", "a b", "..", ".", "x" * 249, "x" * 250, "é", "a/b", "__nope")
 WITH_CREATION_SWITCH = 4
@@ -76,7 +77,7 @@ def metadata_creates_topics(broker: AskedBroker) -> None:
         new = names(f"metadata-new-{version}")
         broker.ask("is asked for first", "Metadata", version, Topics=new, AllowAutoTopicCreation=True, pick=_only_error)
         known = {"Topics": new, "AllowAutoTopicCreation": False}
-        broker.wait(lambda known=known: broker.query("Metadata", **known)["Topics"][0]["ErrorCode"] == 0)
+        wait_until(lambda known=known: broker.query("Metadata", **known)["Topics"][0]["ErrorCode"] == 0)
         broker.ask("is there", "Metadata", version, **known)
 
 

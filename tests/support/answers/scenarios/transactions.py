@@ -10,6 +10,7 @@ from tests.support.answers.message_codec import Fields
 from tests.support.answers.record_batches import TRANSACTIONAL, Record, batch
 from tests.support.answers.scenarios.offsets import committed
 from tests.support.answers.scenarios.registry import scenario
+from tests.support.waiting import wait_until
 
 CONCURRENT_TRANSACTIONS = 51
 READ_COMMITTED = 1
@@ -37,7 +38,7 @@ class TransactionalProducer:
             self._broker.keep(f"{self._prefix}{step}", found, "InitProducerId", version)
             return True
 
-        self._broker.wait(is_ended)
+        wait_until(is_ended)
 
     def add(
         self,
@@ -101,7 +102,7 @@ class TransactionalProducer:
 
     def wait_until_ended(self) -> None:
         """Until the markers are written."""
-        self._broker.wait(lambda: self._state() not in ("PrepareCommit", "PrepareAbort"))
+        wait_until(lambda: self._state() not in ("PrepareCommit", "PrepareAbort"))
 
     def _state(self) -> Any:
         found = self._broker.query("DescribeTransactions", TransactionalIds=[self.name])
