@@ -10,6 +10,7 @@ import pytest
 
 from core.log.directory_lock import DirectoryLock
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog, run_plog
 
@@ -44,7 +45,7 @@ def values(where: list[str], topic: str = "t") -> list[bytes]:
 # --- topics
 
 
-@pytest.mark.parametrize("command", [["consume", "nope"], ["topic", "describe", "nope"], ["topic", "delete", "nope"]])
+@for_each("command", [["consume", "nope"], ["topic", "describe", "nope"], ["topic", "delete", "nope"]])
 def test_no_such_topic(where: list[str], command: list[str]) -> None:
     message = refused(*command, *where, code=1)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in message
@@ -56,12 +57,12 @@ def test_a_topic_that_is_there(where: list[str]) -> None:
     assert call_plog("topic", "create", "t", "--if-not-exists", *where).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["a b", "..", "a/b", "x" * 250, ""])
+@for_each("name", ["a b", "..", "a/b", "x" * 250, ""])
 def test_a_topic_name_that_kafka_refuses(where: list[str], name: str) -> None:
     assert "INVALID_TOPIC_EXCEPTION" in refused("topic", "create", name, *where, code=1)
 
 
-@pytest.mark.parametrize("setting", ["no.such=1", "retention.ms=soon", "cleanup.policy=burn"])
+@for_each("setting", ["no.such=1", "retention.ms=soon", "cleanup.policy=burn"])
 def test_a_setting_that_is_wrong(where: list[str], setting: str) -> None:
     assert "INVALID_CONFIG" in refused("topic", "create", "x", "--set", setting, *where, code=1)
     assert "INVALID_CONFIG" in refused("topic", "alter", "t", "--set", setting, *where, code=1)
@@ -104,25 +105,21 @@ def test_a_line_without_its_separator(where: list[str]) -> None:
     assert values(where) == [b"1"]
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
+def test_an_envelope_that_is_none(where: list[str]) -> None:
+    for number, (line, problem) in enumerate((
         (b'{"value": "x", "colour": "red"}', "colour"),
         (b'{"value": 7}', "value"),
         (b'{"value": {"base64": "%%"}}', "base64"),
         (b'{"headers": [["a"]]}', "header"),
         (b'{"value": "x", "partition": 9}', "partition"),
         (b'"x"', "object"),
-    ],
-)
-def test_an_envelope_that_is_none(where: list[str], line: bytes, problem: str) -> None:
-    lines = b'{"value": "good"}\n' + line + b"\n"
-    done = call_plog("produce", "t", "--format", "envelope", *where, stdin=lines)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"error: line 2: ")
-    assert problem in done.stderr.decode()
-    assert b"; 1 record written to t before it, none after" in done.stderr
-    assert values(where) == [b"good"]
+    )):  # fmt: skip
+        done = call_plog("produce", "t", "--format", "envelope", *where, stdin=b'{"value": "good"}\n' + line + b"\n")
+        assert done.returncode == 1
+        assert done.stderr.startswith(b"error: line 2: ")
+        assert problem in done.stderr.decode()
+        assert b"; 1 record written to t before it, none after" in done.stderr
+        assert values(where) == [b"good"] * (number + 1)
 
 
 def test_csv_with_a_cell_too_few(where: list[str]) -> None:
@@ -189,36 +186,23 @@ def test_no_such_directory(tmp_path: Path) -> None:
     assert not Path(missing).exists()
 
 
-def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
+def test_a_directory_that_is_a_file_or_may_not_be_written(tmp_path: Path) -> None:
+    """/proc refuses root, too."""
     file = tmp_path / "file"
     file.write_bytes(b"")
     refused("topic", "list", "--data-dir", str(file), code=3)
-    refused("topic", "create", "t", "--data-dir", str(file), code=3)
-    refused_by_serve(file, "--listen", "127.0.0.1:0")
+    for directory in (file, Path("/proc/plog")):
+        refused("topic", "create", "t", "--data-dir", str(directory), code=3)
+        refused("serve", "--data-dir", str(directory), "--listen", "127.0.0.1:0", code=3)
 
 
-def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
-    """/proc refuses root, too."""
-    refused("topic", "create", "t", "--data-dir", "/proc/plog", code=3)
-    refused_by_serve(Path("/proc/plog"), "--listen", "127.0.0.1:0")
-
-
-@pytest.mark.parametrize("command", ["dump-segment", "verify"])
-def test_no_such_file(command: str, tmp_path: Path) -> None:
-    missing = str(tmp_path / "00000000000000000000.log")
-    assert f"no such file or directory: {missing}" in refused(command, missing, code=3)
-
-
-@pytest.mark.parametrize("command", ["dump-segment", "verify"])
-def test_a_file_that_kafka_does_not_write(command: str, tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("hello\n")
-    assert "notes.txt is no file that Kafka or plog writes" in refused(command, str(file), code=3)
-
-
-@pytest.mark.parametrize("command", ["dump-segment", "verify"])
-def test_a_log_that_is_none(command: str, tmp_path: Path) -> None:
-    file = tmp_path / "00000000000000000000.log"
+@for_each("command", ["dump-segment", "verify"])
+def test_files_that_are_none(command: str, tmp_path: Path) -> None:
+    """Not there, not of Kafka's, and with a log's name but no log."""
+    notes, file = tmp_path / "notes.txt", tmp_path / "00000000000000000000.log"
+    notes.write_text("hello\n")
+    assert "notes.txt is no file that Kafka or plog writes" in refused(command, str(notes), code=3)
+    assert f"no such file or directory: {file}" in refused(command, str(file), code=3)
     file.write_bytes(b"To whom it may concern, this is a letter and no log, however long it goes on like this\n" * 3)
     done = call_plog(command, str(file))
     assert done.returncode == 1
@@ -226,6 +210,7 @@ def test_a_log_that_is_none(command: str, tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.longer
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -233,7 +218,8 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert f"could not listen on {address}: address already in use" in message
 
 
-@pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:http", "127.0.0.1:99999", "host.invalid:0"])
+@pytest.mark.longer
+@for_each("listen", ["nonsense", "127.0.0.1:http", "127.0.0.1:99999", "host.invalid:0"])
 def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
     refused_by_serve(tmp_path / "data", "--listen", listen, codes=(2, 3))
 
@@ -249,6 +235,7 @@ def refused_by_serve(data_dir: Path, *arguments: str, codes: tuple[int, ...] = (
     return "\n".join(lines)
 
 
+@pytest.mark.longer
 def test_a_directory_that_another_plog_owns(server: Server, tmp_path: Path) -> None:
     message = refused_by_serve(tmp_path / "data", "--listen", "127.0.0.1:0", "--lock-timeout", "0")
     assert server.process is not None

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import PLOG, Server, call_plog
 from tests.support.waiting import wait_until
@@ -55,7 +56,7 @@ def test_several_topics(where: list[str]) -> None:
     assert len(printed) == 302
 
 
-@pytest.mark.parametrize("options", [["^[bc]$"], ["--regex", "b", "c.*"]])
+@for_each("options", [["^[bc]$"], ["--regex", "b", "c.*"]])
 def test_topics_by_pattern(where: list[str], options: list[str]) -> None:
     assert ok("consume", *options, *where) == b"one\ntwo\n"
     none = call_plog("consume", "--regex", "nothing", *where)
@@ -162,6 +163,7 @@ def test_a_parquet_file_that_is_not_whole_has_another_name(tmp_path: Path) -> No
     assert b"what came before is in" in done.stderr
 
 
+@pytest.mark.longer
 def test_a_follower_that_is_stopped_leaves_a_whole_file(where: list[str], tmp_path: Path) -> None:
     path = tmp_path / "out.arrow"
     command = [PLOG, "consume", "b", "--follow", "--format", "arrow", "--out", str(path), *where]
@@ -204,7 +206,7 @@ def damaged_copy(tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("with_server", [False, True])
+@pytest.mark.parametrize("with_server", [False, pytest.param(True, marks=pytest.mark.longer)])
 def test_damage_ends_it_unless_it_may_be_passed_over(tmp_path: Path, with_server: bool) -> None:
     copy = damaged_copy(tmp_path)
     if with_server:
@@ -224,6 +226,7 @@ def look_at_damage(where: list[str]) -> None:
     assert b"passed over" in passed.stderr
 
 
+@pytest.mark.longer
 def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         server.pin(server.address)
@@ -239,21 +242,21 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
             )
         wait_until(lambda: out.read_bytes().count(b"\n") == 1)
         server.kill()
-        assert strict.wait(30) == 3
+        assert strict.wait() == 3
         strict.communicate()
         server.start()
         ok("produce", "t", *where, stdin=b"after\n")
         wait_until(lambda: out.read_bytes().count(b"\n") == 2)
         reader.send_signal(signal.SIGINT)
-        _, errors = reader.communicate(timeout=20)
+        _, errors = reader.communicate()
     assert reader.returncode == 130
     assert out.read_bytes() == b"before\nafter\n"
     assert errors.count(b"it is tried again until it is back") == 1
     assert errors.count(b"reading goes on, after") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@for_each(
+    "options, problem",
     [
         (["--merge", "--follow"], "--merge puts what is there in order"),
         (["--per-partition"], "--per-partition goes with --max-messages"),

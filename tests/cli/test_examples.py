@@ -20,6 +20,8 @@ from cli.help_pages import page, page_names
 from tests.support.full_screen import FullScreen
 from tests.support.server import PLOG, Server
 
+pytestmark = pytest.mark.longer
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(), "README"]
 
@@ -97,7 +99,7 @@ def server(prepared: Path) -> Iterator[str]:
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        capture_output=True, check=False, cwd=folder, timeout=60, env=environment_of(folder), stdin=subprocess.DEVNULL,
+        capture_output=True, check=False, cwd=folder, env=environment_of(folder), stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

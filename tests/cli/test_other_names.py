@@ -13,6 +13,7 @@ from cli.other_names import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other
 from cli.plog_command import option_names
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
+from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
 
 ALL = all_commands()
@@ -35,7 +36,7 @@ def arguments_of(command: Any) -> list[str]:
 # --- the main names
 
 
-@pytest.mark.parametrize("path", ALL)
+@for_each("path", ALL)
 def test_listings_have_output_and_records_have_format(path: str) -> None:
     command = ALL[path]
     options = option_names(command) | set(other_names(path, option_names(command)))
@@ -50,7 +51,7 @@ def test_listings_have_output_and_records_have_format(path: str) -> None:
 WITH_A_PLAN = [path for path, command in ALL.items() if {"--apply", "--dry-run"} & option_names(command)]
 
 
-@pytest.mark.parametrize("path", WITH_A_PLAN)
+@for_each("path", WITH_A_PLAN)
 def test_apply_execute_and_dry_run_are_taken_by_each_and_not_at_once(
     path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,8 +135,8 @@ def test_kafka_configs_names(where: list[str]) -> None:
     assert b"t\n" in ok("config", "list", "--entity-type", "topics", "--output", "csv", *where)
 
 
-@pytest.mark.parametrize(
-    ("text", "settings"),
+@for_each(
+    "text, settings",
     [
         ("a=1", ["a=1"]),
         ("a=1,b=2", ["a=1", "b=2"]),
@@ -175,8 +176,8 @@ def test_a_dump_is_one_list_of_json() -> None:
 # --- names that are not
 
 
-@pytest.mark.parametrize(
-    ("line", "problem", "hint"),
+@for_each(
+    "line, problem, hint",
     [
         ("produce --topic t --topic u", "TOPIC is given more than once", "give it once"),
         ("consume t --topik x", "plog consume has no --topik", "did you mean --topic?"),
@@ -238,10 +239,10 @@ def test_empty_ranges_are_ranges(where: list[str]) -> None:
         assert ok("consume", "t", "--from", start, "--until", end, *where) in (b"", b"b\nc\n")
 
 
-@pytest.mark.parametrize("rate", ["-5", "0"])
-def test_a_rate_is_more_than_nothing(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["produce", "t", "--rate", rate]) == 2
-    assert f"--rate {rate}: expected a number above 0" in capsys.readouterr().err
+def test_a_rate_is_more_than_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for rate in ("-5", "0"):
+        assert run(["produce", "t", "--rate", rate]) == 2
+        assert f"--rate {rate}: expected a number above 0" in capsys.readouterr().err
 
 
 def test_settings_that_are_none(where: list[str]) -> None:
@@ -270,10 +271,9 @@ def test_a_setting_of_a_broker_that_is_none(tmp_path: Path, capsys: pytest.Captu
 
 def test_messages_say_what_is_wrong_once(where: list[str]) -> None:
     ok("topic", "create", "t", *where)
-    bad = call_plog("produce", "t", "--key-field", "a", *where, stdin=b"ready\n")
-    assert b"error: line 1: not JSON: Expecting value at column 1; 0 records" in bad.stderr
-    bad = call_plog("produce", "t", "--format", "envelope", *where, stdin=b"ready\n")
-    assert b"error: line 1: not JSON: Expecting value at column 1; 0 records" in bad.stderr
+    for options in (["--key-field", "a"], ["--format", "envelope"]):
+        bad = call_plog("produce", "t", *options, *where, stdin=b"ready\n")
+        assert b"error: line 1: not JSON: Expecting value at column 1; 0 records" in bad.stderr
 
 
 def test_records_that_are_too_large_are_told_how_to_be_sent(where: list[str]) -> None:
@@ -311,6 +311,7 @@ def test_a_group_without_a_server_waits_for_the_directory_as_long_as_it_is_told(
 # --- config.toml
 
 
+@pytest.mark.longer
 def test_a_relative_command_config_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings").mkdir()
     config = tmp_path / "settings" / "config.toml"
@@ -319,23 +320,3 @@ def test_a_relative_command_config_lies_beside_the_file(tmp_path: Path, monkeypa
     with Server(tmp_path / "data") as server:
         (tmp_path / "settings" / "client.properties").write_text(f"bootstrap.servers={server.address}\n")
         assert json.loads(ok("cluster", "status", "--output", "json"))[0]["state"] == "reachable"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("[profile.unused.consume]\nformt = 'x'\n", "[profile.unused.consume] formt: plog consume has no --formt"),
-        ("[profile.unused]\nformat = 'x'\n", "[profile.unused] format: it is in no section"),
-        ("[profile]\nunused = 3\n", "profile.unused is no section, expected [profile.unused.default]"),
-        ("profile = 3\n", "profile: expected sections, as [profile.NAME.default]"),
-    ],
-)
-def test_profiles_that_are_not_used_are_checked(
-    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(text)
-    monkeypatch.setenv("PLOG_CONFIG", str(path))
-    done = call_plog("topic", "list")
-    assert done.returncode == 2
-    assert problem in done.stderr.decode()
