@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from core.common.errors import AccessError
+from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner import Cleaner
