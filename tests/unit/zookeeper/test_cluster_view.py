@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,16 +14,11 @@ from core.protocol.schema.metadata import MetadataResponseTopic
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode, PartitionStateNode, TopicNode
 from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.in_event_loop import in_event_loop
 
-_Result = TypeVar("_Result")
 TOPIC_ID = bytes(range(16))
 
-
-def done(work: Coroutine[Any, Any, _Result]) -> _Result:
-    async def run() -> _Result:
-        return await work
-
-    return asyncio.run(run())
+done = asyncio.run
 
 
 def broker(port: int, rack: str | None = None) -> bytes:
@@ -96,41 +90,39 @@ def test_without_brokers_it_says_so() -> None:
         done(view_of(FakeZooKeeper()).follow_brokers())
 
 
-def test_news_come_by_watches(zookeeper: FakeZooKeeper) -> None:
-    async def scenario() -> None:
-        news = 0
+@in_event_loop
+async def test_news_come_by_watches(zookeeper: FakeZooKeeper) -> None:
+    news = 0
 
-        def note() -> None:
-            nonlocal news
-            news += 1
+    def note() -> None:
+        nonlocal news
+        news += 1
 
-        view = view_of(zookeeper, on_news=note)
-        await view.follow_brokers()
-        addresses = view.addresses
-        await view.metadata(["t", "later"])
-        before = news
-        set_state(zookeeper, 0, 2, 6, 2)
-        zookeeper.set("/brokers/topics/t", TopicNode({0: (1, 2), 1: (2, 3), 2: (2,)}, TOPIC_ID).encode())
-        zookeeper.set("/brokers/topics/later", TopicNode({0: (1,)}, None).encode())
-        assert news == before + 2, "of leaders there is no news: who asks gets them"
-        topic, later = (await view.metadata(["t", "later"])).topics
-        assert leaders(topic) == [(0, 2, 6), (1, 2, 6), (2, -1, -1)]
-        assert topic.partitions[2].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert (later.error_code, later.topic_id) == (0, bytes(16))
+    view = view_of(zookeeper, on_news=note)
+    await view.follow_brokers()
+    addresses = view.addresses
+    await view.metadata(["t", "later"])
+    before = news
+    set_state(zookeeper, 0, 2, 6, 2)
+    zookeeper.set("/brokers/topics/t", TopicNode({0: (1, 2), 1: (2, 3), 2: (2,)}, TOPIC_ID).encode())
+    zookeeper.set("/brokers/topics/later", TopicNode({0: (1,)}, None).encode())
+    assert news == before + 2, "of leaders there is no news: who asks gets them"
+    topic, later = (await view.metadata(["t", "later"])).topics
+    assert leaders(topic) == [(0, 2, 6), (1, 2, 6), (2, -1, -1)]
+    assert topic.partitions[2].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (later.error_code, later.topic_id) == (0, bytes(16))
 
-        zookeeper.delete("/brokers/ids/2")
-        await asyncio.sleep(0)
-        zookeeper.set("/brokers/ids/3", broker(9292))
-        await asyncio.sleep(0)
-        assert addresses == [("h", 9092), ("h", 9292)]
-        (topic,) = (await view.metadata(["t"])).topics
-        assert leaders(topic) == [(0, -1, 6), (1, -1, 6), (2, -1, -1)], "a leader that is gone leads nothing"
+    zookeeper.delete("/brokers/ids/2")
+    await asyncio.sleep(0)
+    zookeeper.set("/brokers/ids/3", broker(9292))
+    await asyncio.sleep(0)
+    assert addresses == [("h", 9092), ("h", 9292)]
+    (topic,) = (await view.metadata(["t"])).topics
+    assert leaders(topic) == [(0, -1, 6), (1, -1, 6), (2, -1, -1)], "a leader that is gone leads nothing"
 
-        zookeeper.delete("/brokers/topics/t")
-        (topic,) = (await view.metadata(["t"])).topics
-        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    done(scenario())
+    zookeeper.delete("/brokers/topics/t")
+    (topic,) = (await view.metadata(["t"])).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from core.zookeeper.registration import Registration
 from core.zookeeper.transaction import Answer, Delete, Operation, Refusal, ZooKeeperError
 from core.zookeeper.znodes import CONTROLLER, BrokerNode, broker_path
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
-from tests.support.scripted_controller import run
+from tests.support.in_event_loop import in_event_loop
 
 NODE = BrokerNode((), 0)
 
@@ -63,27 +63,24 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_election, "_AGAIN_SECONDS", 0)
 
 
-def test_who_is_not_registered_again_is_not_elected() -> None:
+@in_event_loop
+async def test_who_is_not_registered_again_is_not_elected() -> None:
     """Its session has expired, and the node id is another's for a while. Kafka registers first, too."""
-
-    async def scenario() -> None:
-        zookeeper = FakeZooKeeper()
-        session = zookeeper.session()
-        broker = Broker(session)
-        await broker.start()
-        assert broker.events == ["registered", "elected in 1"]
-        session.expire()
-        zookeeper.set(broker_path(7), NODE.encode())
-        session.hear()
-        await settle()
-        assert broker.events == ["registered", "elected in 1", "lost"]
-        assert CONTROLLER not in zookeeper.nodes
-        zookeeper.delete(broker_path(7))
-        await settle()
-        assert broker.events[3:] == ["registered", "elected in 2"]
-        assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == session.session_id
-
-    run(scenario())
+    zookeeper = FakeZooKeeper()
+    session = zookeeper.session()
+    broker = Broker(session)
+    await broker.start()
+    assert broker.events == ["registered", "elected in 1"]
+    session.expire()
+    zookeeper.set(broker_path(7), NODE.encode())
+    session.hear()
+    await settle()
+    assert broker.events == ["registered", "elected in 1", "lost"]
+    assert CONTROLLER not in zookeeper.nodes
+    zookeeper.delete(broker_path(7))
+    await settle()
+    assert broker.events[3:] == ["registered", "elected in 2"]
+    assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == session.session_id
 
 
 class _Refusing(FakeSession):
@@ -100,32 +97,27 @@ class _Refusing(FakeSession):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_who_may_not_resign_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+@in_event_loop
+async def test_who_may_not_resign_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     """While its node is there nobody decides, and its session lives. What is refused is said once."""
-
-    async def scenario() -> None:
-        zookeeper = FakeZooKeeper()
-        session = _Refusing(zookeeper, [Refusal.NO_AUTH, Refusal.NO_AUTH, Refusal.BAD_VERSION, Refusal.OTHER])
-        broker = Broker(session)
-        await broker.start()
-        with caplog.at_level(logging.ERROR):
-            await broker.election.resign()
-            await settle()
-        assert not session.refusals
-        assert broker.events[2:] == ["lost", "elected in 2"]
-        assert sum("our login may not" in record.getMessage() for record in caplog.records) == 1
-
-    run(scenario())
-
-
-def test_who_may_not_resign_stops_when_its_session_is_closed() -> None:
-    async def scenario() -> None:
-        zookeeper = FakeZooKeeper()
-        session = _Refusing(zookeeper, [Refusal.CLOSED])
-        broker = Broker(session)
-        await broker.start()
-        session.meanwhile.append(session.close)
+    zookeeper = FakeZooKeeper()
+    session = _Refusing(zookeeper, [Refusal.NO_AUTH, Refusal.NO_AUTH, Refusal.BAD_VERSION, Refusal.OTHER])
+    broker = Broker(session)
+    await broker.start()
+    with caplog.at_level(logging.ERROR):
         await broker.election.resign()
-        assert CONTROLLER not in zookeeper.nodes
+        await settle()
+    assert not session.refusals
+    assert broker.events[2:] == ["lost", "elected in 2"]
+    assert sum("our login may not" in record.getMessage() for record in caplog.records) == 1
 
-    run(scenario())
+
+@in_event_loop
+async def test_who_may_not_resign_stops_when_its_session_is_closed() -> None:
+    zookeeper = FakeZooKeeper()
+    session = _Refusing(zookeeper, [Refusal.CLOSED])
+    broker = Broker(session)
+    await broker.start()
+    session.meanwhile.append(session.close)
+    await broker.election.resign()
+    assert CONTROLLER not in zookeeper.nodes

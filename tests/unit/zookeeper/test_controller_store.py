@@ -35,7 +35,7 @@ from core.zookeeper.znodes import (
 )
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
-from tests.support.scripted_controller import run
+from tests.support.in_event_loop import in_event_loop
 
 ID = bytes(range(16))
 T0 = TopicPartition("t", 0)
@@ -78,6 +78,12 @@ class Office:
         self.zookeeper.set(CONTROLLER_EPOCH, b"6")
 
 
+async def in_office(*first: Write) -> Office:
+    office = Office(*first)
+    await office.begin()
+    return office
+
+
 @for_each(
     "write",
     [
@@ -91,150 +97,117 @@ class Office:
     ],
     ids=lambda write: type(write).__name__,
 )
-def test_an_earlier_controller_writes_nothing(write: Write) -> None:
-    async def scenario() -> None:
-        office = Office(*FIRST)
-        await office.begin()
-        office.be_followed()
-        before = office.nodes()
-        with pytest.raises(OutOfOfficeError, match="/controller_epoch"):
-            await office.store.commit([write])
-        assert office.nodes() == before
-
-    run(scenario())
+@in_event_loop
+async def test_an_earlier_controller_writes_nothing(write: Write) -> None:
+    office = await in_office(*FIRST)
+    office.be_followed()
+    before = office.nodes()
+    with pytest.raises(OutOfOfficeError, match="/controller_epoch"):
+        await office.store.commit([write])
+    assert office.nodes() == before
 
 
 @for_each("lost", ["", "request", "answer"])
-def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
-    async def scenario() -> None:
-        office = Office()
-        await office.begin()
-        life: list[tuple[Sequence[Write], list[int]]] = [
-            (FIRST, [0, 0]),
-            ([StateWrite(T0, led(2, 0, 1))], [1]),
-            ([assignment(2, version=0)], [1]),
-            ([ProducerIdWrite(1, range(1000), 0)], [1]),
-            ([FeatureWrite({"group.version": 1}, NOT_WRITTEN)], [0]),
-            ([DeletionWrite("t")], [0]),
-        ]
-        for writes, versions in life:
-            office.session.loses.append(lost)
-            assert await office.store.commit(writes) == versions
-        assert {path: node.stat.version for path, node in office.nodes().items() if path.endswith("/t")} == {
-            "/brokers/topics/t": 1, "/config/topics/t": 0, WISH: 0,
-        }  # fmt: skip
+@in_event_loop
+async def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
+    office = await in_office()
+    life: list[tuple[Sequence[Write], list[int]]] = [
+        (FIRST, [0, 0]),
+        ([StateWrite(T0, led(2, 0, 1))], [1]),
+        ([assignment(2, version=0)], [1]),
+        ([ProducerIdWrite(1, range(1000), 0)], [1]),
+        ([FeatureWrite({"group.version": 1}, NOT_WRITTEN)], [0]),
+        ([DeletionWrite("t")], [0]),
+    ]
+    for writes, versions in life:
         office.session.loses.append(lost)
-        await office.store.commit([TopicRemoval("t")])
-        assert not [path for path in office.nodes() if "t" in path.split("/")]
+        assert await office.store.commit(writes) == versions
+    assert {path: node.stat.version for path, node in office.nodes().items() if path.endswith("/t")} == {
+        "/brokers/topics/t": 1, "/config/topics/t": 0, WISH: 0,
+    }  # fmt: skip
+    office.session.loses.append(lost)
+    await office.store.commit([TopicRemoval("t")])
+    assert not [path for path in office.nodes() if "t" in path.split("/")]
 
-    run(scenario())
 
-
-def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> None:
+@in_event_loop
+async def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> None:
     """The settings of an earlier topic of that name are there, and are the same."""
-
-    async def scenario() -> None:
-        office = Office()
-        await office.begin()
-        office.zookeeper.set("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}')
-        office.session.loses.append("request")
-        await office.store.commit(FIRST[:1])
-        assert "/brokers/topics/t" in office.nodes()
-
-    run(scenario())
+    office = await in_office()
+    office.zookeeper.set("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}')
+    office.session.loses.append("request")
+    await office.store.commit(FIRST[:1])
+    assert "/brokers/topics/t" in office.nodes()
 
 
 @for_each("write", [StateWrite(T0, led(2, 0, 1)), assignment(2, version=0), ProducerIdWrite(1, range(1000), 0)])
-def test_what_others_have_written_since_stays(write: Write) -> None:
-    async def scenario() -> None:
-        office = Office(*FIRST)
-        await office.begin()
-        for path in (f"/brokers/topics/t/partitions/{T0.partition}/state", "/brokers/topics/t", PRODUCER_ID_BLOCK):
-            office.zookeeper.set(path, b"others'")
-        before = office.nodes()
-        with pytest.raises(OutOfOfficeError, match="was changed by somebody else"):
-            await office.store.commit([write])
-        assert office.nodes() == before
-
-    run(scenario())
+@in_event_loop
+async def test_what_others_have_written_since_stays(write: Write) -> None:
+    office = await in_office(*FIRST)
+    for path in (f"/brokers/topics/t/partitions/{T0.partition}/state", "/brokers/topics/t", PRODUCER_ID_BLOCK):
+        office.zookeeper.set(path, b"others'")
+    before = office.nodes()
+    with pytest.raises(OutOfOfficeError, match="was changed by somebody else"):
+        await office.store.commit([write])
+    assert office.nodes() == before
 
 
-def test_the_wish_to_delete_a_topic_is_what_is_removed_last() -> None:
+@in_event_loop
+async def test_the_wish_to_delete_a_topic_is_what_is_removed_last() -> None:
     """In the last of several transactions: whoever becomes the controller in between goes on by it."""
-
-    async def scenario() -> None:
-        states = [StateWrite(TopicPartition("t", number), led()) for number in range(80)]
-        office = Office(assignment(80), *states, DeletionWrite("t"))
-        await office.begin()
-        await office.store.commit([TopicRemoval("t")])
-        assert len(office.session.committed) > 1
-        assert all(isinstance(operations[0], Check) for operations in office.session.committed)
-        assert office.session.committed[-1][-1] == Delete(WISH)
-
-    run(scenario())
+    states = [StateWrite(TopicPartition("t", number), led()) for number in range(80)]
+    office = await in_office(assignment(80), *states, DeletionWrite("t"))
+    await office.store.commit([TopicRemoval("t")])
+    assert len(office.session.committed) > 1
+    assert all(isinstance(operations[0], Check) for operations in office.session.committed)
+    assert office.session.committed[-1][-1] == Delete(WISH)
 
 
-def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whole() -> None:
-    async def scenario() -> None:
-        office = Office(assignment(2), *(StateWrite(TopicPartition("t", number), led()) for number in (0, 1)))
-        await office.begin()
-        read = await office.store.read_topics(["t"])
-        assert list(read.topics["t"].partitions) == [0, 1]
-        assert set(read.confirmed) == {TopicPartition("t", 0), TopicPartition("t", 1)}
-        office.zookeeper.set("/brokers/topics/t/partitions/0/state", b'{"leader":1}')
-        assert await office.store.read_topics(["t"]) == ({}, {}, {"t"})
-
-    run(scenario())
+@in_event_loop
+async def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whole() -> None:
+    office = await in_office(assignment(2), *(StateWrite(TopicPartition("t", number), led()) for number in (0, 1)))
+    read = await office.store.read_topics(["t"])
+    assert list(read.topics["t"].partitions) == [0, 1]
+    assert set(read.confirmed) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    office.zookeeper.set("/brokers/topics/t/partitions/0/state", b'{"leader":1}')
+    assert await office.store.read_topics(["t"]) == ({}, {}, {"t"})
 
 
-def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
+@in_event_loop
+async def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
     """Somebody has copied its node. The one that is known stays, or else the one that was made first."""
-
-    async def scenario() -> None:
-        office = Office(assignment())
-        await office.begin()
-        office.zookeeper.set("/brokers/topics/a", office.nodes()["/brokers/topics/t"].data)
-        assert await office.store.read_topics(["a"], {ID: "t"}) == ({}, {}, {"a"})
-        found = await office.store.read_topics(["a", "t"])
-        assert found.topics.keys() == {"t"}
-        assert found.unreadable == {"a"}
-        assert (await office.store.read_topics(["t"], {ID: "t"})).topics.keys() == {"t"}
-
-    run(scenario())
+    office = await in_office(assignment())
+    office.zookeeper.set("/brokers/topics/a", office.nodes()["/brokers/topics/t"].data)
+    assert await office.store.read_topics(["a"], {ID: "t"}) == ({}, {}, {"a"})
+    found = await office.store.read_topics(["a", "t"])
+    assert found.topics.keys() == {"t"}
+    assert found.unreadable == {"a"}
+    assert (await office.store.read_topics(["t"], {ID: "t"})).topics.keys() == {"t"}
 
 
 @for_each("name", ["4294967297", "9" * 5000, "x"])
-def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
-    async def scenario() -> None:
-        office = Office()
-        await office.begin()
-        data = BrokerNode((BrokerEndpoint("PLAINTEXT", "h", 9092),), 0).encode()
-        for broker_id in ("1", name):
-            office.zookeeper.set(f"/brokers/ids/{broker_id}", data)
-        assert (await office.store.read_brokers()).keys() == {1}
-
-    run(scenario())
+@in_event_loop
+async def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
+    office = await in_office()
+    data = BrokerNode((BrokerEndpoint("PLAINTEXT", "h", 9092),), 0).encode()
+    for broker_id in ("1", name):
+        office.zookeeper.set(f"/brokers/ids/{broker_id}", data)
+    assert (await office.store.read_brokers()).keys() == {1}
 
 
 @for_each("below", ["/config/topics/t/x", f"{WISH}/x"])
-def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None:
-    async def scenario() -> None:
-        office = Office(*FIRST, DeletionWrite("t"))
-        await office.begin()
-        office.zookeeper.set(below, b"")
-        await office.store.commit([TopicRemoval("t")])
-        assert not [path for path in office.nodes() if "t" in path.split("/")]
-
-    run(scenario())
+@in_event_loop
+async def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None:
+    office = await in_office(*FIRST, DeletionWrite("t"))
+    office.zookeeper.set(below, b"")
+    await office.store.commit([TopicRemoval("t")])
+    assert not [path for path in office.nodes() if "t" in path.split("/")]
 
 
-def test_news_of_disks_with_something_below_them_are_taken() -> None:
-    async def scenario() -> None:
-        office = Office()
-        await office.begin()
-        office.zookeeper.set(f"{LOG_DIR_EVENTS}/1", encode_log_dir_event(3))
-        office.zookeeper.set(f"{LOG_DIR_EVENTS}/1/x", b"")
-        assert await office.store.take_disk_events() == [3]
-        assert await office.store.take_disk_events() == []
-
-    run(scenario())
+@in_event_loop
+async def test_news_of_disks_with_something_below_them_are_taken() -> None:
+    office = await in_office()
+    office.zookeeper.set(f"{LOG_DIR_EVENTS}/1", encode_log_dir_event(3))
+    office.zookeeper.set(f"{LOG_DIR_EVENTS}/1/x", b"")
+    assert await office.store.take_disk_events() == [3]
+    assert await office.store.take_disk_events() == []

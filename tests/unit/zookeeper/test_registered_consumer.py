@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,15 +21,9 @@ from core.zookeeper.registered_consumer import ConsumerState, RegisteredConsumer
 from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 
-_Result = TypeVar("_Result")
 T = ConsumerNode({"t": 1})
 
-
-def done(work: Coroutine[Any, Any, _Result]) -> _Result:
-    async def run() -> _Result:
-        return await work
-
-    return asyncio.run(run())
+done = asyncio.run
 
 
 def tps(*numbers: int, topic: str = "t") -> frozenset[TopicPartition]:
@@ -56,6 +49,13 @@ def join(zookeeper: FakeZooKeeper, topics: ConsumerNode = T) -> tuple[Registered
     return consumer, session
 
 
+def owning(zookeeper: FakeZooKeeper) -> tuple[RegisteredConsumer, FakeSession]:
+    """One that has its share."""
+    consumer, session = join(zookeeper)
+    done(consumer.advance(is_reading=False))
+    return consumer, session
+
+
 def test_it_registers_and_owns_its_share_in_kafkas_words(zookeeper: FakeZooKeeper) -> None:
     consumer, session = join(zookeeper)
     assert done(consumer.advance(is_reading=False)) == tps(0, 1, 2) == consumer.owned
@@ -72,8 +72,7 @@ def test_it_registers_and_owns_its_share_in_kafkas_words(zookeeper: FakeZooKeepe
 
 
 def test_it_stops_reading_before_it_gives_anything_up(zookeeper: FakeZooKeeper) -> None:
-    consumer, _ = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, _ = owning(zookeeper)
     zookeeper.set("/consumers/g/ids/a", ConsumerNode({"t": 2}).encode())
     assert consumer.needs_to_look
     assert done(consumer.advance(is_reading=True)) == frozenset()
@@ -83,8 +82,7 @@ def test_it_stops_reading_before_it_gives_anything_up(zookeeper: FakeZooKeeper) 
 
 
 def test_a_share_that_stays_the_same_is_read_on(zookeeper: FakeZooKeeper) -> None:
-    consumer, _ = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, _ = owning(zookeeper)
     set_partitions(zookeeper, "u", 5)
     zookeeper.set("/consumers/g/ids/a", ConsumerNode({"u": 1}).encode())
     assert done(consumer.advance(is_reading=True)) == tps(0, 1, 2)
@@ -124,8 +122,7 @@ def test_a_thousand_partitions_are_owned_in_several_transactions_and_given_up_if
 
 
 def test_who_comes_while_it_looks_is_news(zookeeper: FakeZooKeeper) -> None:
-    consumer, session = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, session = owning(zookeeper)
     consumer.needs_to_look = True
     session.meanwhile += [  # before the ids' data are read, of which it has the names by then
         lambda: None,
@@ -167,8 +164,7 @@ def test_a_topic_that_is_not_there_is_waited_for(zookeeper: FakeZooKeeper) -> No
 
 
 def test_after_an_expiry_it_is_out_commits_nothing_and_joins_under_another_name(zookeeper: FakeZooKeeper) -> None:
-    consumer, session = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, session = owning(zookeeper)
     before = zookeeper.children("/consumers/g/ids")
     session.expire()
     assert not done(consumer.commit({TopicPartition("t", 0): 9})), "although it has not heard of it"
@@ -183,8 +179,7 @@ def test_after_an_expiry_it_is_out_commits_nothing_and_joins_under_another_name(
 
 
 def test_a_stale_owner_does_not_delete_the_node_of_the_next_one(zookeeper: FakeZooKeeper) -> None:
-    consumer, session = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, session = owning(zookeeper)
 
     def be_replaced() -> None:
         session.expire()
@@ -207,8 +202,7 @@ def test_offsets_that_are_none_are_refused_or_begin_anywhere(zookeeper: FakeZooK
 
 
 def test_an_offset_that_somebody_else_made_or_deleted_is_written_at_the_next_try(zookeeper: FakeZooKeeper) -> None:
-    consumer, _ = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, _ = owning(zookeeper)
     partition = TopicPartition("t", 0)
     zookeeper.set("/consumers/g/offsets/t/0", b"5")
     assert not done(consumer.commit({partition: 8}))
@@ -232,8 +226,7 @@ def test_what_is_not_permitted_is_raised(zookeeper: FakeZooKeeper, monkeypatch: 
 
 
 def test_leaving_takes_all_nodes_away_but_the_offsets(zookeeper: FakeZooKeeper) -> None:
-    consumer, _ = join(zookeeper)
-    done(consumer.advance(is_reading=False))
+    consumer, _ = owning(zookeeper)
     assert done(consumer.commit({TopicPartition("t", 1): 4}))
     done(consumer.leave())
     assert zookeeper.children("/consumers/g/ids") == []

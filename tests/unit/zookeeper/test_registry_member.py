@@ -36,11 +36,7 @@ class FakeThread:
         if self.is_silent:
             work.close()
             raise NoAnswerError(f"no answer in {seconds:g} s")
-
-        async def done() -> _Result:
-            return await work
-
-        return asyncio.run(done())
+        return asyncio.run(work)
 
 
 @pytest.fixture

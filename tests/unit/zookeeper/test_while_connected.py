@@ -10,6 +10,7 @@ from core.zookeeper.session import SessionState, ZooKeeperSession
 from core.zookeeper.while_connected import while_connected
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.for_each import for_each
+from tests.support.in_event_loop import in_event_loop
 from tests.support.scripted_controller import run
 
 AT_ONCE = 0.0
@@ -43,18 +44,16 @@ def test_work_that_ends_while_it_is_connected_gives_what_it_comes_to() -> None:
 
 
 @for_each("is_lost_before", [True, False])
-def test_work_is_broken_off_when_the_connection_is_lost_for_long(is_lost_before: bool) -> None:
-    async def scenario() -> None:
-        session = connected_session()
-        if is_lost_before:
-            session._on_state(SessionState.SUSPENDED, 1)
-        else:
-            asyncio.get_running_loop().call_soon(session._on_state, SessionState.SUSPENDED, 1)
-        with pytest.raises(TimeoutError):
-            await while_connected(session, endless(), AT_ONCE)
-        session._on_state(SessionState.EXPIRED, 1)
-
-    run(scenario())
+@in_event_loop
+async def test_work_is_broken_off_when_the_connection_is_lost_for_long(is_lost_before: bool) -> None:
+    session = connected_session()
+    if is_lost_before:
+        session._on_state(SessionState.SUSPENDED, 1)
+    else:
+        asyncio.get_running_loop().call_soon(session._on_state, SessionState.SUSPENDED, 1)
+    with pytest.raises(TimeoutError):
+        await while_connected(session, endless(), AT_ONCE)
+    session._on_state(SessionState.EXPIRED, 1)
 
 
 def test_a_connection_that_is_back_in_time_breaks_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:

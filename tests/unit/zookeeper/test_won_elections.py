@@ -12,7 +12,7 @@ from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.transaction import Create, Delete, Operation, SetData
 from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
-from tests.support.scripted_controller import run
+from tests.support.in_event_loop import in_event_loop
 
 
 class Candidate:
@@ -65,110 +65,90 @@ def elect_another(zookeeper: FakeZooKeeper) -> None:
     zookeeper.commit(zookeeper.next_session_id(), operations)
 
 
-def test_who_is_elected_raises_the_epoch() -> None:
-    async def scenario() -> None:
+@in_event_loop
+async def test_who_is_elected_raises_the_epoch() -> None:
+    zookeeper, candidate = cluster()
+    await candidate.stand()
+    assert epoch_of(zookeeper) == (b"6", 1)
+    assert candidate.events == [WonElection(6, 1)]
+    assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
+
+
+@in_event_loop
+async def test_a_lost_answer_elects_once() -> None:
+    for lost in ("request", "answer"):
         zookeeper, candidate = cluster()
+        candidate.session.loses.append(lost)
         await candidate.stand()
         assert epoch_of(zookeeper) == (b"6", 1)
         assert candidate.events == [WonElection(6, 1)]
-        assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
-
-    run(scenario())
 
 
-def test_a_lost_answer_elects_once() -> None:
-    async def scenario() -> None:
-        for lost in ("request", "answer"):
-            zookeeper, candidate = cluster()
-            candidate.session.loses.append(lost)
-            await candidate.stand()
-            assert epoch_of(zookeeper) == (b"6", 1)
-            assert candidate.events == [WonElection(6, 1)]
-
-    run(scenario())
-
-
-def test_the_office_of_another_is_not_its_own_though_the_epoch_is_the_one_that_it_wanted() -> None:
+@in_event_loop
+async def test_the_office_of_another_is_not_its_own_though_the_epoch_is_the_one_that_it_wanted() -> None:
     """Its request was lost, and another one was elected in its place before it looked."""
-
-    async def scenario() -> None:
-        zookeeper, candidate = cluster()
-        candidate.session.loses.append("request")
-        candidate.session.meanwhile = [lambda: None, lambda: None, lambda: elect_another(zookeeper)]
-        await candidate.stand()
-        assert epoch_of(zookeeper) == (b"6", 1)
-        assert candidate.events == []
-
-    run(scenario())
+    zookeeper, candidate = cluster()
+    candidate.session.loses.append("request")
+    candidate.session.meanwhile = [lambda: None, lambda: None, lambda: elect_another(zookeeper)]
+    await candidate.stand()
+    assert epoch_of(zookeeper) == (b"6", 1)
+    assert candidate.events == []
 
 
-def test_the_epoch_of_another_is_not_its_own_though_it_was_elected() -> None:
+@in_event_loop
+async def test_the_epoch_of_another_is_not_its_own_though_it_was_elected() -> None:
     """Its answer was lost, and another one was elected after it had seen its own /controller."""
-
-    async def scenario() -> None:
-        zookeeper, candidate = cluster()
-        candidate.session.loses.append("answer")
-        candidate.session.meanwhile = [lambda: None] * 3 + [lambda: elect_another(zookeeper)]
-        await candidate.stand()
-        assert epoch_of(zookeeper) == (b"7", 2)
-        assert candidate.events == []
-
-    run(scenario())
+    zookeeper, candidate = cluster()
+    candidate.session.loses.append("answer")
+    candidate.session.meanwhile = [lambda: None] * 3 + [lambda: elect_another(zookeeper)]
+    await candidate.stand()
+    assert epoch_of(zookeeper) == (b"7", 2)
+    assert candidate.events == []
 
 
-def test_an_office_that_went_with_its_session_is_none() -> None:
+@in_event_loop
+async def test_an_office_that_went_with_its_session_is_none() -> None:
     """The session expires between the two looks after a lost answer; the next one is elected in an epoch of its own."""
+    zookeeper, candidate = cluster()
 
-    async def scenario() -> None:
-        zookeeper, candidate = cluster()
+    def expire() -> None:
+        candidate.session.expire()
+        candidate.session.hear()
 
-        def expire() -> None:
-            candidate.session.expire()
-            candidate.session.hear()
-
-        candidate.session.loses.append("answer")
-        candidate.session.meanwhile = [lambda: None] * 3 + [expire]
-        await candidate.stand()
-        assert candidate.events == [WonElection(7, 2)]
-        assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
-
-    run(scenario())
+    candidate.session.loses.append("answer")
+    candidate.session.meanwhile = [lambda: None] * 3 + [expire]
+    await candidate.stand()
+    assert candidate.events == [WonElection(7, 2)]
+    assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
 
 
-def test_whose_session_expires_is_out_of_office_before_anything_else_is_known() -> None:
-    async def scenario() -> None:
-        _, candidate = cluster()
-        await candidate.stand()
-        candidate.session.hear_of_expiry()
-        assert candidate.events == [WonElection(6, 1), None]
-        assert not candidate.election.is_in_office
-
-    run(scenario())
+@in_event_loop
+async def test_whose_session_expires_is_out_of_office_before_anything_else_is_known() -> None:
+    _, candidate = cluster()
+    await candidate.stand()
+    candidate.session.hear_of_expiry()
+    assert candidate.events == [WonElection(6, 1), None]
+    assert not candidate.election.is_in_office
 
 
-def test_who_resigns_leaves_the_office_of_another_alone() -> None:
+@in_event_loop
+async def test_who_resigns_leaves_the_office_of_another_alone() -> None:
     """Another one was elected before its resignation arrived."""
+    zookeeper, candidate = cluster()
+    await candidate.stand()
+    candidate.election.stop()
+    candidate.session.meanwhile = [lambda: elect_another(zookeeper)]
+    await candidate.election.resign()
+    assert zookeeper.nodes[CONTROLLER].data == b"another"
+    assert candidate.events == [WonElection(6, 1), None]
 
-    async def scenario() -> None:
+
+@in_event_loop
+async def test_who_resigns_leaves_no_office_of_its_own() -> None:
+    for lost in ("", "request", "answer"):
         zookeeper, candidate = cluster()
         await candidate.stand()
         candidate.election.stop()
-        candidate.session.meanwhile = [lambda: elect_another(zookeeper)]
+        candidate.session.loses.append(lost)
         await candidate.election.resign()
-        assert zookeeper.nodes[CONTROLLER].data == b"another"
-        assert candidate.events == [WonElection(6, 1), None]
-
-    run(scenario())
-
-
-def test_who_resigns_leaves_no_office_of_its_own() -> None:
-    async def scenario() -> None:
-        for lost in ("", "request", "answer"):
-            zookeeper, candidate = cluster()
-            await candidate.stand()
-            candidate.election.stop()
-            candidate.session.loses.append(lost)
-            await candidate.election.resign()
-            assert CONTROLLER not in zookeeper.nodes
-
-    run(scenario())
+        assert CONTROLLER not in zookeeper.nodes

@@ -60,25 +60,31 @@ def test_a_broker_without_a_plaintext_listener_has_no_host_for_old_clients() -> 
     assert (written["host"], written["port"]) == (None, -1)
 
 
-def test_a_broker_of_version_4_has_no_features() -> None:
-    old = {"version": 4, "endpoints": ["P://h:1"], "listener_security_protocol_map": {"P": "SSL"}, "timestamp": "7"}
-    node = znodes.decode_broker(json.dumps(old).encode(), "/brokers/ids/1")
-    assert node == BrokerNode((BrokerEndpoint("P", "h", 1, "SSL"),), 7)
-
-
 # --- topics and features
 
 
-@for_each("version", [1, 2])
-def test_topics_of_older_brokers_have_no_id(version: int) -> None:
-    topic = znodes.decode_topic(json.dumps({"version": version, "partitions": {"0": [1, 2]}}).encode(), "/t")
-    assert topic == TopicNode({0: (1, 2)}, None)
-    assert json.loads(topic.encode())["version"] == 2
+OLD_BROKER = b'{"version":4,"endpoints":["P://h:1"],"listener_security_protocol_map":{"P":"SSL"},"timestamp":"7"}'
+OLD_TOPIC = b'{"version":%d,"partitions":{"0":[1,2]}}'
+OLD_FEATURES = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":4}}}'
+OLD_CHANGE = b'{"version":1,"entity_type":"topics","entity_name":"t.1"}'
 
 
-def test_features_of_kafka_2_7_have_ranges() -> None:
-    old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":4}}}'
-    assert znodes.decode_feature(old) == FeatureNode({"f": 4}, is_enabled=False)
+@for_each(
+    "decode, data, node",
+    [
+        (znodes.decode_broker, OLD_BROKER, BrokerNode((BrokerEndpoint("P", "h", 1, "SSL"),), 7)),  # without features
+        (znodes.decode_topic, OLD_TOPIC % 1, TopicNode({0: (1, 2)}, None)),  # without an id
+        (znodes.decode_topic, OLD_TOPIC % 2, TopicNode({0: (1, 2)}, None)),
+        (znodes.decode_feature, OLD_FEATURES, FeatureNode({"f": 4}, is_enabled=False)),  # Kafka 2.7 has ranges
+        (znodes.decode_config_change, OLD_CHANGE, ConfigEntity("topics", "t.1")),
+    ],
+)
+def test_older_versions_are_read(decode: Any, data: bytes, node: object) -> None:
+    assert decode(data, "/x") == node
+
+
+def test_a_topic_without_an_id_is_written_in_version_2() -> None:
+    assert json.loads(TopicNode({0: (1, 2)}, None).encode())["version"] == 2
 
 
 def test_features_of_kafka_3_9_have_levels() -> None:
@@ -94,13 +100,6 @@ def test_a_state_may_say_which_lives_are_in_sync() -> None:
     assert json.loads(state.encode())["plog_isr_epochs"] == {"1": 2**40, "3": -1}
     assert znodes.decode_partition_state(state.encode(), "/state") == state
     assert "plog_isr_epochs" not in json.loads(PartitionStateNode(1, 2, (1, 3), 4).encode())
-
-
-@for_each("epochs", [7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5}])
-def test_lives_that_make_no_sense_are_refused(epochs: object) -> None:
-    state = {**json.loads(PartitionStateNode(1, 2, (1,), 4).encode()), "plog_isr_epochs": epochs}
-    with pytest.raises(MalformedMessageError, match="plog_isr_epochs"):
-        znodes.decode_partition_state(json.dumps(state).encode(), "/state")
 
 
 # --- settings
@@ -127,11 +126,6 @@ def test_names_are_sanitised_as_javas_url_encoder_does(name: str, written: str) 
 def test_each_entity_is_found_by_its_path(entity: ConfigEntity) -> None:
     assert parse_entity_path(entity.entity_path, "/x") == entity
     assert znodes.decode_config_change(znodes.encode_config_change(entity), "/x") == entity
-
-
-def test_a_change_of_version_1() -> None:
-    data = b'{"version":1,"entity_type":"topics","entity_name":"t.1"}'
-    assert znodes.decode_config_change(data, "/x") == ConfigEntity("topics", "t.1")
 
 
 @for_each("path", ["", "t1", "topics", "topics/", "planets/x", "users/a/clients", "topics/a/clients/b"])
@@ -169,42 +163,54 @@ def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, dat
         assert "version 99, expected " in refused.value.message
 
 
+STATE = {"version": 1, "leader": 1, "leader_epoch": 0, "isr": [1], "controller_epoch": 1}
+NO_ENDPOINT = {"version": 5, "listener_security_protocol_map": {}}
+
+
 @for_each(
-    "data, problem",
+    "decode, data, problem",
     [
-        ({"version": 1, "leader": "1"}, "leader is '1', expected a number of 32 bits"),
-        ({"version": 1, "leader": 2**31}, "leader is 2147483648, expected a number of 32 bits"),
-        ({"version": 1}, "leader is missing"),
-        ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": 7}, "isr is 7, expected a list of numbers"),
-        ({"version": 1, "leader": 1, "leader_epoch": 0, "isr": [True]}, "isr is [True], expected a number of 32 bits"),
+        (znodes.decode_partition_state, {"version": 1}, "leader is missing"),
+        (znodes.decode_partition_state, STATE | {"leader": "1"}, "leader is '1', expected a number of 32 bits"),
         (
-            {
-                "version": 1,
-                "leader": 1,
-                "leader_epoch": 0,
-                "isr": [],
-                "controller_epoch": 1,
-                "leader_recovery_state": 300,
-            },
+            znodes.decode_partition_state,
+            STATE | {"leader": 2**31},
+            "leader is 2147483648, expected a number of 32 bits",
+        ),
+        (znodes.decode_partition_state, STATE | {"isr": 7}, "isr is 7, expected a list of numbers"),
+        (znodes.decode_partition_state, STATE | {"isr": [True]}, "isr is [True], expected a number of 32 bits"),
+        (
+            znodes.decode_partition_state,
+            STATE | {"leader_recovery_state": 300},
             "leader_recovery_state is 300, expected 0 (recovered) or 1 (recovering)",
+        ),
+        *(
+            (znodes.decode_partition_state, STATE | {"plog_isr_epochs": epochs}, "plog_isr_epochs")
+            for epochs in (7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5})
+        ),
+        (znodes.decode_config, {"version": 1, "config": {"a": 1}}, "config.a is 1, expected a text"),
+        (
+            znodes.decode_topic,
+            {"version": 1, "partitions": {"x": []}},
+            "partitions: a child is named 'x', expected a number",
+        ),
+        (
+            znodes.decode_broker,
+            NO_ENDPOINT | {"endpoints": ["P://h:1"]},
+            "listener 'P' is missing in listener_security_protocol_map",
+        ),
+        (
+            znodes.decode_broker,
+            NO_ENDPOINT | {"endpoints": ["h:1"]},
+            "endpoint 'h:1', expected LISTENER://HOST:PORT",
         ),
     ],
 )
-def test_fields_are_named_when_they_are_wrong(data: dict[str, Any], problem: str) -> None:
+def test_fields_are_named_when_they_are_wrong(decode: Any, data: dict[str, Any], problem: str) -> None:
     with pytest.raises(MalformedMessageError) as refused:
-        znodes.decode_partition_state(json.dumps(data).encode(), "/s")
-    assert refused.value.message == f"ZooKeeper node /s: {problem}"
-
-
-def test_nested_fields_are_named_whole() -> None:
-    with pytest.raises(MalformedMessageError, match=r"config\.a is 1, expected a text"):
-        znodes.decode_config(b'{"version":1,"config":{"a":1}}', "/c")
-    with pytest.raises(MalformedMessageError, match=r"partitions: a child is named 'x', expected a number"):
-        znodes.decode_topic(b'{"version":1,"partitions":{"x":[]}}', "/t")
-    with pytest.raises(MalformedMessageError, match="listener 'P' is missing in listener_security_protocol_map"):
-        znodes.decode_broker(b'{"version":5,"endpoints":["P://h:1"],"listener_security_protocol_map":{}}', "/b")
-    with pytest.raises(MalformedMessageError, match="endpoint 'h:1', expected LISTENER://HOST:PORT"):
-        znodes.decode_broker(b'{"version":5,"endpoints":["h:1"],"listener_security_protocol_map":{}}', "/b")
+        decode(json.dumps(data).encode(), "/s")
+    assert refused.value.message.startswith("ZooKeeper node /s: ")
+    assert problem in refused.value.message
 
 
 @for_each("data", [b"", b"x", b"-1", b"1.5", b'"1"'])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import pytest
 
 from core.common.endpoint import Endpoint
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 from core.security.secret import Secret
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import (
@@ -59,8 +61,6 @@ async def _open(config: ZooKeeperConfig) -> None:
 
 
 def test_a_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    import asyncio
-
     pytest.importorskip("kazoo", reason="the extra cluster is not installed")
     config = ZooKeeperConfig((Endpoint("127.0.0.1", 1),), tls=ZooKeeperTls(ca=tmp_path / "ca.pem"))
     with pytest.raises(UsageError, match=r"there is no file .*ca\.pem, which ZooKeeper's TLS is to use"):
@@ -68,11 +68,6 @@ def test_a_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_without_kazoo_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-    import sys
-
-    from core.common.errors import AccessError
-
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(AccessError, match="ZooKeeper needs the package kazoo") as refused:
         asyncio.run(_open(ZooKeeperConfig((Endpoint("127.0.0.1", 1),))))
