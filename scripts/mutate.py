@@ -1,7 +1,7 @@
-"""Makes small mistakes in a copy of the code, one after the other, and says which of them the tests notice.
+"""Makes small mistakes in a copy of the code, one after the other, and says which tier of the tests notices each.
 
 The mistakes are in `tests/mutants/AREA.toml`. Exits with 1 if one survives without a reason, or does not fit the code,
-and with 3 if the tests fail without any mistake.
+and with 3 if the tests fail without any mistake. With --sample a program makes the mistakes: `mutate_sample.py`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ _EXAMPLES = """examples:
   scripts/mutate log index          these two
   scripts/mutate log -k retention   those whose sentence or file has that word
   scripts/mutate --list             only name them
+  scripts/mutate --map build/map tests/unit tests/cli   note which tests touch which line; half an hour
+  scripts/mutate --sample 1000 --map build/map --out build/mutants.ndjson    half an hour to an hour
+  scripts/mutate --sample 1000 --map build/map --out build/after.ndjson --again build/mutants.ndjson
 """
 
 _MOST_SECONDS = 180
 """A test that takes longer hangs, and has noticed."""
 
-CAUGHT, SURVIVED, EQUAL, BROKEN = "caught", "SURVIVED", "equal", "BROKEN"
-_OUTCOMES = {0: SURVIVED, 1: CAUGHT}
-"""By pytest's exit code. Any other says that the tests did not run, so that they could not notice anything."""
+FIRST, LONGER, SURVIVED, EQUAL, BROKEN = "caught", "by --all", "SURVIVED", "equal", "BROKEN"
+_TIERS = {FIRST: (), LONGER: ("--all",)}
+_PASSED, _FAILED, _NONE = 0, 1, 5
+"""Pytest's exit codes. Any other says that the tests did not run, so that they could not notice anything."""
 
 
 def main() -> int:
@@ -46,7 +50,22 @@ def main() -> int:
     parser.add_argument("area", nargs="*", help=f"one of {', '.join(areas())}; all of them if none is given")
     parser.add_argument("-k", metavar="WORD", default="", help="only mutants whose sentence or file has that word")
     parser.add_argument("--list", action="store_true", help="only name the mutants, and change nothing")
+    parser.add_argument(
+        "--map", type=Path, metavar="FOLDER", help="makes a map of lines there, or reads it for --sample"
+    )
+    parser.add_argument("--sample", type=int, metavar="COUNT", help="tries so many mutants that a program makes")
+    parser.add_argument("--seed", type=int, default=51, help="of the sample")
+    parser.add_argument("--out", type=Path, default=Path("build/mutants.ndjson"), help="a line for each of the sample")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="an earlier --out: what it caught is to be caught")
     arguments = parser.parse_args()
+    if arguments.sample is not None or arguments.map is not None:
+        if arguments.map is None:
+            parser.error("--sample needs the --map that tells which tests touch a line")
+        from scripts.mutate_sample import make_map, run_sample
+
+        if arguments.sample is None:
+            return make_map(arguments.map, arguments.area)
+        return run_sample(arguments.sample, arguments.seed, arguments.map, arguments.out, again=arguments.again)
     unknown = set(arguments.area) - set(areas())
     if unknown:
         parser.error(f"there is no area {', '.join(sorted(unknown))}, only {', '.join(areas())}")
@@ -70,7 +89,7 @@ def _run(mutants: Sequence[Mutant], copy: Path) -> int:
     shutil.copytree(ROOT, copy, ignore=_not_copied)
     asked = [mutant for mutant in mutants if not mutant.equal]
     tests = sorted({test for mutant in asked for test in mutant.tests})
-    if asked and _run_tests(copy, tests, most_seconds=None) != 0:
+    if asked and _run_tests(copy, ["--all", *tests], most_seconds=None) != _PASSED:
         print("error: these tests fail without any mutant; nothing can be said then:", *tests, file=sys.stderr)
         return 3
     outcomes: list[tuple[str, str]] = []
@@ -105,7 +124,13 @@ def _try(mutant: Mutant, copy: Path) -> str:
         return EQUAL
     try:
         _write(path, wrong)
-        return _OUTCOMES.get(_run_tests(copy, mutant.tests, most_seconds=_MOST_SECONDS), BROKEN)
+        for tier, options in _TIERS.items():
+            code = _run_tests(copy, [*options, *mutant.tests], most_seconds=_MOST_SECONDS)
+            if code == _FAILED:
+                return tier
+            if code not in (_PASSED, _NONE):
+                return BROKEN
+        return SURVIVED
     finally:
         _write(path, right)
 
@@ -128,6 +153,8 @@ def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) ->
         "pytest",
         "-o",
         "addopts=--strict-markers",
+        "-p",
+        "tests.support.tiers",
         "-x",
         "-q",
         "--no-header",
@@ -152,7 +179,7 @@ def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) ->
         if isinstance(error, subprocess.TimeoutExpired):
             return 1
         raise
-    if process.returncode not in _OUTCOMES or (most_seconds is None and process.returncode):
+    if process.returncode not in (_PASSED, _FAILED, _NONE) or (most_seconds is None and process.returncode):
         sys.stderr.write(output.decode(errors="replace"))
     return process.returncode
 
@@ -161,9 +188,9 @@ def _report(outcomes: Sequence[tuple[str, str]]) -> int:
     print()
     for area in (*dict.fromkeys(area for area, _ in outcomes), "all"):
         counts = Counter(outcome for of_area, outcome in outcomes if area in (of_area, "all"))
-        caught, asked = counts[CAUGHT], counts.total() - counts[EQUAL]
-        share = f"{100 * caught / asked:.0f} %" if asked else "-"
-        print(f"{area:12} {caught} of {asked} caught, {share}")
+        caught, asked = counts[FIRST] + counts[LONGER], counts.total() - counts[EQUAL]
+        share = f"{100 * counts[FIRST] / asked:.0f} %" if asked else "-"
+        print(f"{area:12} {caught} of {asked} caught, {counts[FIRST]} by scripts/test alone: {share}")
     return 1 if any(outcome in (SURVIVED, BROKEN) for _, outcome in outcomes) else 0
 
 

@@ -1,4 +1,6 @@
-"""Tests wait for conditions: a sleep stands in a loop that looks at one, or says what is to take that long."""
+"""Tests wait for conditions: a sleep stands in a loop that looks at one, or says what is to take that long; and what
+bounds a wait counts the machine's seconds (`tests/support/waiting.py`), or nothing: a test that hangs is ended.
+"""
 
 from __future__ import annotations
 
@@ -36,5 +38,60 @@ def test_no_test_sleeps_for_some_time() -> None:
         str(path.relative_to(ROOT)): lines
         for path in (ROOT / "tests").rglob("*.py")
         if str(path.relative_to(ROOT)) not in MAY_SLEEP and (lines := blind_sleeps(path))
+    }
+    assert found == {}
+
+
+BOUNDS = ("timeout", "request_timeout", "seconds")
+WAITS = ("wait", "join", "result", "flush", "communicate", "wait_for", "alarm", "settimeout")
+SHORT = 2
+"""In seconds; a wait for something that must not happen may be so short."""
+CLOCKS = ("time.monotonic()", "monotonic()", "time.time()")
+SETTINGS = ("KazooClient", "Patience", "cluster.ride")
+"""What these are given is a session's time, or what the test is about."""
+
+
+def bare_limits(text: str) -> list[str]:
+    """Numbers of seconds that bound a wait, and comparisons with the clock."""
+    tree = ast.parse(text)
+    constants = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and is_long(node.value, set())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) not in SETTINGS:
+            named = [word.value for word in node.keywords if word.arg in BOUNDS]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in WAITS:
+                named += node.args
+            found += [f"{node.lineno}: {ast.unparse(node)}" for value in named if is_long(value, constants)]
+        elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Lt | ast.LtE) for op in node.ops):
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            if any(side.startswith(CLOCKS) for side in sides):
+                found.append(f"{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def is_long(value: ast.expr, constants: set[str]) -> bool:
+    if isinstance(value, ast.Name):
+        return value.id in constants
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value > SHORT
+
+
+def test_bare_limits_are_found() -> None:
+    for bare in ("p.wait(60)", "run(x, timeout=3)", "_S = 20\nevent.wait(_S)", "assert time.monotonic() - a < 15"):
+        assert len(bare_limits(bare)) == 1, bare
+    for good in ("p.wait()", "run(x, timeout=ANSWER_SECONDS)", "wait(0.1)", "assert time.monotonic() - a >= 0.3"):
+        assert bare_limits(good) == [], good
+
+
+def test_no_wait_has_a_bare_limit() -> None:
+    found = {
+        str(path.relative_to(ROOT)): limits
+        for path in (ROOT / "tests").rglob("*.py")
+        if (limits := bare_limits(path.read_text()))
     }
     assert found == {}

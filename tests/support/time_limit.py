@@ -1,9 +1,9 @@
 """Ends a test that hangs, wherever it hangs: the one bound that every wait of the tests has.
 
 A test may take MOST_SECONDS of the machine (`tests/support/waiting.py`), its fixtures included. After that it fails in
-the main thread, wherever that waits in Python. If it waits in C and does not come back, the stacks of all threads are
-printed and the process ends; under pytest-xdist that costs one worker, which is replaced, and the test is named.
-`-o time_limit=0` turns the limit off.
+the main thread, wherever that waits in Python. If it waits in C and is not back after a tenth of that time, the stacks
+of all threads are printed and the process ends; under pytest-xdist that costs one worker, which is replaced, and the
+test is named. `-o time_limit=0` turns the limit off.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import pytest
 from tests.support.waiting import machine_seconds
 
 MOST_SECONDS = 600
-_GRACE_SECONDS = 60
-_LOOK_SECONDS = 0.5
+_GRACE = 0.1  # of the limit
+_LOOK_SECONDS = 0.2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("time_limit", "seconds of the machine that a test may take; 0 for no limit", default=str(MOST_SECONDS))
+    parser.addini("time_limit", "seconds of the machine for a test; 0 for no limit", default=str(MOST_SECONDS))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,7 +69,7 @@ class _TimeLimit:
         while True:
             time.sleep(_LOOK_SECONDS)
             test, deadline = self._test, self._deadline
-            if machine_seconds() > deadline + _GRACE_SECONDS:
+            if machine_seconds() > deadline + _GRACE * self._seconds:
                 os.write(self._stderr, f"\n{test} hangs where it can't be interrupted\n".encode())
                 faulthandler.dump_traceback(self._stderr)
                 os._exit(3)

@@ -1,0 +1,93 @@
+"""What a run of the tests says of a test that hangs, of one that fails, and of itself when it is ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.tiers import has_first
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = [part for name in ("tiers", "time_limit", "run_report") for part in ("-p", f"tests.support.{name}")]
+HANGS_IN_PYTHON = """
+import threading
+
+def test_that_hangs():
+    threading.Event().wait()
+
+def test_after_it():
+    pass
+"""
+HANGS_IN_C = """
+import ctypes
+
+def test_that_hangs():
+    mutex = ctypes.create_string_buffer(128)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+IS_ENDED = """
+import pathlib, threading
+
+def test_that_fails():
+    assert 1 == 2
+
+def test_that_takes_long():
+    pathlib.Path("is-under-way").touch()
+    threading.Event().wait()
+"""
+
+
+def start(folder: Path, tests: str, *options: str) -> subprocess.Popen[str]:
+    (folder / "test_it.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    return subprocess.Popen(
+        [*command, f"--rootdir={folder}", *options, "test_it.py"],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_test_that_hangs_fails_and_the_next_one_is_run(tmp_path: Path) -> None:
+    told, _ = start(tmp_path, HANGS_IN_PYTHON, "-o", "time_limit=0.5").communicate()
+    assert "call failed: scripts/test test_it.py::test_that_hangs" in told
+    assert "1 failed, 1 passed" in told
+
+
+def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path) -> None:
+    run = start(tmp_path, HANGS_IN_C, "-o", "time_limit=0.5")
+    told, _ = run.communicate()
+    assert "test_it.py::test_that_hangs hangs where it can't be interrupted" in told
+    assert "in test_that_hangs" in told
+    assert run.returncode == 3
+
+
+def test_a_run_that_is_ended_says_what_it_knows(tmp_path: Path) -> None:
+    run = start(tmp_path, IS_ENDED)
+    wait_until((tmp_path / "is-under-way").exists, "the second test begins")
+    run.send_signal(signal.SIGTERM)
+    told, _ = run.communicate()
+    assert "call failed: scripts/test test_it.py::test_that_fails" in told
+    assert "assert 1 == 2" in told
+    assert "under way when the run was ended: test_it.py::test_that_takes_long" in told
+    assert "CPU seconds" in told
+    assert run.returncode == 2
+
+
+def test_a_module_without_a_test_of_the_first_tier_is_not_imported(tmp_path: Path) -> None:
+    for marks, has_one in {
+        "pytestmark = pytest.mark.longer": False,
+        "pytestmark = [pytest.mark.java, pytest.mark.longer]": False,
+        "@pytest.mark.longer": True,
+        "": True,
+    }.items():
+        module = tmp_path / f"test_{len(list(tmp_path.iterdir()))}.py"
+        module.write_text(f"import pytest\n\n{marks}\ndef test(): ...\n")
+        assert has_first(module) is has_one, marks
+    assert not has_first(ROOT / "tests/interop/test_spark.py")
