@@ -43,6 +43,7 @@ def make_replica(folder: Path, values: Sequence[str], *, segment_bytes: int = 30
     log.close()
 
 
+@pytest.mark.first
 def test_equal_replicas_may_roll_and_begin_elsewhere(tmp_path: Path) -> None:
     folders = {1: tmp_path / "1", 5: tmp_path / "5"}
     make_replica(folders[1], list("abcdefgh"))
@@ -52,6 +53,7 @@ def test_equal_replicas_may_roll_and_begin_elsewhere(tmp_path: Path) -> None:
     assert differences(folders) == differences_of_keys(folders) == []
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("values", ["abcdefg", "abcdefgx", "abcdefghi"])
 def test_unequal_replicas_are_found(values: str, tmp_path: Path) -> None:
     folders = {1: tmp_path / "1", 5: tmp_path / "5"}

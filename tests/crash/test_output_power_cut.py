@@ -36,6 +36,7 @@ def ensure_kept(files: dict[str, bytes], whole: dict[str, bytes]) -> None:
                 assert hashlib.sha256(files.get(file["name"], b"")).hexdigest() == file["sha256"], file["name"]
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 @pytest.mark.parametrize("partition_by", ["", "city"])
 def test_files_and_receipts_are_on_the_disk_before_they_have_their_names(

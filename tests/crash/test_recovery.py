@@ -26,6 +26,7 @@ from tests.support.disk import RecordingFileSystem, crash_states
 from tests.support.logs import append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
 
+FIRST = pytest.mark.first
 Tree = dict[str, bytes | None]
 
 
@@ -234,6 +235,7 @@ def test_a_disk_that_fills_up_and_stays_full_loses_nothing(damaged: Path, scratc
     assert room > 40
 
 
+@FIRST
 def test_a_disk_without_any_room_is_locked_all_the_same(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For --undo may be what makes room."""
 
@@ -331,11 +333,13 @@ def undo_one(folder: Path, root: Path) -> None:
 # --- two at once
 
 
+@FIRST
 def test_a_second_recovery_is_refused(damaged: Path) -> None:
     with Recovery(damaged), pytest.raises(DirectoryLockedError), Recovery(damaged):
         pass
 
 
+@FIRST
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_second_recovery_of_a_lone_folder_is_refused(scratch: Path, *, is_whole: bool) -> None:
     """That lies in no data directory; whether the folder is named, or the one around it."""
@@ -354,6 +358,7 @@ def test_a_second_recovery_of_a_lone_folder_is_refused(scratch: Path, *, is_whol
         assert not list(root.glob("**/.lock"))
 
 
+@FIRST
 def test_the_command_refuses_while_another_is_at_work(scratch: Path) -> None:
     folder = scratch / "copies" / "t-0"
     open_log(folder).close()

@@ -17,8 +17,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 from core.spark.offset_range import OffsetRange
 from core.spark.replay import Replay, write_range
 from core.spark.replay_plan import ReplayPlan

@@ -6,6 +6,8 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
+
 from core.inspector.verify import verify
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.retention import delete_old_segments
@@ -15,6 +17,7 @@ from tests.support.logs import NOW, append, make_batch, open_log
 DAY_MS = 86_400_000
 
 
+@pytest.mark.first
 def test_segments_that_retention_was_deleting_are_not_lost(tmp_path: Path) -> None:
     disk = RecordingFileSystem()
     root = tmp_path / "life"

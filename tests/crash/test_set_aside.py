@@ -18,6 +18,7 @@ from core.log.recovery_journal import JOURNAL, STAGE, RecoveryJournal, clear_unf
 from tests.support.disk import Disk, RecordingFileSystem, crash_states
 from tests.support.logs import append, make_batch, open_log, read_all
 
+pytestmark = pytest.mark.first
 _EVERY_SUBSET = 8
 
 

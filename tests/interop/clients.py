@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.support.waiting import ANSWER_SECONDS
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -59,7 +61,7 @@ def confluent_produce(address: str, topic: str, records: Sequence[Sent], codec: 
         producer.produce(
             topic, r.value, r.key, partition=0, timestamp=r.timestamp, headers=list(r.headers), on_delivery=delivered
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     assert not failures
 
 
@@ -68,7 +70,7 @@ def confluent_consume(address: str, topic: str, count: int) -> list[Sent]:
 
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    messages = consumer.consume(count, timeout=30)
+    messages = consumer.consume(count, timeout=ANSWER_SECONDS)
     consumer.close()
     assert all(m.error() is None for m in messages)
     return [Sent(m.key(), m.value(), m.timestamp()[1], tuple(m.headers() or ())) for m in messages]
@@ -84,7 +86,7 @@ def kafka_python_produce(address: str, topic: str, records: Sequence[Sent], code
     futures = [
         producer.send(topic, r.value, r.key, list(r.headers), partition=0, timestamp_ms=r.timestamp) for r in records
     ]
-    producer.flush(30)
+    producer.flush(ANSWER_SECONDS)
     for future in futures:
         future.get(30)
     producer.close()
@@ -126,7 +128,7 @@ def aiokafka_consume(address: str, topic: str, count: int) -> list[Sent]:
     async def run() -> list[Sent]:
         async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition(topic, 0)])
-            found = [await asyncio.wait_for(consumer.getone(), 30) for _ in range(count)]
+            found = [await consumer.getone() for _ in range(count)]
             return [Sent(m.key, m.value, m.timestamp, tuple(m.headers)) for m in found]
 
     return asyncio.run(run())
@@ -150,6 +152,6 @@ requires_kcat = pytest.mark.skipif(shutil.which("kcat") is None, reason="needs k
 
 
 def kcat(*arguments: str, stdin: bytes = b"") -> bytes:
-    done = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

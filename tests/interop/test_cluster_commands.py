@@ -163,7 +163,7 @@ def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Clu
     throttled = "follower.replication.throttled.replicas"
     wait_until(lambda: "0:1" in settings(cluster, "topic", moved).get(throttled, ""), "slowly")
     watching.send_signal(signal.SIGINT)
-    _, said = watching.communicate(timeout=30)
+    _, said = watching.communicate()
     assert watching.returncode == 130
     assert b"hint: plog cluster reassign --status --bootstrap-server " in said
     assert b"broker 2 has follower.replication.throttled.rate=999000111 already, which stays" in said

@@ -40,11 +40,11 @@ from tests.interop.test_mixed_coordinators import Worker, a_writer, committed_re
 from tests.interop.test_mixed_coordinators import a_producer as a_transactional_producer
 from tests.interop.test_mixed_coordinators import produce as produce_to
 from tests.support.group_member import close
-from tests.support.kafka39 import Kafka39Broker
+from tests.support.kafka39 import Kafka39Broker, zookeeper_client
 from tests.support.mixed_cluster import MixedCluster, find_controller
 from tests.support.oracle import java_command, requires_kafka, requires_kafka39, run_tool
 from tests.support.server import call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = [requires_kafka, requires_kafka39, pytest.mark.java]
 
@@ -54,7 +54,6 @@ REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 ALL_LEVELS = {"group.version": 1, "transaction.version": 2}
 RECORDS, AT_ONCE = 2500, 5
 """How many are copied, and how many in a transaction."""
-SECONDS = 180.0
 TOOLS = "org.apache.kafka.tools."
 
 
@@ -70,11 +69,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
 
 @pytest.fixture
 def zookeeper(cluster: MixedCluster) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=cluster.kafka.connect, timeout=30)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(cluster.kafka.connect) as client:
+        yield client
 
 
 def coordinated_by(broker: int, prefix: str) -> str:
@@ -341,7 +337,7 @@ def test_consumers_and_transactions_outlive_brokers(cluster: MixedCluster, tmp_p
                 cluster.plogs[2].kill()  # who leads what is read and written
                 goes_on()
                 cluster.plogs[2].start()
-                copier.process.wait(SECONDS)
+                copier.process.wait()
             finally:
                 copier.process.kill()
                 copier.process.wait()
@@ -364,7 +360,7 @@ def test_kafkas_brokers_can_join_no_more(cluster: MixedCluster, tmp_path_factory
     kafka = Kafka39Broker(folder, 8, cluster.kafka.zookeeper.address)
     kafka.start_without_waiting()
     try:
-        wait_until(lambda: not kafka.is_running, "Kafka's broker ends", seconds=SECONDS)
+        wait_until(lambda: not kafka.is_running, "Kafka's broker ends")
     finally:
         kafka.kill()
     assert "Feature incompatibilities seen" in kafka.log.read_text()
@@ -422,7 +418,7 @@ def test_a_downgrade_that_would_end_groups_is_refused(cluster: MixedCluster) -> 
     )
     produce_to(cluster, "downgraded", [b"2"])
     classic.subscribe(["downgraded"])
-    message = classic.poll(SECONDS)
+    message = classic.poll(ANSWER_SECONDS)
     assert message is not None
     assert message.error() is None, message.error()
     assert message.value() == b"2"  # from where the other protocol's member had read to
@@ -439,8 +435,8 @@ def test_an_older_release_does_not_serve_a_cluster_that_has_newer_features(
     for member in cluster.plogs.values():
         process = member.server.process
         assert process is not None
-        assert process.wait(SECONDS) == 2
+        assert process.wait() == 2
         assert said in member.log.read_text()
     again, _ = cluster.plogs[1].server.start_without_waiting()
-    assert again.wait(SECONDS) == 2
+    assert again.wait() == 2
     assert zookeeper.get_children("/brokers/ids") == []

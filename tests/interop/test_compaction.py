@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -28,6 +27,7 @@ from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -66,14 +66,12 @@ def write(broker: SteeredNode, topic: str, seed: int, *, is_last: bool) -> None:
 def clean_by_kafka(directory: Path, expected: dict[TopicPartition, int]) -> None:
     """Returns when its cleaner came as far as is expected."""
     with KafkaServer(directory, log_cleaner_backoff_ms="100"):
-        deadline = time.monotonic() + 240
-        while True:
+
+        def missing() -> dict[TopicPartition, int]:
             done = read_offset_checkpoint(directory / CLEANER_CHECKPOINT)
-            missing = {tp: offset for tp, offset in expected.items() if done.get(tp, 0) < offset}
-            if not missing:
-                break
-            assert time.monotonic() < deadline, (missing, done)
-            time.sleep(0.2)
+            return {tp: offset for tp, offset in expected.items() if done.get(tp, 0) < offset}
+
+        wait_until(lambda: not missing(), lambda: f"Kafka's cleaner comes to {missing()}")
 
 
 def clean_by_plog(directory: Path, topic: str, checkpoint: int | None, retention_ms: int, now_ms: int) -> int:
@@ -190,7 +188,7 @@ def assert_kafka_serves(directory: Path) -> None:
         found: dict[TopicPartition, list[tuple[int, bytes | None, bytes | None]]] = {tp: [] for tp in ALL}
         unread = set(ALL)
         while unread:
-            message = consumer.poll(60)
+            message = consumer.poll(ANSWER_SECONDS)
             assert message is not None, f"nothing comes of {unread}"
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
             if message.error():

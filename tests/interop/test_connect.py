@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import waiting
 from tests.support.free_ports import free_ports
 from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
@@ -22,8 +22,6 @@ from tests.support.server import Server, call_plog
 pytestmark = [requires_kafka, pytest.mark.java]
 
 LINES = [f"line {number}" for number in range(500)]
-_SECONDS = 180.0
-_STOP_SECONDS = 15.0
 """Once in a hundred times a worker is never done: `RestServer.stop` waits for threads of Jetty's, which idle on."""
 
 
@@ -41,22 +39,12 @@ def running(log: Path, main_class: str, *arguments: str) -> Iterator[subprocess.
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
-def wait_until(is_there: Callable[[], Any], what: str, log: Path) -> Any:
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        found = is_there()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what}: {log.read_text()[-3000:]}"
-        time.sleep(0.1)
+def wait_until(is_there: Callable[[], Any], what: str, log: Path) -> None:
+    waiting.wait_until(is_there, lambda: f"{what}: {log.read_text()[-3000:]}")
 
 
 def worker_properties(path: Path, address: str, **settings: object) -> str:
@@ -131,7 +119,7 @@ class Worker:
             headers={"Content-Type": "application/json"},
         )  # fmt: skip
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request) as response:
                 return json.loads(response.read() or "null")
         except (OSError, ValueError):
             return None

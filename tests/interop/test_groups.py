@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.group_member import close
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -34,7 +34,7 @@ def read_confluent(address: str, topic: str, group: str, count: int, protocol: s
     consumer.subscribe([topic])
     values: list[bytes] = []
     while len(values) < count:
-        message = consumer.poll(30)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         assert message.error() is None
         values.append(value_of(message))
@@ -84,7 +84,7 @@ def read_aiokafka(address: str, topic: str, group: str, count: int) -> list[byte
         values: list[bytes] = []
         offsets = {}
         while len(values) < count:
-            record = await asyncio.wait_for(consumer.getone(), 30)
+            record = await consumer.getone()
             values.append(record.value)
             offsets[Partition(record.topic, record.partition)] = record.offset + 1
         await consumer.commit(offsets)
@@ -121,23 +121,24 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def fill(address: str, topic: str, partitions: int = PARTITIONS) -> set[bytes]:
     """The values of what is in the topic then."""
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
     producer = Producer({"bootstrap.servers": address})
     values = {b"value %d" % number for number in range(RECORDS)}
     for number, value in enumerate(sorted(values)):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     return values
 
 
 def committed(address: str, group: str, topic: str) -> dict[int, int]:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in range(PARTITIONS)])
     admin = AdminClient({"bootstrap.servers": address})
-    result = admin.list_consumer_group_offsets([asked])[group].result(20)
+    result = admin.list_consumer_group_offsets([asked])[group].result()
     assert result.topic_partitions is not None
     return {p.partition: p.offset for p in result.topic_partitions}
 
 
+@pytest.mark.first
 def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
     """With a kill of the broker between them."""
     left = fill(server.address, "t")
@@ -154,16 +155,18 @@ def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
 
 def wait_for(running: list[Consumer], sizes: list[int]) -> None:
     """Until the members share the four partitions, so many each."""
-    deadline = time.monotonic() + 120
-    while True:
+    held: list[list[int]] = []
+
+    def is_so() -> bool:
         for member in running:
             member.poll(0.05)
-        held = [[p.partition for p in member.assignment()] for member in running]
-        if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
-            return
-        assert time.monotonic() < deadline, held
+        held[:] = [[p.partition for p in member.assignment()] for member in running]
+        return sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4))
+
+    wait_until(is_so, lambda: f"{sizes} partitions for each: {held}")
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_of_one_group_share_the_partitions(server: Server, protocol: str) -> None:
     """One joins after the other; then one goes, without a word."""
@@ -181,15 +184,15 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
     close(running.pop())
     wait_for(running, [2, 2])
     admin = AdminClient({"bootstrap.servers": server.address})
-    deadline = time.monotonic() + 120
-    while True:  # the broker hears of it with the next heartbeats
-        group = admin.describe_consumer_groups(["g"])["g"].result(20)
-        assert group.state is not None
-        if (group.state.name, len(group.members or ())) == ("STABLE", 2):
-            break
-        assert time.monotonic() < deadline, group.state
+
+    def is_known() -> bool:  # the broker hears of it with the next heartbeats
         for member in running:
             member.poll(0.05)
+        group = admin.describe_consumer_groups(["g"])["g"].result()
+        assert group.state is not None
+        return (group.state.name, len(group.members or ())) == ("STABLE", 2)
+
+    wait_until(is_known, "the broker knows that two are left")
     for member in running:
         close(member)
 
@@ -209,7 +212,7 @@ def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str
 
     def protocol_of_the_group() -> str:
         admin = AdminClient({"bootstrap.servers": server.address})
-        (listed,) = [g for g in admin.list_consumer_groups().result(20).valid or () if g.group_id == "g"]
+        (listed,) = [g for g in admin.list_consumer_groups().result().valid or () if g.group_id == "g"]
         assert listed.type is not None
         return str(listed.type.name).lower()
 
@@ -252,9 +255,9 @@ def test_members_of_different_libraries_or_strategies(server: Server, strategy: 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert done.wait(120)
+    done.wait()
     for thread in threads:
-        thread.join(20)
+        thread.join()
 
 
 @requires_kafka

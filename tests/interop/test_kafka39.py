@@ -430,9 +430,8 @@ def test_what_a_broker_needs_of_the_controller_is_asked_over_a_channel(
     async def scenario() -> None:
         address = parse_endpoint(broker.internal_address)
         channel = ControllerChannel(lambda: (1, address), config, ReceiveBuffers(), client_id="broker-1-to-controller")
-        async with asyncio.timeout(60):
-            await asyncio.gather(report(channel), create(channel), take_ids(channel))
-            assert not await controlled_shutdown(channel, config, node_id=1, broker_epoch=lambda: OLD_BROKER)
+        await asyncio.gather(report(channel), create(channel), take_ids(channel))
+        assert not await controlled_shutdown(channel, config, node_id=1, broker_epoch=lambda: OLD_BROKER)
         channel.close()
 
     asyncio.run(scenario())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.logs import fingerprint
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -47,7 +46,7 @@ def look(address: str) -> Seen:
     client = admin(address)
     topics = {
         name: sorted(topic.partitions)
-        for name, topic in client.list_topics(timeout=10).topics.items()
+        for name, topic in client.list_topics(timeout=ANSWER_SECONDS).topics.items()
         if not name.startswith("__")
     }
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
@@ -61,12 +60,12 @@ def look(address: str) -> Seen:
         {"bootstrap.servers": address, "group.id": "x", "enable.partition.eof": True, "enable.auto.commit": False}
     )
     partitions = [(name, number) for name, numbers in topics.items() for number in numbers]
-    watermarks = {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=60) for tp in partitions}
+    watermarks = {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=ANSWER_SECONDS) for tp in partitions}
     records: dict[tuple[str, int], list[tuple[Any, ...]]] = {tp: [] for tp in partitions}
     consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
     unread = set(partitions)
     while unread:
-        message = consumer.poll(60)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None, f"nothing comes of {unread}"
         where = message.topic(), message.partition()
         if message.error():
@@ -102,13 +101,13 @@ def look_at_kafka(address: str) -> Seen:
 
 
 def look_at_groups(client: AdminClient) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
-    listed = client.list_consumer_groups().result(20)
+    listed = client.list_consumer_groups().result()
     for error in listed.errors:
         raise error
     found: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for group in listed.valid:
         asked = ConsumerGroupTopicPartitions(group.group_id)
-        offsets = client.list_consumer_group_offsets([asked])[group.group_id].result(20).topic_partitions or ()
+        offsets = client.list_consumer_group_offsets([asked])[group.group_id].result().topic_partitions or ()
         found[group.group_id] = {(p.topic, p.partition): (p.offset, p.metadata or "") for p in offsets}
     return found
 
@@ -119,7 +118,7 @@ def commit(address: str, group: str, topic: str) -> None:
         {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     consumer.subscribe([topic])
-    message = consumer.poll(60)
+    message = consumer.poll(ANSWER_SECONDS)
     assert message is not None
     consumer.commit(message, asynchronous=False)
     consumer.close()
@@ -128,7 +127,7 @@ def commit(address: str, group: str, topic: str) -> None:
          "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )  # fmt: skip
     modern.subscribe([topic])
-    message = modern.poll(60)
+    message = modern.poll(ANSWER_SECONDS)
     assert message is not None
     modern.commit(message, asynchronous=False)
     modern.close()
@@ -152,7 +151,7 @@ def work(address: str, prefix: str) -> None:
         ]
     )
     for future in done.values():
-        future.result(20)
+        future.result()
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         producer = Producer(
             {"bootstrap.servers": address, "compression.type": codec, "enable.idempotence": number % 2 == 0,
@@ -163,23 +162,17 @@ def work(address: str, prefix: str) -> None:
             for topic in ("many", "compacted", "trimmed", "stamped"):
                 value = None if topic == "compacted" and n % 4 == 0 else b"%b %d" % (codec.encode(), n)
                 producer.produce(f"{prefix}-{topic}", value, key=b"k%d" % (n % 7), headers=headers)
-        assert producer.flush(30) == 0
+        assert producer.flush(ANSWER_SECONDS) == 0
     commit(address, f"{prefix}-group", f"{prefix}-many")
     trimmed = TopicPartition(f"{prefix}-trimmed", 0, 123)
     for future in client.delete_records([trimmed]).values():
-        future.result(20)
+        future.result()
     for future in client.delete_topics([f"{prefix}-gone"]).values():
-        future.result(20)
+        future.result()
     wait_until(
-        lambda: f"{prefix}-gone" not in client.list_topics(timeout=20).topics, "the broker knows that it is gone"
+        lambda: f"{prefix}-gone" not in client.list_topics(timeout=ANSWER_SECONDS).topics,
+        "the broker knows that it is gone",
     )
-
-
-def wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists() or text not in path.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # the file is all there is to wait for
 
 
 def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: Path) -> None:
@@ -190,7 +183,7 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
     with Server(data_dir) as plog:
         producer = Producer({"bootstrap.servers": plog.address})
         producer.produce("plog-many", b"after a crash", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(ANSWER_SECONDS) == 0
         written = look(plog.address)
     assert written.watermarks["plog-trimmed", 0] == (123, 500)
     assert written.groups["plog-group from outside"] == {("plog-many", 0): (42, "said")}
@@ -222,7 +215,8 @@ def test_plog_serves_what_kafka_wrote(tmp_path: Path) -> None:
     with kafka:
         work(kafka.address, "kafka")
         written = look_at_kafka(kafka.address)
-        wait_for_text(data_dir / "log-start-offset-checkpoint", "kafka-trimmed 0 123")
+        checkpoint = data_dir / "log-start-offset-checkpoint"
+        wait_until(lambda: checkpoint.exists() and "kafka-trimmed 0 123" in checkpoint.read_text(), "it is cut")
         kafka.kill()
     before = fingerprint(data_dir)
     with Server(data_dir, "--read-only") as plog:

@@ -38,7 +38,7 @@ from core.spark.offset_range import OffsetRange, read_columns
 from tests.support.mixed_cluster import Broker, MixedCluster, metadata_at
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog, run_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = requires_kafka39
 
@@ -193,7 +193,7 @@ def test_records_are_deleted_by_all_replicas_when_that_is_answered(cluster: Mixe
     produce(cluster, topic, 0, 100)
     admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
     (deleted,) = admin.delete_records([Position(topic, 0, 60)]).values()
-    assert deleted.result(60).low_watermark == 60
+    assert deleted.result().low_watermark == 60
     described = call_plog(
         "cluster", "describe", f"{topic}-0", "--output", "json", "--bootstrap-server", cluster.plog.address
     )
@@ -251,7 +251,7 @@ def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
 def committed(cluster: MixedCluster, group: str) -> int:
     asking = Consumer(consumer_settings(cluster, group))
     try:
-        (found,) = asking.committed([Position("read", 0)], timeout=60)
+        (found,) = asking.committed([Position("read", 0)], timeout=ANSWER_SECONDS)
         return int(found.offset)
     finally:
         asking.close()
@@ -317,7 +317,7 @@ def test_settings_are_changed_by_any_broker(cluster: MixedCluster) -> None:
         value = str(70_000 + node_id)
         entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, "changed", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource], broker=node_id)[resource].result(30)
+        admin.incremental_alter_configs([resource], broker=node_id)[resource].result()
         wait_until(
             lambda value=value: {setting(one, "changed") for one in cluster.brokers.values()} == {value}, "all know"
         )
@@ -327,7 +327,7 @@ def setting(broker: Broker, topic: str) -> str:
     """The topic's retention.ms, as that broker knows it."""
     admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found = admin.describe_configs([resource], broker=broker.node_id)[resource].result(30)
+    found = admin.describe_configs([resource], broker=broker.node_id)[resource].result()
     return str(found["retention.ms"].value)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -31,11 +30,12 @@ from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from tests.crash.copiers.librdkafka_copier import watched
 from tests.support.group_member import close
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = requires_kafka39
 
@@ -44,7 +44,6 @@ REPLICAS = ((PLOG, 1), (1, PLOG), (2, PLOG))
 """Of the partitions of both internal topics, the preferred leader first."""
 PATIENT = {"session.timeout.ms": 45_000, "heartbeat.interval.ms": 300}
 """A member that outlasts the loss of its coordinator."""
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def produce(cluster: MixedCluster, topic: str, values: Sequence[bytes]) -> None:
     producer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
 
 
 def committed_records(cluster: MixedCluster, topic: str, partitions: int = 1) -> list[bytes]:
@@ -109,7 +108,7 @@ def committed_offsets(cluster: MixedCluster, group: str, topic: str) -> dict[int
         admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
         with suppress(KafkaException):
             asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-            (answer,) = (future.result(10) for future in asked.values())
+            (answer,) = (future.result() for future in asked.values())
             found.update({p.partition: p.offset for p in answer.topic_partitions if p.topic == topic})
             return True
         return False
@@ -120,7 +119,7 @@ def committed_offsets(cluster: MixedCluster, group: str, topic: str) -> dict[int
 
 def coordinator_of(cluster: MixedCluster, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
-    return int(admin.describe_consumer_groups([group])[group].result(SECONDS).coordinator.id)
+    return int(admin.describe_consumer_groups([group])[group].result().coordinator.id)
 
 
 def move(cluster: MixedCluster, topic: str, number: int) -> None:
@@ -162,8 +161,7 @@ class Worker(threading.Thread):
 
     def stop(self) -> None:
         self._must_stop.set()
-        self.join(SECONDS)
-        assert not self.is_alive()
+        self.join()
         if self.failure is not None:
             raise self.failure
 
@@ -185,7 +183,7 @@ def a_writer(cluster: MixedCluster, topic: str) -> Worker:
         producer.produce(topic, b"%d" % next(numbers))
         producer.poll(0.02)
 
-    return Worker(step, lambda: producer.flush(SECONDS))
+    return Worker(step, lambda: producer.flush(ANSWER_SECONDS))
 
 
 class Member:
@@ -264,7 +262,7 @@ def test_a_groups_coordinator_goes_to_kafka_and_comes_back(cluster: MixedCluster
 def a_producer(cluster: MixedCluster, transactional_id: str, **settings: Any) -> Producer:
     names = {name.replace("_", "."): value for name, value in settings.items()}
     producer = Producer({"bootstrap.servers": cluster.address, "transactional.id": transactional_id, **names})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER_SECONDS)
     return producer
 
 
@@ -274,12 +272,12 @@ def in_transaction(producer: Producer, topic: str, values: Sequence[bytes], *, c
     for number, value in enumerate(values):
         producer.produce(topic, value)
         if number == len(values) // 2:
-            assert producer.flush(SECONDS) == 0
+            assert producer.flush(ANSWER_SECONDS) == 0
     if commits:
-        producer.commit_transaction(SECONDS)
+        producer.commit_transaction(ANSWER_SECONDS)
     else:
-        assert producer.flush(SECONDS) == 0  # they are in the log
-        producer.abort_transaction(SECONDS)
+        assert producer.flush(ANSWER_SECONDS) == 0  # they are in the log
+        producer.abort_transaction(ANSWER_SECONDS)
 
 
 @pytest.mark.parametrize(("coordinator", "leader"), [(PLOG, 1), (1, PLOG), (PLOG, PLOG)])
@@ -350,12 +348,12 @@ def test_offsets_in_transactions(cluster: MixedCluster, coordinator: int, groups
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number)
         producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, number)], reader.consumer_group_metadata(), SECONDS
+            [TopicPartition(topic, 0, number)], reader.consumer_group_metadata(), ANSWER_SECONDS
         )
         if number % 2:
-            producer.commit_transaction(SECONDS)
+            producer.commit_transaction(ANSWER_SECONDS)
         else:
-            producer.abort_transaction(SECONDS)
+            producer.abort_transaction(ANSWER_SECONDS)
         settled = number if number % 2 else number - 1
         wait_until(lambda settled=settled: committed_offsets(cluster, group, topic) == {0: settled}, f"{settled}")
     reader.close()
@@ -373,9 +371,9 @@ def test_the_coordinator_dies_before_the_markers_are_written(cluster: MixedClust
     producer = a_producer(cluster, transactional_id)
     producer.begin_transaction()
     producer.produce(topic, b"kept")
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     cluster.kafka.brokers[2].pause()
-    ending = Worker(lambda: producer.commit_transaction(SECONDS), is_endless=False)
+    ending = Worker(lambda: producer.commit_transaction(ANSWER_SECONDS), is_endless=False)
     ending.start()
     wait_until(lambda: state_of(cluster, dying, transactional_id) == "PrepareCommit", "the end has begun")
     cluster.wait_until_equal(name, REPLICAS[number])
@@ -449,7 +447,7 @@ class Copier:
         self._send_offsets()
         while True:
             try:
-                self._producer.commit_transaction(SECONDS)
+                self._producer.commit_transaction(ANSWER_SECONDS)
                 break
             except KafkaException as failure:
                 if not failure.args[0].retriable():
@@ -465,21 +463,11 @@ class Copier:
         """
         producer, metadata = self._producer, self._consumer.consumer_group_metadata()
         positions = self._consumer.position(self._consumer.assignment())
-        outcome: Future[None] = Future()
-
-        def send() -> None:
-            try:
-                producer.send_offsets_to_transaction(positions, metadata, SECONDS)
-                outcome.set_result(None)
-            except KafkaException as failure:
-                outcome.set_exception(failure)
-
-        threading.Thread(target=send, daemon=True).start()
-        outcome.result(timeout=10)
+        watched(lambda: producer.send_offsets_to_transaction(positions, metadata, ANSWER_SECONDS))
 
     def _abort(self) -> None:
         with suppress(KafkaException):  # the next one of the id is begun either way
-            self._producer.abort_transaction(SECONDS)
+            self._producer.abort_transaction(ANSWER_SECONDS)
 
 
 def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> None:
@@ -498,7 +486,7 @@ def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> 
 
     writer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
     with working(*(copier.worker for copier in copiers)):
-        with working(Worker(write, lambda: writer.flush(SECONDS))):
+        with working(Worker(write, lambda: writer.flush(ANSWER_SECONDS))):
             for victim in (PLOG, 1, PLOG):
                 goes_on(copiers)
                 cluster.brokers[victim].kill()
@@ -515,8 +503,7 @@ def goes_on(copiers: Sequence[Copier]) -> None:
     before = [copier.transactions for copier in copiers]
     wait_until(
         lambda: all(c.transactions > b + 3 for c, b in zip(copiers, before, strict=True)),
-        "copiers go on",
-        seconds=180,  # a member that is given up has a session of 45 s
+        "copiers go on",  # a member that is given up has a session of 45 s
     )
 
 

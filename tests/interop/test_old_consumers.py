@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from tests.support.kafka39 import Kafka39Cluster
+from tests.support.kafka39 import Kafka39Cluster, zookeeper_client
 from tests.support.old_consumer import OldConsumer, PlogConsumer
 from tests.support.oracle import requires_kafka11, requires_kafka39
 from tests.support.server import PLOG, call_plog
@@ -39,15 +39,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka39Cluster
 
 @pytest.fixture(scope="module")
 def registries(cluster: Kafka39Cluster) -> Iterator[Registries]:
-    from kazoo.client import KazooClient
-
-    client = KazooClient(hosts=cluster.connect, timeout=30)
-    client.start(30)
-    try:
+    with zookeeper_client(cluster.connect) as client:
         yield Registries(client)
-    finally:
-        client.stop()
-        client.close()
 
 
 class Registries:
@@ -249,7 +242,7 @@ def test_a_producer_follows_leaders_through_zookeeper(cluster: Kafka39Cluster, t
         cluster.brokers[1].stop()
         _feed(producer.stdin, range(20, 40))
         producer.stdin.close()
-        assert producer.wait(60) == 0, producer.stderr
+        assert producer.wait() == 0, producer.stderr
     finally:
         producer.kill()
     assert sum(row["records"] for row in json.loads(report.read_text())) == 40

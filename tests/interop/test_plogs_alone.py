@@ -5,13 +5,11 @@ wrongly, and what is odd in ZooKeeper costs nobody the office. Three brokers, wh
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from core.client.kafka_client import KafkaClient
@@ -41,10 +39,10 @@ from core.protocol.schema.create_topics import (
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from tests.support.kafka39 import CHROOT
-from tests.support.mixed_cluster import MixedCluster, PlogMember
+from tests.support.kafka39 import zookeeper_client
+from tests.support.mixed_cluster import MixedCluster, PlogMember, metadata_at
 from tests.support.oracle import requires_kafka39
-from tests.support.waiting import wait_until
+from tests.support.waiting import machine_seconds, wait_until
 
 pytestmark = requires_kafka39
 
@@ -54,7 +52,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "100",
 }
 SECONDS_TO_STOP = 20
-"""A controller that can write nothing down is given less than controller.socket.timeout.ms, 30 s."""
+"""Of the machine: a controller that can write nothing down is given less than controller.socket.timeout.ms, 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +64,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
 
 @pytest.fixture(scope="module")
 def zookeeper(cluster: MixedCluster) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.kafka.zookeeper.address + CHROOT, timeout=30)
-    client.start(60)
-    yield client
-    client.stop()
-    client.close()
+    with zookeeper_client(cluster.kafka.connect) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +202,7 @@ def test_a_preview_makes_nothing(ask: Ask, zookeeper: KazooClient) -> None:
 
 
 def knows(member: PlogMember, topic: str) -> bool:
-    return topic in AdminClient({"bootstrap.servers": member.address, "log_level": 0}).list_topics(timeout=10).topics
+    return topic in metadata_at(member.address).topics
 
 
 def test_who_does_not_wait_is_told_so_and_it_is_done(
@@ -366,9 +361,9 @@ def test_a_controller_stops_without_zookeeper(cluster: MixedCluster, zookeeper: 
     first = controller(cluster, zookeeper)
     cluster.kafka.zookeeper.pause()
     try:
-        started = time.monotonic()
+        started = machine_seconds()
         first.stop()
-        assert time.monotonic() - started < SECONDS_TO_STOP
+        assert machine_seconds() - started < SECONDS_TO_STOP
     finally:
         cluster.kafka.zookeeper.resume()
     assert "ZooKeeper is away, and the controller does not answer" in first.log.read_text()

@@ -10,6 +10,9 @@ from core.log.partition_reader import PartitionReader
 from core.records.compression import CompressionType
 from tests.interop.clients import CODECS, CONSUMERS, PRODUCERS, RECORDS, Sent
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
+
+pytestmark = pytest.mark.first
 
 
 def stored(directory: Path) -> list[Sent]:
@@ -97,9 +100,9 @@ def test_a_record_that_is_too_large_is_refused_by_its_name(broker: Server, topic
 
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(topic, b"x" * 2000, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     producer.produce(topic, b"x" * 500, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE, 0]
 
 
@@ -114,17 +117,17 @@ def test_admin_clients(broker: Server) -> None:
 
     confluent = AdminClient({"bootstrap.servers": broker.address})
     for future in confluent.create_topics([NewTopic("admin-1", 3, 1, config={"retention.ms": "12345"})]).values():
-        future.result(30)
+        future.result()
     kafka_python = KafkaAdminClient(bootstrap_servers=broker.address)
     kafka_python.create_topics([KafkaPythonTopic("admin-2", 2, 1)])
 
-    metadata = confluent.list_topics(timeout=30)
+    metadata = confluent.list_topics(timeout=ANSWER_SECONDS)
     assert {name: len(t.partitions) for name, t in metadata.topics.items() if name.startswith("admin")} == {
         "admin-1": 3,
         "admin-2": 2,
     }
     resource = ConfigResource(ConfigResource.Type.TOPIC, "admin-1")
-    configs = confluent.describe_configs([resource])[resource].result(30)
+    configs = confluent.describe_configs([resource])[resource].result()
     assert configs["retention.ms"].value == "12345"
     assert configs["cleanup.policy"].value == "delete"
     assert configs["cleanup.policy"].is_default

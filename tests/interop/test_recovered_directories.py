@@ -16,6 +16,7 @@ from tests.support.golden import GOLDEN
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.server import call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -54,7 +55,7 @@ def read(address: str, topic: str) -> dict[int, Records]:
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
     unread = set(found)
     while unread:
-        message = consumer.poll(30)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None, f"nothing comes of {unread}"
         if message.error():
             unread.discard(message.partition())
@@ -112,7 +113,7 @@ def test_kafka_hides_what_was_aborted_by_a_marker_that_was_lost(tmp_path: Path) 
         )  # fmt: skip
         consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         found = []
-        while (message := consumer.poll(30)) is not None and not message.error():
+        while (message := consumer.poll(ANSWER_SECONDS)) is not None and not message.error():
             found.append(b"%d" % (message.offset() or 0))
         consumer.close()
     assert found == expected

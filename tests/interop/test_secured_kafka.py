@@ -21,6 +21,7 @@ from tests.support.oracle import java_command, requires_kafka
 from tests.support.secured_commands import lines
 from tests.support.secured_kafka import PASSWORD, SecuredKafka, other_client
 from tests.support.server import call_plog, run_plog
+from tests.support.waiting import MOST_SECONDS, machine_seconds, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,7 +207,7 @@ class _Worker:
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(60)
+        self.process.wait()
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -247,7 +248,7 @@ def test_sessions_end_while_records_go_in_and_out(is_killed: bool, kafka: Secure
             sent = _feed(producer, sent, seconds / 2)
         assert producer.process.stdin is not None
         producer.process.stdin.close()
-        assert producer.process.wait(120) == 0, producer.told
+        assert producer.process.wait() == 0, producer.told
         copies = start("copies", "consume", target, "--from", "beginning", "--follow", *secured)
         _wait_until(lambda: all(len(worker.lines) >= sent for worker in (*readers, copies)), [*workers, copies])
         for worker in (*readers, copier, copies):
@@ -271,10 +272,10 @@ def _feed(
     the next one.
     """
     assert producer.process.stdin is not None
-    begun = time.monotonic()
-    while time.monotonic() < begun + seconds or any(worker.most_renewals() < 2 for worker in workers) or not until():
+    ends, deadline = time.monotonic() + seconds, machine_seconds() + MOST_SECONDS + seconds
+    while ends - time.monotonic() > 0 or any(worker.most_renewals() < 2 for worker in workers) or not until():
         told = "\n".join(f"{one.name}: {one.most_renewals()} renewals; {one.told[-300:]}" for one in workers)
-        assert time.monotonic() < begun + 180 + seconds, told
+        assert machine_seconds() < deadline, told
         lines = b"".join(b"%d\n" % number for number in range(start, start + 10))
         start += 10
         producer.process.stdin.write(lines)
@@ -284,11 +285,10 @@ def _feed(
 
 
 def _wait_until(is_done: Callable[[], bool], workers: Sequence[_Worker]) -> None:
-    deadline = time.monotonic() + 180
-    while not is_done():
-        told = "\n".join(f"{worker.name}: {len(worker.lines)} lines; {worker.told[-300:]}" for worker in workers)
-        assert time.monotonic() < deadline, told
-        time.sleep(0.05)  # the processes say by what they write how far they are
+    wait_until(
+        is_done,
+        lambda: "\n".join(f"{worker.name}: {len(worker.lines)} lines; {worker.told[-300:]}" for worker in workers),
+    )
 
 
 @pytest.mark.parametrize("way", WAYS if EVERYTHING else ["SCRAM-SHA-512", "mTLS"])

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -19,11 +20,11 @@ pytestmark = [requires_kafka, pytest.mark.java]
 def work(address: str) -> None:
     """Ten records, read and acknowledged by a share group."""
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic("shared", 2, 1)])["shared"].result(20)
+    admin.create_topics([NewTopic("shared", 2, 1)])["shared"].result()
     producer = Producer({"bootstrap.servers": address})
     for number in range(10):
         producer.produce("shared", b"%d" % number, key=b"k%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     configs = ["--bootstrap-server", address, "--alter", "--entity-type", "groups", "--entity-name", "sharers",
                "--add-config", "share.auto.offset.reset=earliest"]  # fmt: skip
     assert run_tool("kafka.admin.ConfigCommand", *configs).returncode == 0
@@ -31,7 +32,7 @@ def work(address: str) -> None:
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", address, "--topic", "shared",
         "--group", "sharers", "--max-messages", "10", "--timeout-ms", "120000",
     )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, check=False)
     assert sorted(done.stdout.split()) == [b"%d" % number for number in range(10)], done.stderr
 
 

@@ -123,7 +123,7 @@ def test_plog_shares_a_classic_group_with_librdkafka(address: str, strategy: str
     consumer.close()
     wait_until(lambda: partitions_of_members(group, where) == [4], "plog has all")
     reader.send_signal(signal.SIGINT)
-    _, errors = reader.communicate(timeout=60)
+    _, errors = reader.communicate()
     assert (reader.returncode, complaints(errors)) == (130, [])
     rows = json.loads(call_plog("group", "describe", group, "--output", "json", *where).stdout)
     assert [row["lag"] for row in rows] == [0, 0, 0, 0]

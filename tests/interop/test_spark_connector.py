@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, run_plog
 from tests.support.spark.golden_topics import add_golden_topics, put_records
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,10 +147,10 @@ def wait_for_transactions(address: str, topic: str) -> None:
     client = KafkaClient(parse_bootstrap(address))
     wanted = {TopicPartition(topic, number): LATEST for number in client.topic(topic).partitions}
     admin = Admin(client)
-    deadline = time.monotonic() + 30
-    while admin.list_offsets(wanted, isolation_level=READ_COMMITTED) != admin.list_offsets(wanted):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(
+        lambda: admin.list_offsets(wanted, isolation_level=READ_COMMITTED) == admin.list_offsets(wanted),
+        "all transactions are ended",
+    )
     client.close()
 
 

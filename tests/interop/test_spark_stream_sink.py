@@ -28,6 +28,7 @@ from core.records.byte_strings import ByteStrings
 from core.spark.topic_writer import PreparedTask, TopicStreamWriter, WriterOptions
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import Server, run_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def values(broker: Server, topic: str) -> list[int]:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found = []
     while True:
-        message = consumer.poll(20)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         if message.error():
             break

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, partialmethod
@@ -111,12 +110,13 @@ def in_topic(kafka: KafkaServer | Server, topic: str) -> dict[int, list[tuple[in
     with contextlib.closing(connect(kafka)) as client:
         partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         latest = dict.fromkeys(partitions, LATEST)
-        deadline = time.monotonic() + 30
-        while (ends := Admin(client).list_offsets(latest, isolation_level=READ_COMMITTED)) != Admin(
-            client
-        ).list_offsets(latest):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        ends: dict[TopicPartition, int] = {}
+
+        def are_ended() -> bool:
+            ends.update(Admin(client).list_offsets(latest, isolation_level=READ_COMMITTED))
+            return ends == Admin(client).list_offsets(latest)
+
+        wait_until(are_ended, "all transactions are ended")
         records: dict[int, list[Record]] = {0: [], 1: []}
         for partition, batches in Consumer(client).read(dict.fromkeys(partitions, 0), ends):
             records[partition.partition] += [r for batch in batches for r in batch.records()]

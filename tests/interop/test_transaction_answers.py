@@ -55,13 +55,15 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.logs import make_batch
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server
+from tests.support.waiting import machine_seconds, wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
 PASSING = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIABLE})
 """Kafka writes markers after its answer: it is asked again until they are there."""
 
-_SECONDS = 20
+_PATIENCE_S = 20
+"""How many of the machine's seconds an error that goes away by itself may be answered."""
 
 
 class Asked:
@@ -86,10 +88,10 @@ class Asked:
 
     def call(self, api: Api[Any, Any], request: Any, version: int, code: Callable[[Any], int]) -> Any:
         """The answer, once it is none that goes away by itself."""
-        deadline = time.monotonic() + _SECONDS
+        deadline = machine_seconds() + _PATIENCE_S
         while True:
             answer = self.connection.call(api, request, at_most=version)
-            if code(answer) not in PASSING or time.monotonic() > deadline:
+            if code(answer) not in PASSING or machine_seconds() > deadline:
                 return answer
             time.sleep(0.02)
 
@@ -230,11 +232,11 @@ class Asked:
             groups=[OffsetFetchRequestGroup(self.name, topics=topics)], require_stable=is_stable
         )
         passing = {ErrorCode.UNSTABLE_OFFSET_COMMIT} if until_stable else set()
-        deadline = time.monotonic() + _SECONDS
+        deadline = machine_seconds() + _PATIENCE_S
         while True:
             answer = self.call(OFFSET_FETCH, request, 9, lambda a: a.groups[0].error_code)
             found = answer.groups[0].topics[0].partitions[0]
-            if found.error_code not in passing or time.monotonic() > deadline:
+            if found.error_code not in passing or machine_seconds() > deadline:
                 break
         self.said.append(("fetch offset", found.error_code, found.committed_offset))
 
@@ -267,13 +269,12 @@ class Asked:
     def producers(self) -> None:
         """Once nothing is being ended."""
         request = DescribeTransactionsRequest([self.name])
-        deadline = time.monotonic() + _SECONDS
-        while (
-            self.connection.call(DESCRIBE_TRANSACTIONS, request)
-            .transaction_states[0]
-            .transaction_state.startswith("Prep")
-        ):
-            assert time.monotonic() < deadline
+
+        def is_ended() -> bool:
+            (found,) = self.connection.call(DESCRIBE_TRANSACTIONS, request).transaction_states
+            return not found.transaction_state.startswith("Prep")
+
+        wait_until(is_ended, "nothing is being ended")
         answer = self.connection.call(
             DESCRIBE_PRODUCERS, DescribeProducersRequest([TopicRequest(self.name, [0, 1, 7])])
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from functools import partial
 
 import numpy as np
@@ -25,6 +24,7 @@ from core.records.compression import CompressionType
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -67,12 +67,13 @@ def values(
     client = connect(kafka)
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     wanted = dict.fromkeys(partitions, LATEST)
-    deadline = time.monotonic() + 20
-    while True:
-        ends = Admin(client).list_offsets(wanted, isolation_level=isolation_level)
-        if not is_ended or ends == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED):
-            break
-        assert time.monotonic() < deadline
+    ends: dict[TopicPartition, int] = {}
+
+    def is_so() -> bool:
+        ends.update(Admin(client).list_offsets(wanted, isolation_level=isolation_level))
+        return not is_ended or ends == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED)
+
+    wait_until(is_so, "all transactions have ended")
     consumer = Consumer(client, isolation_level=isolation_level)
     found = [
         int(record.value or b"")

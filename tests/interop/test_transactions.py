@@ -28,11 +28,13 @@ from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
 from tests.interop.test_other_languages import call, go_client
+from tests.support import waiting
 from tests.support.golden import GOLDEN, case
 from tests.support.kafka_server import KafkaServer
 from tests.support.log_model import LogModel
 from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 TOOLS = "org.apache.kafka.tools."
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -43,7 +45,6 @@ SETTINGS = (
     "num.partitions=1",
 )
 RECORDS = 600
-SECONDS = 180
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def records_of(server: Server, topic: str, isolation: str = "read_committed") ->
     consumer.assign([Assignment(topic, 0, 0)])
     found = []
     while True:
-        message = consumer.poll(SECONDS)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         if message.error() is not None:  # the end
             break
@@ -98,7 +99,7 @@ def group_offset(server: Server, group: str, topic: str) -> int:
     from confluent_kafka import TopicPartition as Position
 
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
-    (found,) = consumer.committed([Position(topic, 0)], SECONDS)
+    (found,) = consumer.committed([Position(topic, 0)], ANSWER_SECONDS)
     consumer.close()
     return int(found.offset)
 
@@ -126,13 +127,10 @@ def test_javas_copier_copies_each_record_once_though_the_broker_dies(server: Ser
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
-    deadline = time.monotonic() + SECONDS
-    while server_end(server, "out") < RECORDS // 4:
-        assert copier.poll() is None
-        assert time.monotonic() < deadline
+    wait_until(lambda: server_end(server, "out") >= RECORDS // 4, copier)
     server.kill()
     server.start()
-    said, errors = copier.communicate(timeout=SECONDS)
+    said, errors = copier.communicate()
     assert copier.returncode == 0, errors
     assert b"ShutdownComplete" in said
     assert committed(server, "out") == lines
@@ -173,14 +171,14 @@ def open_transaction(server: Server, topic: str) -> None:
 
     plain = Producer({"bootstrap.servers": server.address})
     plain.produce(topic, b"before", partition=0)
-    assert plain.flush(SECONDS) == 0
+    assert plain.flush(ANSWER_SECONDS) == 0
     producer = Producer({"bootstrap.servers": server.address, "transactional.id": "forgotten"})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER_SECONDS)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     plain.produce(topic, b"after", partition=0)
-    assert plain.flush(SECONDS) == 0
+    assert plain.flush(ANSWER_SECONDS) == 0
 
 
 @requires_kafka
@@ -273,7 +271,7 @@ def test_streams_counts_each_word_once_though_the_broker_dies_in_mid_transaction
             assert of_word == sorted(of_word)
     finally:
         app.terminate()
-        app.wait(SECONDS)
+        app.wait()
 
 
 def counts(server: Server) -> list[tuple[str, int]]:
@@ -287,12 +285,12 @@ def listed(server: Server) -> bytes:
     return call_plog("transaction", "list", "--bootstrap-server", server.address).stdout
 
 
-def wait_until(is_so: object, app: subprocess.Popen[bytes]) -> None:
-    assert callable(is_so)
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
+def wait_until(is_so: Callable[[], object], app: subprocess.Popen[bytes]) -> None:
+    def is_so_while_it_runs() -> bool:
         assert app.poll() is None
-        assert time.monotonic() < deadline
+        return bool(is_so())
+
+    waiting.wait_until(is_so_while_it_runs, "the application gets on")
 
 
 # --- librdkafka, aiokafka, franz-go
@@ -315,7 +313,7 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
     )
     consumer.subscribe(["in"])
     producer = Producer(settings)
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER_SECONDS)
     copied = turn = 0
     while copied < RECORDS:
         messages = consumer.consume(100, 0.5)
@@ -325,15 +323,15 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
         for message in messages:
             producer.produce("out", message.value(), partition=0)
         positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SECONDS)
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), ANSWER_SECONDS)
         turn += 1
         if turn % 3 == 2:
-            producer.flush(SECONDS)
-            producer.abort_transaction(SECONDS)
-            for back in consumer.committed(consumer.assignment(), SECONDS):
+            producer.flush(ANSWER_SECONDS)
+            producer.abort_transaction(ANSWER_SECONDS)
+            for back in consumer.committed(consumer.assignment(), ANSWER_SECONDS):
                 consumer.seek(back)
         else:
-            producer.commit_transaction(SECONDS)
+            producer.commit_transaction(ANSWER_SECONDS)
             copied += len(messages)
     consumer.close()
     assert committed(server, "out") == lines
@@ -341,10 +339,10 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
 
     producer.begin_transaction()
     producer.produce("out", b"fenced", partition=0)
-    assert producer.flush(SECONDS) == 0
-    Producer(settings).init_transactions(SECONDS)
+    assert producer.flush(ANSWER_SECONDS) == 0
+    Producer(settings).init_transactions(ANSWER_SECONDS)
     with pytest.raises(KafkaException, match="fence"):
-        producer.commit_transaction(SECONDS)
+        producer.commit_transaction(ANSWER_SECONDS)
     assert committed(server, "out") == lines
 
 
@@ -357,7 +355,7 @@ def test_librdkafka_goes_on_after_quick_restarts(server: Server) -> None:
     fill(server, "in")
     group = Consumer({**settings, "group.id": "g"})
     producer = Producer({**settings, "transactional.id": "confluent"})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER_SECONDS)
 
     def persistently(call: Callable[[], None]) -> None:
         while True:
@@ -375,8 +373,8 @@ def test_librdkafka_goes_on_after_quick_restarts(server: Server) -> None:
             server.kill()
             server.start()
         offsets, metadata = [confluent_kafka.TopicPartition("in", 0, number + 1)], group.consumer_group_metadata()
-        persistently(lambda: producer.send_offsets_to_transaction(offsets, metadata, SECONDS))
-        persistently(lambda: producer.commit_transaction(SECONDS))
+        persistently(lambda: producer.send_offsets_to_transaction(offsets, metadata, ANSWER_SECONDS))
+        persistently(lambda: producer.commit_transaction(ANSWER_SECONDS))
 
     for number in range(6):
         try:
@@ -384,7 +382,7 @@ def test_librdkafka_goes_on_after_quick_restarts(server: Server) -> None:
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            persistently(lambda: producer.abort_transaction(SECONDS))
+            persistently(lambda: producer.abort_transaction(ANSWER_SECONDS))
             move(number, restarts=False)
     group.close()
     assert group_offset(server, "g", "in") == 6
@@ -429,7 +427,7 @@ def test_aiokafka_commits_and_aborts(server: Server) -> None:
         await producer.stop()
         await other.stop()
 
-    asyncio.run(asyncio.wait_for(copy(), SECONDS))
+    asyncio.run(copy())
     assert committed(server, "out") == lines
     assert group_offset(server, "aio", "in") == 600
 

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as Position
 from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = requires_kafka39
 
@@ -75,7 +75,7 @@ class Traffic:
             number += 1
             producer.poll(0.002)
             wait_for_room(producer)
-        producer.flush(60)
+        producer.flush(ANSWER_SECONDS)
 
     def _read(self) -> None:
         consumer = Consumer(
@@ -99,11 +99,11 @@ def wait_for_room(producer: Producer) -> None:
 
 def all_records(cluster: MixedCluster, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": cluster.address, "group.id": "check", "enable.auto.commit": False})
-    end = consumer.get_watermark_offsets(Position(topic, 0), timeout=30)[1]
+    end = consumer.get_watermark_offsets(Position(topic, 0), timeout=ANSWER_SECONDS)[1]
     consumer.assign([Position(topic, 0, 0)])
     found: dict[int, int] = {}
     while len(found) < end:
-        message = consumer.poll(30)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         assert message.error() is None
         found[message.offset()] = int(message.value() or b"")  # type: ignore[index]

@@ -40,7 +40,6 @@ from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
 pytestmark = [requires_zookeeper, pytest.mark.java]
 
-SECONDS = 60
 BROKER = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), 0, rack="r1")
 
 
@@ -55,10 +54,7 @@ def another_client(zookeeper: ZooKeeperServer) -> Iterator[Any]:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def in_time() -> None:
-        await asyncio.wait_for(scenario, SECONDS)
-
-    asyncio.run(in_time())
+    asyncio.run(scenario)
 
 
 @contextlib.asynccontextmanager
