@@ -16,13 +16,12 @@ from core.inspector.verify import verify
 from core.log.damage import DamagedRange
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
-from core.log.log_loader import LogSettings, load_log
+from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import encode_records
 from core.records.record_batch_builder import build_batch
 from tests.support.damage import places
-from tests.support.golden import case
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
 
 
@@ -35,53 +34,28 @@ def directory(tmp_path: Path) -> Path:
         append(log, batch, leader_epoch=number // 4)
     append(log, make_batch(b"t", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True))
     append_marker(log, 4, is_commit=False)
+    assert [s.base_offset for s in log.segments] == [0, 4, 8, 12, 16]
+    assert log.log_end_offset == 20
+    assert log.segments.active.transaction_index.entries() == [AbortedTransaction(4, 18, 19, 20)]
     log.close()
     return tmp_path / "t-0"
 
 
+EPOCHS = [EpochEntry(0, 0), EpochEntry(1, 8), EpochEntry(2, 16)]
+
+
+def load(directory: Path, **options: int) -> LoadedLog:
+    config, settings = LogConfig(segment_bytes=360, index_interval_bytes=0), LogSettings(ManualClock(NOW), FileSystem())
+    return load_log(directory, PARTITION, config, settings, high_watermark=1 << 40, **options)
+
+
 def open_unclean(directory: Path, recovery_point: int = 0) -> tuple[PartitionLog, bool]:
-    loaded = load_log(
-        directory,
-        PARTITION,
-        LogConfig(segment_bytes=360, index_interval_bytes=0),
-        LogSettings(ManualClock(NOW), FileSystem()),
-        had_clean_shutdown=False,
-        recovery_point=recovery_point,
-        high_watermark=1 << 40,
-    )
+    loaded = load(directory, had_clean_shutdown=False, recovery_point=recovery_point)
     return loaded.log, loaded.was_cut
-
-
-def index_files(directory: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted(directory.iterdir()) if p.suffix.endswith(("index", "snapshot"))}
 
 
 def last_segment(directory: Path) -> Path:
     return sorted(directory.glob("*.log"))[-1]
-
-
-def test_the_log_that_these_tests_damage(directory: Path) -> None:
-    log = open_log(directory)
-    assert [s.base_offset for s in log.segments] == [0, 4, 8, 12, 16]
-    assert log.log_end_offset == 20
-    assert log.segments.active.transaction_index.entries() == [AbortedTransaction(4, 18, 19, 20)]
-
-
-def test_recovery_of_a_sound_log_makes_the_same_files(directory: Path) -> None:
-    before = index_files(directory)
-    for path in directory.iterdir():
-        if path.suffix != ".log":
-            path.unlink()
-    log, was_cut = open_unclean(directory)
-    assert not was_cut
-    assert [r.offset for r in read_all(log)] == list(range(20))
-    assert log.leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(1, 8), EpochEntry(2, 16)]
-    log.close()
-    after = index_files(directory)
-    assert {n: c for n, c in after.items() if "index" in n} == {n: c for n, c in before.items() if "index" in n}
-    # Snapshots of sealed segments only serve until the next start; the newest must be the same.
-    newest = max(n for n in before if n.endswith("snapshot"))
-    assert after[newest] == before[newest]
 
 
 def test_recovery_from_the_recovery_point_leaves_the_rest_unread(directory: Path) -> None:
@@ -119,9 +93,11 @@ def garbage(data: bytes) -> bytes:
 def test_the_first_bad_batch_ends_the_log_and_its_bytes_are_kept(
     directory: Path, damage: Callable[[bytes], bytes], end: int
 ) -> None:
-    path = last_segment(directory)
+    """Under this name only: a backup of hard links stays as it is."""
+    path, backup = last_segment(directory), directory.parent / "backup.log"
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
+    backup.hardlink_to(path)
     log, was_cut = open_unclean(directory)
     assert was_cut
     assert log.log_end_offset == end
@@ -131,20 +107,9 @@ def test_the_first_bad_batch_ends_the_log_and_its_bytes_are_kept(
     assert aside.name == f"{path.name}.cut-at-{position}"
     assert path.read_bytes() + aside.read_bytes() == damaged
     assert path.stat().st_size == position
+    again, was_cut = open_unclean(directory)
+    assert (again.log_end_offset, was_cut) == (end, False)
     assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == end
-
-
-def test_a_file_with_another_name_is_cut_under_this_one_only(directory: Path, tmp_path: Path) -> None:
-    """As a backup of hard links has it."""
-    path = last_segment(directory)
-    path.write_bytes(tear(path.read_bytes()))
-    backup = tmp_path / "backup.log"
-    backup.hardlink_to(path)
-    damaged = path.read_bytes()
-    log, was_cut = open_unclean(directory)
-    assert was_cut
-    assert [r.offset for r in read_all(log)] == list(range(19))
-    assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == 19
     assert backup.read_bytes() == damaged
 
 
@@ -165,13 +130,16 @@ def test_a_wrong_length_that_leads_into_a_sound_batch_costs_its_own_batch_only(t
     assert gap[:2] == (3, 4)
 
 
-def test_damage_in_an_early_segment_puts_the_later_ones_aside(directory: Path) -> None:
+def test_damage_in_an_early_segment_puts_the_later_ones_aside(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = directory / "00000000000000000004.log"
     contents = {p.name: p.read_bytes() for p in directory.glob("*.log")}
     path.write_bytes(flip(path.read_bytes()))
     log, was_cut = open_unclean(directory)
     assert was_cut
     assert log.log_end_offset == 6
+    assert f"t-0: damage: {path}" in caplog.text
     for offset in (8, 12, 16):
         name = f"{offset:020d}.log"
         assert (directory / f"{name}.cut-at-0").read_bytes() == contents[name]
@@ -180,15 +148,6 @@ def test_damage_in_an_early_segment_puts_the_later_ones_aside(directory: Path) -
     result = append(log, make_batch(b"3", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=6))
     assert (result.base_offset, result.is_duplicate) == (6, False)
     assert open_log(directory).log_end_offset == 8
-
-
-def test_a_log_cut_once_opens_cleanly_the_next_time(directory: Path) -> None:
-    path = last_segment(directory)
-    path.write_bytes(tear(path.read_bytes()))
-    open_unclean(directory)[0].close()
-    log, was_cut = open_unclean(directory)
-    assert not was_cut
-    assert log.log_end_offset == 19
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
@@ -208,15 +167,6 @@ def test_an_index_that_cannot_be_is_made_again(directory: Path, suffix: str, con
         assert path.read_bytes() == before
 
 
-def test_an_index_whose_last_position_is_negative_is_made_again(directory: Path) -> None:
-    path = directory / "00000000000000000004.index"
-    before = path.read_bytes()
-    path.write_bytes(before[:-4] + (-8).to_bytes(4, signed=True))
-    log = open_log(directory, index_interval_bytes=0)
-    assert [r.offset for r in read_all(log)] == list(range(20))
-    assert path.read_bytes() == before
-
-
 def test_a_log_that_ends_below_a_snapshot_is_told_of(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     (directory / f"{25:020}.snapshot").write_bytes(b"")
     log = open_log(directory)
@@ -224,39 +174,16 @@ def test_a_log_that_ends_below_a_snapshot_is_told_of(directory: Path, caplog: py
     assert "the log ends at offset 20; offsets 20 to 24 were there and are lost" in caplog.text
 
 
-def test_indexes_without_their_log_go(directory: Path) -> None:
+def test_what_is_wrong_beside_the_log_is_made_again_from_it(directory: Path) -> None:
     stray = directory / "00000000000000000900.index"
     stray.write_bytes(bytes(8))
-    open_log(directory)
-    assert not stray.exists()
-
-
-def test_damaged_leader_epochs_are_read_from_the_log(directory: Path) -> None:
     (directory / "leader-epoch-checkpoint").write_text("0\n9\n1 1\n")
-    assert open_log(directory).leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(1, 8), EpochEntry(2, 16)]
-
-
-def test_a_damaged_snapshot_is_made_from_the_log(directory: Path) -> None:
     newest = max(directory.glob("*.snapshot"))
     newest.write_bytes(newest.read_bytes()[:-1])
     log = open_log(directory)
+    assert not stray.exists()
+    assert log.leader_epochs.entries == EPOCHS
     assert append(log, make_batch(b"8", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=16)).is_duplicate
-
-
-def test_an_open_transaction_is_known_again(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=360)
-    append(log, make_batch(b"a"))
-    append(log, make_batch(b"t", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True))
-    for _ in range(6):
-        append(log, make_batch(b"x" * 100))
-    log.close()
-    again = open_log(tmp_path / "t-0", segment_bytes=360)
-    assert again.last_stable_offset == 1
-    region = again.read(0, 1 << 20, again.last_stable_offset).region
-    assert region is not None
-    assert len(region) == make_batch(b"a").size_bytes
-    append_marker(again, 4, is_commit=True)
-    assert again.last_stable_offset == again.log_end_offset
 
 
 # --- what compaction leaves
@@ -310,21 +237,14 @@ def test_a_segment_that_is_cut_at_its_first_batch_keeps_no_index_entry(directory
 # --- starts
 
 
-def test_a_log_start_behind_everything_begins_again(directory: Path) -> None:
-    loaded = load_log(
-        directory, PARTITION, LogConfig(), LogSettings(ManualClock(NOW), FileSystem()), log_start_offset=50
-    )
-    assert (loaded.log.log_start_offset, loaded.log.log_end_offset) == (50, 50)
-    assert append(loaded.log, make_batch(b"a")).base_offset == 50
-
-
-def test_what_ends_below_the_log_start_is_kept_aside(directory: Path) -> None:
+def test_a_log_start_after_everything_begins_again_and_keeps_aside_what_was_there(directory: Path) -> None:
     """No checksum covers the checkpoint that says where logs begin: one wrong digit must not cost what is sound."""
     logs = {path.name: path.read_bytes() for path in directory.glob("*.log")}
-    settings = LogSettings(ManualClock(NOW), FileSystem())
-    load_log(directory, PARTITION, LogConfig(), settings, log_start_offset=50).log.close()
+    log = load(directory, log_start_offset=50).log
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    assert append(log, make_batch(b"a")).base_offset == 50
     suffix = ".cut-at-0"
-    assert {p.name.removesuffix(suffix): p.read_bytes() for p in directory.glob(f"*{suffix}")} == logs
+    assert {p.name.removesuffix(suffix): p.read_bytes() for p in directory.glob(f"*.log{suffix}")} == logs
 
 
 def test_damage_that_hides_what_was_safe_stays_as_it_is(directory: Path) -> None:
@@ -382,16 +302,6 @@ def test_a_hole_that_the_cleaner_left_is_kept_whatever_the_policy_is_now(directo
 
 
 @pytest.mark.parametrize(
-    "name", ["compacted_zstd", "compacted_tombstones_removed", "v1_gzip_compacted", "v0_snappy_compacted"]
-)
-def test_what_kafkas_cleaner_left_is_whole_without_a_word_of_the_policy(tmp_path: Path, name: str) -> None:
-    shutil.copytree(case(name).directory, tmp_path / "t-0")
-    log, was_cut = open_unclean(tmp_path / "t-0")
-    assert not was_cut
-    assert log.log_end_offset == case(name).truth["high_watermark"]
-
-
-@pytest.mark.parametrize(
     ("tail", "clean", "said"),
     [
         (b"cut", False, "torn tail: {path} position {end}: torn-tail"),
@@ -410,26 +320,9 @@ def test_a_start_says_whether_the_tail_is_torn_or_wrong(
     path.write_bytes(whole + added)
     if not clean:  # a snapshot at the log's end is what a clean stop leaves
         (directory / f"{20:020d}.snapshot").unlink()
-    log = load_log(
-        directory,
-        PARTITION,
-        LogConfig(segment_bytes=360, index_interval_bytes=0),
-        LogSettings(ManualClock(NOW), FileSystem()),
-        had_clean_shutdown=clean,
-    ).log
-    assert log.log_end_offset == 20
+    assert load(directory, had_clean_shutdown=clean).log.log_end_offset == 20
     assert "t-0: " + said.format(path=path, end=len(whole)) in caplog.text
     assert (directory / f"{path.name}.cut-at-{len(whole)}").read_bytes() == added
-
-
-def test_a_start_says_that_the_log_went_on_behind_damage(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = sorted(directory.glob("*.log"))[1]
-    whole = path.read_bytes()
-    path.write_bytes(bytes(100) + whole[100:])
-    log, was_cut = open_unclean(directory)
-    assert was_cut
-    assert log.log_end_offset == 4
-    assert f"t-0: damage: {path}" in caplog.text
 
 
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=["as written", "without its records"])
@@ -465,7 +358,9 @@ def test_a_damaged_commit_marker_does_not_make_its_records_aborted_with_those_of
 
 
 def test_nothing_that_was_set_aside_is_written_over(directory: Path) -> None:
-    """Two starts that cut the log at the same place: a kill came before the first record after it was whole."""
+    """Starts that cut the log at the same place, or set a later segment aside: a kill came before the first record
+    after it was whole.
+    """
     path = last_segment(directory)
     size = path.stat().st_size
     whole = path.read_bytes()
@@ -474,19 +369,13 @@ def test_nothing_that_was_set_aside_is_written_over(directory: Path) -> None:
         open_unclean(directory)[0].close()
     cut = [directory / f"{path.name}.cut-at-{size}{more}" for more in ("", "-2", "-3")]
     assert [one.read_bytes() for one in cut] == [b"\1" * 30, b"\2" * 20, b"\3" * 10]
-
-
-def test_a_later_segment_that_is_set_aside_twice_is_there_twice(directory: Path) -> None:
     first, later = directory / f"{4:020d}.log", directory / f"{8:020d}.log"
-    contents = []
-    for number in range(2):
-        data = first.read_bytes()
-        contents.append(later.read_bytes() + bytes(number))
-        later.write_bytes(contents[-1])
-        first.write_bytes(flip(data))
+    sound, contents = first.read_bytes(), [later.read_bytes(), later.read_bytes() + b"\0"]
+    for content in contents:
+        later.write_bytes(content)
+        first.write_bytes(flip(sound))
         open_unclean(directory)[0].close()
-        first.write_bytes(data)
-        later.write_bytes(contents[0])
+        first.write_bytes(sound)
     assert [(directory / f"{later.name}.cut-at-0{more}").read_bytes() for more in ("", "-2")] == contents
 
 

@@ -136,41 +136,6 @@ def test_from_any_offset_on_though_an_index_entry_points_astray(
     assert [values(reader, start) for start in range(11)] == [expected(start) for start in range(11)]
 
 
-def transactions(directory: Path) -> PartitionLog:
-    log = open_log(directory, segment_bytes=400)
-
-    def send(producer_id: int, sequence: int, value: bytes) -> None:
-        append(
-            log,
-            make_batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True),
-        )
-
-    send(1, 0, b"committed")
-    send(2, 0, b"aborted")
-    append(log, make_batch(b"plain"))
-    append_marker(log, 2, is_commit=False)
-    append_marker(log, 1, is_commit=True)
-    send(3, 0, b"open")
-    append(log, make_batch(b"behind it"))
-    return log
-
-
-@pytest.mark.parametrize("index", ["kept", "broken"])
-@pytest.mark.parametrize("is_closed", [True, False])
-def test_transactions(directory: Path, index: str, is_closed: bool) -> None:
-    log = transactions(directory)
-    if is_closed:
-        log.close()
-    if index == "broken":
-        for path in directory.glob("*.txnindex"):
-            path.write_bytes(b"broken")
-    reader = PartitionReader(directory)
-    assert values(reader) == [b"committed", b"plain"]
-    assert values(reader, 2) == [b"plain"]
-    assert values(reader, read_committed=False) == [b"committed", b"aborted", b"plain", b"open", b"behind it"]
-    assert reader.last_stable_offset == 5
-
-
 def test_an_empty_folder(directory: Path) -> None:
     directory.mkdir(parents=True)
     reader = PartitionReader(directory, log_start_offset=7)

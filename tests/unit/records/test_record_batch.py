@@ -83,13 +83,6 @@ def test_a_batch_that_a_cleaner_was_at(count: int, last_offset_delta: int, attri
     assert is_thinned(count, last_offset_delta, attributes) == is_so
 
 
-def test_timestamps_may_go_back() -> None:
-    records = [Record(0, 1000, None, b"a"), Record(1, 400, None, b"b"), Record(2, 2000, None, b"c")]
-    batch = batch_from(batch_of(records))
-    assert (batch.base_timestamp, batch.max_timestamp) == (1000, 2000)
-    assert [r.timestamp for r in batch.records()] == [1000, 400, 2000]
-
-
 def test_log_append_time_patches_the_header_and_all_timestamps_follow() -> None:
     data = bytearray(batch_of(RECORDS))
     batch = batch_from(data)
