@@ -95,9 +95,32 @@ def fill(broker: SteeredNode, count: int = 100, topic: str = "t") -> None:
         assert produce(broker, make_batch(b"%d" % number, key=b"k%d" % (number % 7)), topic).error_code == 0
 
 
+def fill_compacted(broker: SteeredNode, *names: str, **configs: str) -> None:
+    for name in names or ("t",):
+        add_compacted(broker, name, **configs)
+        fill(broker, topic=name)
+
+
+def begun(broker: SteeredNode) -> Background:
+    """A cleaning of a log that has begun, and goes on as the test says."""
+    fill_compacted(broker)
+    background = Background()
+    broker.runtime.use(run_cleaning=background)
+    tick(broker)
+    return background
+
+
+def log_of(broker: SteeredNode, topic: str = "t") -> PartitionLog:
+    return broker.services.replicas.find(topic, 0).log
+
+
+def clean_offsets(broker: SteeredNode) -> dict[TopicPartition, int]:
+    return broker.services.log_manager.checkpoints.clean_offsets
+
+
 def keys_and_values(broker: SteeredNode, topic: str = "t") -> dict[bytes | None, bytes | None]:
     found: dict[bytes | None, bytes | None] = {}
-    offset, end = 0, broker.services.replicas.find(topic, 0).log.log_end_offset
+    offset, end = 0, log_of(broker, topic).log_end_offset
     while offset < end:
         records = records_of(fetch(broker, offset, topic))
         found |= {r.key: r.value for r in records if r.offset >= offset}
@@ -118,8 +141,7 @@ def test_a_swap_file_goes_when_the_checkpoint_knows_of_its_segment(
         unlink(self, path)
 
     monkeypatch.setattr(FileSystem, "unlink", look)
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     tick(broker)
     assert known
     assert min(known) > 0
@@ -132,11 +154,10 @@ def tick(broker: SteeredNode, ms: int = 1000) -> None:
 
 
 def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: SteeredNode, tmp_path: Path) -> None:
-    add_compacted(broker)
-    fill(broker)
-    before, size = keys_and_values(broker), broker.services.replicas.find("t", 0).log.size_bytes
+    fill_compacted(broker)
+    before, size = keys_and_values(broker), log_of(broker).size_bytes
     tick(broker)
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     assert keys_and_values(broker) == before
     assert log.size_bytes < size / 2
     assert read_offset_checkpoint(tmp_path / "data" / CLEANER_CHECKPOINT) == {T0: log.segments.active.base_offset}
@@ -144,19 +165,23 @@ def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: Stee
     assert not list(log.directory.glob("*.cleaned"))
 
 
-def test_a_topic_that_is_not_compacted_is_left_alone(broker: SteeredNode) -> None:
-    add_topic(broker, "t", internal_segment_bytes="2000")
+@pytest.mark.parametrize("what", ["a topic that is not compacted", "a cleaner that is switched off"])
+def test_nothing_is_begun(tmp_path: Path, process: InlineProcess, what: str) -> None:
+    is_off = what == "a cleaner that is switched off"
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_enable=str(not is_off).lower())
+    broker.cleaning.cleaner._make_process = lambda: process
+    add_topic(broker, "t", internal_segment_bytes="2000", cleanup_policy="compact" if is_off else "delete")
     fill(broker)
-    size = broker.services.replicas.find("t", 0).log.size_bytes
-    tick(broker)
-    assert broker.services.replicas.find("t", 0).log.size_bytes == size
+    size = log_of(broker).size_bytes
+    tick(broker, 1_000_000)
+    assert log_of(broker).size_bytes == size
+    broker.close()
 
 
 def test_after_a_restart_only_what_came_since_is_dirty(broker: SteeredNode, tmp_path: Path) -> None:
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     tick(broker)
-    clean_up_to = broker.services.log_manager.checkpoints.clean_offsets[T0]
+    clean_up_to = clean_offsets(broker)[T0]
     broker.close()
     again = open_broker(tmp_path / "data", clock=ManualClock(NOW))
     assert again.services.log_manager.checkpoints.clean_offsets == {T0: clean_up_to}
@@ -185,37 +210,22 @@ def test_the_log_with_the_most_to_gain_comes_first(broker: SteeredNode, process:
     assert begun[2:] == ["b"]
 
 
-def test_nothing_is_begun_where_the_cleaner_is_switched_off(tmp_path: Path, process: InlineProcess) -> None:
-    broker = open_broker(tmp_path / "data", log_cleaner_enable="false")
-    broker.cleaning.cleaner._make_process = lambda: process
-    add_compacted(broker)
-    fill(broker)
-    size = broker.services.replicas.find("t", 0).log.size_bytes
-    tick(broker, 1_000_000)
-    assert broker.services.replicas.find("t", 0).log.size_bytes == size
-    broker.close()
-
-
 def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: SteeredNode, process: InlineProcess) -> None:
-    add_compacted(broker)
-    add_compacted(broker, "u")
-    fill(broker)
-    fill(broker, topic="u")
+    fill_compacted(broker, "t", "u")
     process.failure = CorruptRecordError("crc mismatch", position=7, path="x.log")
     tick(broker)
     tick(broker)
     (marked,) = broker.cleaning.cleaner.uncleanable
     (other,) = {T0, TopicPartition("u", 0)} - {marked}
-    assert other in broker.services.log_manager.checkpoints.clean_offsets
-    assert marked not in broker.services.log_manager.checkpoints.clean_offsets
+    assert other in clean_offsets(broker)
+    assert marked not in clean_offsets(broker)
     tick(broker, 10_000_000)
-    assert marked not in broker.services.log_manager.checkpoints.clean_offsets
+    assert marked not in clean_offsets(broker)
 
 
 def test_real_damage_is_found_before_anything_is_replaced(broker: SteeredNode) -> None:
-    add_compacted(broker)
-    fill(broker)
-    log = broker.services.replicas.find("t", 0).log
+    fill_compacted(broker)
+    log = log_of(broker)
     with log.segments.first.records.path.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff")
@@ -228,23 +238,19 @@ def test_real_damage_is_found_before_anything_is_replaced(broker: SteeredNode) -
 
 
 def test_where_the_disk_refuses_it_is_tried_again(broker: SteeredNode, process: InlineProcess) -> None:
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     process.failure = PlogError("no space left on device")
     tick(broker)
-    assert T0 not in broker.services.log_manager.checkpoints.clean_offsets
+    assert T0 not in clean_offsets(broker)
     assert not broker.cleaning.cleaner.uncleanable
     tick(broker)
-    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
+    assert T0 in clean_offsets(broker)
 
 
 def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
     broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_compacted(broker)
-    add_compacted(broker, "u")
-    fill(broker)
-    fill(broker, topic="u")
+    fill_compacted(broker, "t", "u")
 
     def find(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
         if log.partition == T0:
@@ -254,7 +260,7 @@ def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
     monkeypatch.setattr(log_cleaner, "find_cleanable_part", find)
     tick(broker)
     assert list(broker.cleaning.cleaner.uncleanable) == [T0]
-    assert list(broker.services.log_manager.checkpoints.clean_offsets) == [TopicPartition("u", 0)]
+    assert list(clean_offsets(broker)) == [TopicPartition("u", 0)]
 
 
 def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> None:
@@ -265,9 +271,7 @@ def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> No
     broker.cleaning.cleaner._make_process = InlineProcess
     background = Background()
     broker.runtime.use(run_cleaning=background)
-    for topic in ("t", "u"):
-        add_compacted(broker, topic, min_cleanable_dirty_ratio="0.001")
-        fill(broker, topic=topic)
+    fill_compacted(broker, "t", "u", min_cleanable_dirty_ratio="0.001")
     tick(broker)
     rounds = 0
     while background.waiting:
@@ -277,18 +281,17 @@ def test_when_a_cleaning_ends_the_next_begins_at_once(broker: SteeredNode) -> No
         background.run()
         rounds += 1
     for topic in ("t", "u"):
-        log = broker.services.replicas.find(topic, 0).log
-        assert broker.services.log_manager.checkpoints.clean_offsets[log.partition] == log.segments.active.base_offset
+        log = log_of(broker, topic)
+        assert clean_offsets(broker)[log.partition] == log.segments.active.base_offset
     assert rounds > 10
     broker.close()
 
 
 def test_a_closed_cleaner_begins_nothing(broker: SteeredNode, process: InlineProcess) -> None:
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     broker.cleaning.cleaner.close()
     tick(broker)
-    assert T0 not in broker.services.log_manager.checkpoints.clean_offsets
+    assert T0 not in clean_offsets(broker)
 
 
 @pytest.mark.parametrize("answers_first", [True, False])
@@ -296,8 +299,7 @@ def test_a_cleaner_that_is_closed_meanwhile(
     broker: SteeredNode, process: InlineProcess, caplog: pytest.LogCaptureFixture, answers_first: bool
 ) -> None:
     """What its process says last counts no more, and is nothing to complain of: a clean stop ends it."""
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     before = keys_and_values(broker)
     background = Background()
     broker.runtime.use(run_cleaning=background)
@@ -315,16 +317,12 @@ def test_a_cleaner_that_is_closed_meanwhile(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     assert not broker.cleaning.cleaner.is_cleaning(T0)
     assert not broker.services.log_manager.offline
-    assert not list(broker.services.replicas.find("t", 0).log.directory.glob("*.swap"))
+    assert not list(log_of(broker).directory.glob("*.swap"))
     assert keys_and_values(broker) == before
 
 
 def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) -> None:
-    add_compacted(broker)
-    fill(broker)
-    background = Background()
-    broker.runtime.use(run_cleaning=background)
-    tick(broker)
+    background = begun(broker)
     background.waiting[0][0]()  # the process is done with the first segment
     broker.services.topics.delete("t")
     then = background.waiting[0][1]
@@ -334,8 +332,7 @@ def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) 
     assert not broker.cleaning.cleaner.is_cleaning(T0)
 
 
-def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(broker: SteeredNode, tmp_path: Path) -> None:
     started: list[CleanerProcess] = []
 
     def make_process() -> CleanerProcess:
@@ -344,8 +341,7 @@ def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: P
 
     broker.cleaning.cleaner._make_process = make_process
     background = Background()
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     broker.runtime.use(run_cleaning=background)
     tick(broker)
     background.run()  # a segment has its place, and `.swap` besides
@@ -360,20 +356,15 @@ def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: P
     assert started[0]._process is None
     assert sorted(path.name for path in (tmp_path / "data" / "t-0").iterdir()) == before
     assert not broker.cleaning.cleaner.is_cleaning(T0)
-    broker.close()
 
 
 def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: SteeredNode) -> None:
-    add_compacted(broker)
-    fill(broker)
-    background = Background()
-    broker.runtime.use(run_cleaning=background)
-    tick(broker)
+    background = begun(broker)
     assert broker.cleaning.cleaner.is_cleaning(T0)
     changes = {"cleanup.policy": "compact,delete", "retention.bytes": "1", "retention.ms": "-1"}
     broker.services.configs.set(ConfigResourceType.TOPIC, "t", changes)
     broker.housekeeping.apply_retention()
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     assert log.log_start_offset == 0
     while background.waiting:
         background.run()
@@ -383,17 +374,13 @@ def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: St
 
 
 def test_appends_go_on_while_a_log_is_cleaned(broker: SteeredNode) -> None:
-    add_compacted(broker)
-    fill(broker)
-    background = Background()
-    broker.runtime.use(run_cleaning=background)
-    tick(broker)
+    background = begun(broker)
     fill(broker, 40)
     before = keys_and_values(broker)
     while background.waiting:
         background.run()
         assert keys_and_values(broker) == before
-    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
+    assert T0 in clean_offsets(broker)
 
 
 @pytest.mark.parametrize("answers", range(9))
@@ -401,9 +388,8 @@ def test_nothing_that_was_cleaned_comes_in_the_place_of_what_came_after_a_cut(
     broker: SteeredNode, process: InlineProcess, answers: int
 ) -> None:
     """A follower is cut where its leader has other records; the cleaner is anywhere in its work by then."""
-    add_compacted(broker)
-    fill(broker)
-    log = broker.services.replicas.find("t", 0).log
+    fill_compacted(broker)
+    log = log_of(broker)
     background = Background()
     broker.runtime.use(run_cleaning=background)
     tick(broker)
@@ -415,7 +401,7 @@ def test_nothing_that_was_cleaned_comes_in_the_place_of_what_came_after_a_cut(
         work, then = background.waiting.pop(0)
         work()  # the answer is there, and not taken up
     log.truncate_to(20)
-    assert broker.services.log_manager.checkpoints.clean_offsets.get(T0, 0) <= 20
+    assert clean_offsets(broker).get(T0, 0) <= 20
     fill(broker, 60)
     before = keys_and_values(broker), log.log_end_offset
     if then is not None:
@@ -433,24 +419,20 @@ def test_nothing_that_was_cleaned_comes_in_the_place_of_what_came_after_a_cut(
 # --- the process
 
 
-def test_a_process_of_its_own(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+def test_a_process_of_its_own(broker: SteeredNode, tmp_path: Path) -> None:
+    broker.cleaning.cleaner._make_process = CleanerProcess
     broker.runtime.use(run_cleaning=run_now)
-    add_compacted(broker)
-    add_compacted(broker, "u")
-    for topic in ("t", "u"):
-        fill(broker, topic=topic)
-    with broker.services.replicas.find("u", 0).log.segments.first.records.path.open("r+b") as file:
+    fill_compacted(broker, "t", "u")
+    with log_of(broker, "u").segments.first.records.path.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff")
     before = keys_and_values(broker)
     tick(broker)
     assert keys_and_values(broker) == before
-    assert T0 in broker.services.log_manager.checkpoints.clean_offsets
+    assert T0 in clean_offsets(broker)
     damaged = broker.cleaning.cleaner.uncleanable[TopicPartition("u", 0)]
     assert "crc mismatch" in str(damaged)
-    assert str(broker.services.replicas.find("u", 0).log.segments.first.records.path) in str(damaged)
-    broker.close()
+    assert str(log_of(broker, "u").segments.first.records.path) in str(damaged)
 
 
 class ProcessThatDies(CleanerProcess):
@@ -462,15 +444,14 @@ class ProcessThatDies(CleanerProcess):
         raise PlogError("the cleaner's process ended before its work did")
 
 
-def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
-    add_compacted(broker)
-    fill(broker)
+@pytest.mark.longer
+def test_a_process_that_dies_costs_nothing_but_time(broker: SteeredNode, tmp_path: Path) -> None:
+    fill_compacted(broker)
     broker.cleaning.cleaner._make_process = ProcessThatDies
     before = keys_and_values(broker)
     tick(broker)
-    log = broker.services.replicas.find("t", 0).log
-    assert broker.services.log_manager.checkpoints.clean_offsets[T0] < log.segments.active.base_offset
+    log = log_of(broker)
+    assert clean_offsets(broker)[T0] < log.segments.active.base_offset
     assert keys_and_values(broker) == before
     directory = tmp_path / "data" / "t-0"
     (left,) = directory.glob("*.log.swap")
@@ -481,21 +462,20 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
         ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact", "internal.segment.bytes": "1048576"}
     )
     tick(broker)
-    assert len(broker.services.replicas.find("t", 0).log.segments) == 2
+    assert len(log_of(broker).segments) == 2
     assert not list(directory.glob("*.swap"))
-    assert broker.services.log_manager.checkpoints.clean_offsets[T0] == log.segments.active.base_offset
+    assert clean_offsets(broker)[T0] == log.segments.active.base_offset
     assert keys_and_values(broker) == before
-    broker.close()
 
 
+@pytest.mark.longer
 def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> None:
     """Whole segments are empty by then, and no batch shows that the cleaner took what they held."""
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
-    add_compacted(broker)
-    fill(broker)
+    fill_compacted(broker)
     broker.cleaning.cleaner._make_process = ProcessThatDies
     tick(broker)
-    assert broker.services.replicas.find("t", 0).log.segments.first.size_bytes == 0
+    assert log_of(broker).segments.first.size_bytes == 0
     killed, in_the_middle = tmp_path / "killed", tmp_path / "killed in the middle"
     for copy in (killed, in_the_middle):
         shutil.copytree(tmp_path / "data", copy)
@@ -513,15 +493,14 @@ def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> 
     assert findings(tmp_path / "compacted") == set()
 
 
+@pytest.mark.longer
 def test_a_process_in_the_middle_of_one_log_is_not_asked_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next answer would be of the first log, and be taken for the second's: segments went that nothing replaced."""
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
     broker.runtime.use(run_cleaning=run_now)
-    for topic in ("t", "u"):
-        add_compacted(broker, topic)
-        fill(broker, topic=topic)
+    fill_compacted(broker, "t", "u")
     before = [keys_and_values(broker, topic) for topic in ("t", "u")]
     refusals = iter([OSError(errno.ENOSPC, "no space left on device")])
 
