@@ -30,6 +30,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.address
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_answers_are_kafkas_but_for_the_known_differences(scenario: str, address: str) -> None:
     found = differences(ask(scenario, address, PLOG), recorded.read_answers(scenario))
@@ -40,6 +41,7 @@ def test_answers_are_kafkas_but_for_the_known_differences(scenario: str, address
     assert not needless, f"these differ no longer: {needless}"
 
 
+@pytest.mark.first
 def test_a_change_anywhere_in_an_answer_is_a_difference() -> None:
     """Else equal answers would say nothing."""
     step = Step("offset 0", "Fetch", 18)
@@ -65,6 +67,7 @@ def _changed(value: Any) -> Iterator[Any]:
         yield "something else"
 
 
+@pytest.mark.first
 def test_each_reason_is_in_its_document() -> None:
     missing = [
         known.reason
@@ -74,6 +77,7 @@ def test_each_reason_is_in_its_document() -> None:
     assert missing == []
 
 
+@pytest.mark.first
 def test_the_table_and_the_records_are_of_scenarios_that_there_are() -> None:
     assert {scenario for known in KNOWN for scenario in known.scenarios} <= set(SCENARIOS)
     assert {path.stem for path in GOLDEN.glob("*.ndjson")} == set(SCENARIOS)
