@@ -36,6 +36,11 @@ def data_dir(tmp_path: Path) -> Path:
     return root
 
 
+def make_data_directory(root: Path) -> None:
+    text = "version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n"
+    (root / META_PROPERTIES).write_text(text)
+
+
 def damage(folder: Path, number: int) -> None:
     """The value of a batch, beyond any one bit."""
     place = places(folder)[number]
@@ -77,7 +82,7 @@ def test_only_what_is_damaged_changes(data_dir: Path) -> None:
 
 
 def test_offsets_that_were_given_up_are_no_finding(data_dir: Path) -> None:
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    make_data_directory(data_dir)
     damage(data_dir / "t-0", 3)
     recover(data_dir, data_dir)
     assert list(verify(data_dir)) == []
@@ -85,30 +90,35 @@ def test_offsets_that_were_given_up_are_no_finding(data_dir: Path) -> None:
     assert [f.code.value for f in verify(data_dir)] == ["offsets-missing"]
 
 
-def test_checkpoints_never_name_what_is_gone(data_dir: Path) -> None:
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+
+
+def test_checkpoints_never_name_what_is_gone_and_one_that_does_not_parse_is_set_aside(data_dir: Path) -> None:
+    make_data_directory(data_dir)
+    for name in CHECKPOINTS:
         (data_dir / name).write_text("0\n2\nt 0 20\nt 1 20\n")
+    (data_dir / "log-start-offset-checkpoint").write_text("nonsense")
     damage(data_dir / "t-0", 3)
     recover(data_dir, data_dir, RecoveryOptions(is_like_kafka=True))
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+    for name in CHECKPOINTS:
         assert (data_dir / name).read_text() == "0\n2\nt 0 6\nt 1 20\n"
         assert (data_dir / f"{name}.before-recovery-1").exists()
+    assert not (data_dir / "log-start-offset-checkpoint").exists()
+    assert (data_dir / "log-start-offset-checkpoint.before-recovery-1").read_text() == "nonsense"
     assert list(verify(data_dir)) == []
     assert [p.name for p in sorted((data_dir / "t-0").glob("*.log"))][-1] <= f"{6:020d}.log"
 
 
 def test_checkpoints_that_a_killed_recovery_left_are_made_to_fit_by_the_next(data_dir: Path) -> None:
     """It died after the folder and before the root: the folder is clean by then, as its journal gave the end up."""
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
-    names = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
-    for name in names:
+    make_data_directory(data_dir)
+    for name in CHECKPOINTS:
         (data_dir / name).write_text("0\n2\nt 0 20\nt 1 20\n")
     damage(data_dir / "t-0", 9)
     before = {path.name: path.read_bytes() for path in data_dir.iterdir() if path.is_file()}
     recover(data_dir, data_dir)
-    done = {name: (data_dir / name).read_text() for name in names}
-    assert done == dict.fromkeys(names, "0\n2\nt 0 18\nt 1 20\n")
+    done = {name: (data_dir / name).read_text() for name in CHECKPOINTS}
+    assert done == dict.fromkeys(CHECKPOINTS, "0\n2\nt 0 18\nt 1 20\n")
     for path in data_dir.iterdir():
         if path.is_file():
             path.unlink()
@@ -120,14 +130,16 @@ def test_checkpoints_that_a_killed_recovery_left_are_made_to_fit_by_the_next(dat
     with Recovery(data_dir) as recovery:
         assert recovery.fit_checkpoints(data_dir)
         assert not recovery.fit_checkpoints(data_dir)
-    assert {name: (data_dir / name).read_text() for name in names} == done
+    assert {name: (data_dir / name).read_text() for name in CHECKPOINTS} == done
     with Recovery(data_dir) as recovery:
         recovery.undo([data_dir / "t-0"])
-    assert {name: (data_dir / name).read_bytes() for name in names} == {name: before[name] for name in names}
+    assert {name: (data_dir / name).read_bytes() for name in CHECKPOINTS} == {
+        name: before[name] for name in CHECKPOINTS
+    }
 
 
 def test_checkpoints_of_a_log_that_was_written_to_since_a_recovery_stay(data_dir: Path) -> None:
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    make_data_directory(data_dir)
     damage(data_dir / "t-0", 9)
     recover(data_dir, data_dir)
     log = open_log(data_dir / "t-0", segment_bytes=700, index_interval_bytes=100)
@@ -135,15 +147,6 @@ def test_checkpoints_of_a_log_that_was_written_to_since_a_recovery_stay(data_dir
     log.close()
     (data_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 20\n")
     assert unfitting_ends(data_dir, data_dir) == {}
-
-
-def test_a_checkpoint_that_does_not_parse_is_set_aside(data_dir: Path) -> None:
-    (data_dir / "recovery-point-offset-checkpoint").write_text("nonsense")
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
-    recover(data_dir, data_dir)
-    assert not (data_dir / "recovery-point-offset-checkpoint").exists()
-    assert (data_dir / "recovery-point-offset-checkpoint.before-recovery-1").read_text() == "nonsense"
-    assert list(verify(data_dir)) == []
 
 
 def test_a_topic_id_is_restored_from_the_other_partitions(data_dir: Path) -> None:
@@ -325,7 +328,7 @@ def test_none_is_taken_back_where_one_was_written_to_since(data_dir: Path) -> No
 
 def test_an_end_that_was_given_up_explains_no_later_hole(data_dir: Path) -> None:
     """What is appended after it takes the same offsets: a batch of it that goes missing is a finding."""
-    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    make_data_directory(data_dir)
     folder = data_dir / "t-0"
     damage(folder, 3)
     recover(data_dir, data_dir, RecoveryOptions(is_like_kafka=True))

@@ -50,6 +50,14 @@ def test_the_files_of_a_clean_stop(manager: LogManager, tmp_path: Path) -> None:
     assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n2\na 0 3\nb-c 12 3\n"
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nb-c 12 2\n"
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+    again = opened(tmp_path)
+    assert again.had_clean_shutdown
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    found = {tp: (log.log_start_offset, log.log_end_offset) for tp, log in again.logs.items()}
+    assert found == {A: (0, 3), B: (2, 3)}
+    again.close(broker_epoch=18)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\nnonsense\n")  # which costs time alone
+    assert {tp: log.log_end_offset for tp, log in opened(tmp_path).logs.items()} == {A: 3, B: 3}
 
 
 def test_a_cleaners_checkpoint_that_kafka_made_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,18 +165,6 @@ def test_a_log_that_can_not_be_closed_leaves_the_others_clean(manager: LogManage
     assert "b-c 12 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
-def test_a_clean_start(manager: LogManager, tmp_path: Path) -> None:
-    manager.logs[B].increment_log_start_offset(2)
-    manager.close(broker_epoch=1)
-    again = opened(tmp_path)
-    assert again.had_clean_shutdown
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    assert {tp: (log.log_start_offset, log.log_end_offset) for tp, log in again.logs.items()} == {
-        A: (0, 3),
-        B: (2, 3),
-    }
-
-
 def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
     manager.checkpoints.write_recovery_points()
     torn = tmp_path / "a-0" / f"{0:020d}.log"
@@ -192,20 +188,6 @@ def test_a_log_that_cannot_be_opened_leaves_the_others_alone(manager: LogManager
     again.close(broker_epoch=1)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()  # that log was never checked
     assert "a 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
-
-
-def test_broken_checkpoints_only_cost_time(manager: LogManager, tmp_path: Path) -> None:
-    manager.close(broker_epoch=1)
-    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\nnonsense\n")
-    assert {tp: log.log_end_offset for tp, log in opened(tmp_path).logs.items()} == {A: 3, B: 3}
-
-
-def test_the_topic_id_is_in_the_folder(tmp_path: Path) -> None:
-    topic_id = random_uuid()
-    manager = opened(tmp_path)
-    log = manager.create(A, topic_id, LogConfig())
-    assert read_partition_metadata(log.directory) == topic_id
-    assert manager.create(A, topic_id, LogConfig()) is log
 
 
 def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
@@ -291,8 +273,11 @@ def test_folders_of_no_topic_are_kept_under_another_name(manager: LogManager, tm
 def test_a_topic_does_not_get_the_records_of_another_one_of_its_name(tmp_path: Path) -> None:
     mine, other = random_uuid(), random_uuid()
     manager = opened(tmp_path)
-    append(manager.create(A, other, LogConfig()), make_batch(b"other's"))
+    log = manager.create(A, other, LogConfig())
+    assert manager.create(A, other, LogConfig()) is log
+    append(log, make_batch(b"other's"))
     manager.close(broker_epoch=1)
+    assert read_partition_metadata(log.directory) == other
     assert new_manager(tmp_path).set_aside_strays({A: other}) == {A: tmp_path / "a-0"}
     log = new_manager(tmp_path).create(A, mine, LogConfig())
     assert (log.log_end_offset, read_partition_metadata(log.directory)) == (0, mine)
@@ -365,6 +350,8 @@ def test_a_start_says_nothing_of_segments_that_were_deleted(
 
 # --- followers
 
+CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
+
 
 def half_committed(manager: LogManager) -> PartitionLog:
     """A log with 6 records, one a batch, of which 4 are known to be committed; all are flushed."""
@@ -408,9 +395,6 @@ def test_a_truncation_is_in_the_checkpoints_before_it_is_in_the_log(
     assert manager.logs[A].log_end_offset == 3
 
 
-CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
-
-
 def test_nothing_is_cut_before_what_others_write_meanwhile_is_overruled(manager: LogManager, tmp_path: Path) -> None:
     log = half_committed(manager)
     partition = log.partition
@@ -426,11 +410,7 @@ def test_nothing_is_cut_before_what_others_write_meanwhile_is_overruled(manager:
     assert not manager.forget_safety({partition: 2})
     assert [(tmp_path / file).read_text().splitlines()[-1] for file in CHECKPOINTS] == ["c 0 2"] * 2
     assert log.log_end_offset == 6
-
-
-def test_nothing_is_written_for_a_cut_of_what_nobody_took_for_safe(manager: LogManager) -> None:
-    log = half_committed(manager)
-    assert not manager.forget_safety({log.partition: 6})
+    assert not manager.forget_safety({partition: 6}), "nobody took for safe what is cut"
 
 
 def test_a_truncation_within_a_batch_takes_it_whole(manager: LogManager, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("both_ways")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.sampled_from([-1, NOW, NOW - 5, NOW - DAY, NOW - 2 * DAY]), min_size=1, max_size=8),
     keys=st.lists(st.sampled_from([b"k", b"", b"key" * 20, b"another", None]), min_size=8, max_size=8),
