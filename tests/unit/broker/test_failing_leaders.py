@@ -14,7 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.filesystem import Buffer, File
 from tests.support.broker import produce, produce_values
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import OTHER, T0, US, Member, play
+from tests.unit.broker.test_membership import OTHER, T0, US, playing
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,13 @@ from tests.unit.broker.test_membership import OTHER, T0, US, Member, play
         (errno.ENOSPC, [US], True),
     ],
 )
-def test_a_leader_whose_disk_refuses_leaves_office_if_another_is_in_sync(
+async def test_a_leader_whose_disk_refuses_leaves_office_if_another_is_in_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, isr: Sequence[int], *, stays: bool
 ) -> None:
     """Clients would ask it for ever, while the others have a sound disk. The controller is told, and asks which
     partition it is. The last one in sync may have room again soon, and nobody could take its place.
     """
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         told: list[None] = []
         member.node.services.log_manager.on_offline = lambda: told.append(None)
         request = member.assignment()
@@ -47,17 +46,12 @@ def test_a_leader_whose_disk_refuses_leaves_office_if_another_is_in_sync(
         error = ErrorCode.NONE if stays else ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(member.node, make_batch(b"b"), acks=1).error_code == error
         assert member.assign(epoch=1) is error
-
-    play(scenario, tmp_path)
     if stays:
         return
-
-    def next_start(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign(epoch=2, replicas=[US]) is ErrorCode.NONE
         produce_values(member.node, b"c")
         assert member.role(T0) is Role.ALONE
-
-    play(next_start, tmp_path)
 
 
 def refuse(code: int) -> object:

@@ -47,7 +47,7 @@ from core.protocol.schema.update_metadata import (
 )
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, play
+from tests.unit.broker.test_membership import ANOTHER_ID, OTHER, TOPIC_ID, US, playing
 
 NO_NAMES = ["../x", "a/b", "", ".", "..", "x\0", "x" * 250, "__cluster_metadata"]
 _OF_DELETED_TOPICS = -2
@@ -58,10 +58,9 @@ def folders(directory: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
-def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
+async def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
     """Or its folder would be anywhere on the disk: to be made, and to be deleted."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path / "outside" / "data") as member:
         for folder in ("outside/x-0", "outside/data/__cluster_metadata-0"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         before = folders(tmp_path)
@@ -71,11 +70,9 @@ def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
         assert answer.partition_errors[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert folders(tmp_path) == before
 
-    play(scenario, tmp_path / "outside" / "data")
 
-
-def test_a_request_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_request_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         first, second = member.assignment(), member.assignment(leader=OTHER, epoch=1)
         for states in (
             [*first.topic_states, *second.topic_states],
@@ -87,11 +84,9 @@ def test_a_request_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
                 ask(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, False, 1, -1, topic_states=states))
         assert member.role() is None
 
-    play(scenario, tmp_path)
 
-
-def test_two_topics_never_have_the_same_id(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_two_topics_never_have_the_same_id(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign() is ErrorCode.NONE
         assert member.assign(topic="u") is ErrorCode.INCONSISTENT_TOPIC_ID
         member.update()
@@ -102,11 +97,9 @@ def test_two_topics_never_have_the_same_id(tmp_path: Path) -> None:
             ask(member.node, UPDATE_METADATA, request)
         assert member.node.services.image is before
 
-    play(scenario, tmp_path)
 
-
-def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         request = member.assignment()
         request.topic_states[0].partition_states[0].isr = [OTHER]
         answer = ask(member.node, LEADER_AND_ISR, request)
@@ -115,16 +108,13 @@ def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> 
         assert member.assign() is ErrorCode.NONE
         assert member.role() is Role.LEADING
 
-    play(scenario, tmp_path)
-
 
 @pytest.mark.parametrize(
     ("listener", "code"), [("CLIENT", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("PLAINTEXT", ErrorCode.NONE)]
 )
-def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener: str, code: ErrorCode) -> None:
+async def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener: str, code: ErrorCode) -> None:
     """What it says it has would be committed: it comes to a listener that replicas do not come to."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.assign()
         partition = member.node.services.replicas.find("t", 0)
         partition.append(make_batch(b"a"), required_acks=1)
@@ -143,8 +133,6 @@ def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener:
             assert data.error_code == code
         assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)
 
-    play(scenario, tmp_path)
-
 
 @pytest.mark.parametrize(
     ("api", "request_"),
@@ -156,15 +144,14 @@ def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener:
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_what_brokers_say_is_heard_on_their_listener_alone(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
+async def test_what_brokers_say_is_heard_on_their_listener_alone(
+    tmp_path: Path, api: Api[Any, Any], request_: Any
+) -> None:
     """A client could take partitions from their leaders by it."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
         with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
             member.node.dispatcher.handle(frame, listener="CLIENT")
-
-    play(scenario, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +164,10 @@ def test_what_brokers_say_is_heard_on_their_listener_alone(tmp_path: Path, api: 
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_who_is_not_the_controller_says_so(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
-    def scenario(member: Member) -> None:
+async def test_who_is_not_the_controller_says_so(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
+    async with playing(tmp_path) as member:
         version = 0 if api is ALTER_PARTITION_REASSIGNMENTS else api.versions.last
         assert ask(member.node, api, request_, version).error_code == ErrorCode.NOT_CONTROLLER
-
-    play(scenario, tmp_path)
 
 
 # --- at random
@@ -236,8 +221,8 @@ class Dice:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
-    def scenario(member: Member) -> None:
+async def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
+    async with playing(tmp_path) as member:
         dice = Dice(seed)
         for _ in range(30):
             try:
@@ -257,5 +242,3 @@ def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed:
                 partition.check_invariants()
                 partition.log.check_invariants()
             member.membership._fetchers.check_invariants()
-
-    play(scenario, tmp_path)

@@ -10,7 +10,6 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.late_loads import MOST_WAIT_MS
-from core.broker.socket_server import SocketServer
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -288,18 +287,15 @@ def test_a_client_that_goes_leaves_nothing_behind(served: Served) -> None:
     served.broker.close()
 
 
-def test_a_fetch_ends_when_its_client_goes(served: Served) -> None:
+async def test_a_fetch_ends_when_its_client_goes(served: Served) -> None:
     """Its connection would stay until `max_wait_ms` after the log was read."""
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(served.broker) as server:
         served.broker.runtime.use(run_loading=served.thread)
         _, writer = await connect(server)
         writer.write(frame(FETCH, 1, fetch_of(1, max_wait_ms=1 << 30), PRODUCE_BY_NAME))
         await until(lambda: bool(served.thread.waiting))
         writer.close()
         await until(lambda: server.open_connections == 0)
-
-    serving(served.broker, talk)
     served.broker.close()
 
 

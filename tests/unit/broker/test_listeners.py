@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -28,22 +29,17 @@ from tests.support.broker import SteeredNode, ask, open_broker
 NAMED = {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SECURE:SSL"}
 
 
-def serving(
-    broker: SteeredNode, listeners: Sequence[Listener], talk: Callable[[SocketServer], Awaitable[None]]
-) -> None:
-    """Runs `talk` beside a server of the broker, and closes both."""
-
-    async def run() -> None:
-        runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-        server = SocketServer(broker, runtime, listeners)
-        try:
-            await server.start()
-            await asyncio.wait_for(talk(server), 20)
-        finally:
-            server.close()
-            broker.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(broker: SteeredNode, listeners: Sequence[Listener]) -> AsyncIterator[SocketServer]:
+    """A server of the broker; both are closed at the end."""
+    runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+    server = SocketServer(broker, runtime, listeners)
+    try:
+        await server.start()
+        yield server
+    finally:
+        server.close()
+        broker.close()
 
 
 def two(address: str = "127.0.0.1:0") -> list[Listener]:
@@ -60,20 +56,17 @@ async def told_brokers(endpoint: Endpoint) -> list[tuple[int, str, int]]:
     return [(broker.node_id, broker.host, broker.port) for broker in response.brokers]
 
 
-def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker, two()) as server:
         inside, outside = server.endpoints["INSIDE"], server.endpoints["OUTSIDE"]
         assert inside.port != outside.port
         assert server.endpoint == inside
         assert await told_brokers(inside) == [(1, "127.0.0.1", inside.port)]
         assert await told_brokers(outside) == [(1, "127.0.0.1", outside.port)]
 
-    serving(broker, two(), talk)
 
-
-def test_each_listener_tells_what_is_advertised_for_it(tmp_path: Path) -> None:
+async def test_each_listener_tells_what_is_advertised_for_it(tmp_path: Path) -> None:
     """One without an advertised address tells where it is."""
     broker = open_broker(
         tmp_path / "data",
@@ -81,19 +74,15 @@ def test_each_listener_tells_what_is_advertised_for_it(tmp_path: Path) -> None:
         advertised_listeners="OUTSIDE://example.com:1234",
         listener_security_protocol_map=NAMED["listener.security.protocol.map"],
     )
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker, two()) as server:
         inside, outside = server.endpoints["INSIDE"], server.endpoints["OUTSIDE"]
         assert await told_brokers(outside) == [(1, "example.com", 1234)]
         assert await told_brokers(inside) == [(1, "127.0.0.1", inside.port)]
 
-    serving(broker, two(), talk)
 
-
-def test_connections_of_all_listeners_count_together(tmp_path: Path) -> None:
+async def test_connections_of_all_listeners_count_together(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", max_connections="1")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker, two()) as server:
         first = await asyncio.open_connection("127.0.0.1", server.endpoints["INSIDE"].port)
         while not server.open_connections:
             await asyncio.sleep(0)
@@ -105,29 +94,24 @@ def test_connections_of_all_listeners_count_together(tmp_path: Path) -> None:
         first[1].close()
         assert len(await second) == 1
 
-    serving(broker, two(), talk)
 
-
-def test_a_server_that_stops_listens_nowhere(tmp_path: Path) -> None:
+async def test_a_server_that_stops_listens_nowhere(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker, two()) as server:
         server.close()
         for endpoint in server.endpoints.values():
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((endpoint.host, endpoint.port))
 
-    serving(broker, two(), talk)
 
-
-def test_an_address_that_is_taken_leaves_the_others_free(tmp_path: Path) -> None:
+async def test_an_address_that_is_taken_leaves_the_others_free(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data")
     with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as free:
         taken, first = other.getsockname()[1], free.getsockname()[1]
         free.close()
         listeners = [Listener("INSIDE", "PLAINTEXT", f"127.0.0.1:{first}"), *two(f"127.0.0.1:{taken}")[1:]]
         with pytest.raises(AccessError, match=f"could not listen on 127.0.0.1:{taken}") as caught:
-            serving(broker, listeners, lambda _: asyncio.sleep(0))
+            await serving(broker, listeners).__aenter__()
         assert caught.value.hint is not None
         assert f"--listener OUTSIDE://127.0.0.1:{taken + 1}" in caught.value.hint
         with pytest.raises(ConnectionRefusedError):

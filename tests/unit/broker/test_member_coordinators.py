@@ -56,7 +56,7 @@ from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import Background, Timers, ask, decode, send, values_of
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import OTHER, T0, TOPIC_ID, US, Member, play
+from tests.unit.broker.test_membership import OTHER, T0, TOPIC_ID, US, Member, playing
 
 GROUPS_ID, TRANSACTIONS_ID = bytes([7]) * 16, bytes([8]) * 16
 OFFSETS = TopicPartition(GROUPS_TOPIC, 0)
@@ -155,7 +155,7 @@ def offset_of(offset: int, group: str = GROUP) -> tuple[bytes, bytes | None]:
     return tuple(offset_commit_record(group, T0, CommittedOffset(offset, -1, "", 1)))
 
 
-def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: Path) -> None:
+async def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: Path) -> None:
     """The controller tells a broker that starts of partitions with leaders alone. Its own may have none until then: it
     takes office before it hears of them, and what transactions have committed there counts.
     """
@@ -167,7 +167,7 @@ def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: 
         error = member.assign(number, topic=GROUPS_TOPIC, topic_id=GROUPS_ID, epoch=epoch, replicas=[US])
         assert error is ErrorCode.NONE
 
-    def first(member: Member) -> None:
+    async with playing(tmp_path) as member:
         office(member, 0)
         partition = member.node.services.replicas.find(GROUPS_TOPIC, number)
         batch = batch_of(
@@ -178,21 +178,16 @@ def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: 
         )
         end = EndTransactionMarker(is_commit=True, coordinator_epoch=0)
         member.node.services.transaction_log.append_marker(partition, end, *producer)
-
-    def second(member: Member) -> None:
+    async with playing(tmp_path) as member:
         office(member, 1)
         groups = member.node.services.groups
         assert groups.offsets(GROUP)[T0].offset == 5
         assert not groups.is_unstable(GROUP, T0)
 
-    play(first, tmp_path)
-    play(second, tmp_path)
 
-
-def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:
+async def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:
     """What the other leader wrote counts, and what it deleted is gone."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US)
         assert coordinator.commit(5) is coordinator.commit(6, "gone") is ErrorCode.NONE
@@ -206,13 +201,10 @@ def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:
         assert coordinator.commit(10) is ErrorCode.NONE
         assert coordinator.committed() == 10
 
-    play(scenario, tmp_path)
 
-
-def test_it_begins_to_read_when_it_takes_office(tmp_path: Path) -> None:
+async def test_it_begins_to_read_when_it_takes_office(tmp_path: Path) -> None:
     """Nobody has to ask first: transactions that were being ended must end."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         timers, background = Timers(), Background()
         coordinator.assign(OTHER)
@@ -225,14 +217,11 @@ def test_it_begins_to_read_when_it_takes_office(tmp_path: Path) -> None:
         background.run()
         assert coordinator.committed() == 8
 
-    play(scenario, tmp_path)
-
 
 @pytest.mark.parametrize("is_read_meanwhile", [True, False])
-def test_roles_that_change_while_it_reads(tmp_path: Path, is_read_meanwhile: bool) -> None:
+async def test_roles_that_change_while_it_reads(tmp_path: Path, is_read_meanwhile: bool) -> None:
     """What was read of before counts for nothing, whether that ends before the next time in office or after it."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         background = Background()
         coordinator.assign(OTHER)
@@ -252,25 +241,21 @@ def test_roles_that_change_while_it_reads(tmp_path: Path, is_read_meanwhile: boo
             background.run()
         assert (coordinator.committed(), coordinator.committed("gone")) == (9, -1)
 
-    play(scenario, tmp_path)
 
-
-def test_another_epoch_of_the_same_leader_changes_nothing(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_another_epoch_of_the_same_leader_changes_nothing(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US)
         assert coordinator.commit(5) is ErrorCode.NONE
         coordinator.assign(US)
         assert coordinator.committed() == 5
 
-    play(scenario, tmp_path)
-
 
 # --- answers wait for others
 
 
-def test_a_commit_waits_for_the_followers(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_commit_waits_for_the_followers(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US, replicas=[US, OTHER])
         waiting = coordinator.commit(5)
@@ -279,11 +264,9 @@ def test_a_commit_waits_for_the_followers(tmp_path: Path) -> None:
         coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
         assert waiting.code is ErrorCode.NONE
 
-    play(scenario, tmp_path)
 
-
-def test_a_commit_that_another_leader_may_not_have(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_commit_that_another_leader_may_not_have(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US, replicas=[US, OTHER])
         waiting = coordinator.commit(5)
@@ -291,13 +274,10 @@ def test_a_commit_that_another_leader_may_not_have(tmp_path: Path) -> None:
         coordinator.assign(OTHER)
         assert waiting.code is ErrorCode.NOT_COORDINATOR
 
-    play(scenario, tmp_path)
 
-
-def test_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+async def test_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
     """Clients try again."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member, min_insync_replicas="2")
         for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
             coordinator.assign(US, topic=topic, replicas=[US, OTHER], isr=[US])
@@ -308,12 +288,10 @@ def test_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
         code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    play(scenario, tmp_path)
-
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_an_assignment_is_kept_by_others_before_members_hear_of_it(tmp_path: Path, is_kept: bool) -> None:
-    def scenario(member: Member) -> None:
+async def test_an_assignment_is_kept_by_others_before_members_hear_of_it(tmp_path: Path, is_kept: bool) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US, replicas=[US, OTHER])
         timers = Timers()
@@ -336,8 +314,6 @@ def test_an_assignment_is_kept_by_others_before_members_hear_of_it(tmp_path: Pat
             coordinator.assign(OTHER)
         assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
 
-    play(scenario, tmp_path)
-
 
 def marker_request(coordinator_epoch: int = 0, producer_epoch: int = 0) -> WriteTxnMarkersRequest:
     topic = WritableTxnMarkerTopic("t", [0])
@@ -349,8 +325,8 @@ def marker_code(answer: Any) -> int:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US, topic="t", replicas=[US, OTHER])
         waiting = coordinator.ask(WRITE_TXN_MARKERS, marker_request(), 1, marker_code)
@@ -362,13 +338,10 @@ def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None
             coordinator.assign(OTHER, topic="t")
         assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    play(scenario, tmp_path)
 
-
-def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(tmp_path: Path) -> None:
+async def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(tmp_path: Path) -> None:
     """A transaction's end is committed by a fetch that has passed the transaction's partition already."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         replicas = member.node.services.replicas
         for topic in ("t", GROUPS_TOPIC):
@@ -387,11 +360,9 @@ def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(tmp_pat
         first, _ = ask(member.node, FETCH, request, 17).responses
         assert values_of(first.partitions[0]) == [b"then"]
 
-    play(scenario, tmp_path)
 
-
-def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US, topic="t")
         for coordinator_epoch, producer_epoch, code in (
@@ -405,13 +376,10 @@ def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> 
             assert coordinator.ask(WRITE_TXN_MARKERS, request, 1, marker_code) is code
         assert member.role() is Role.ALONE
 
-    play(scenario, tmp_path)
 
-
-def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(tmp_path: Path) -> None:
+async def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(tmp_path: Path) -> None:
     """Kafka's brokers could not read what would be written of them."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         coordinator = Coordinator(member)
         coordinator.assign(US)
         heartbeat = ConsumerGroupHeartbeatRequest(
@@ -422,8 +390,6 @@ def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(tmp_
         assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, heartbeat, 0).error_code == refused
         assert ask(member.node, CONSUMER_GROUP_DESCRIBE, described, 0).groups[0].error_code == refused
         assert not member.node.services.groups.groups
-
-    play(scenario, tmp_path)
 
 
 def joining(epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
@@ -442,8 +408,8 @@ def finalize(member: Member, **levels: int) -> None:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(tmp_path: Path, is_kept: bool) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(tmp_path: Path, is_kept: bool) -> None:
+    async with playing(tmp_path) as member:
         finalize(member, group=1)
         coordinator = Coordinator(member)
         coordinator.assign(US, replicas=[US, OTHER])
@@ -456,26 +422,20 @@ def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(tmp_path:
             coordinator.assign(OTHER)
         assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
 
-    play(scenario, tmp_path)
 
-
-def test_too_few_replicas_are_in_sync_for_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
+async def test_too_few_replicas_are_in_sync_for_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
     """Clients know errors of coordinators alone."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         finalize(member, group=1)
         coordinator = Coordinator(member, min_insync_replicas="2")
         coordinator.assign(US, replicas=[US, OTHER], isr=[US])
         code = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    play(scenario, tmp_path)
 
-
-def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_back(tmp_path: Path) -> None:
+async def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_back(tmp_path: Path) -> None:
     """Its member goes on in its epoch, with what it was to read."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         finalize(member, group=1)
         coordinator = Coordinator(member)
         coordinator.assign(US)
@@ -493,13 +453,10 @@ def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_ba
         (known,) = described.members
         assert [one.partitions for one in known.target_assignment.topic_partitions] == [[0]]
 
-    play(scenario, tmp_path)
 
-
-def test_a_marker_that_is_there_is_waited_for(tmp_path: Path) -> None:
+async def test_a_marker_that_is_there_is_waited_for(tmp_path: Path) -> None:
     """Its coordinator takes the answer for the transaction's end: not before others have the marker."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         finalize(member, transaction=2)
         coordinator = Coordinator(member)
         coordinator.assign(US, topic="t", replicas=[US, OTHER])
@@ -510,5 +467,3 @@ def test_a_marker_that_is_there_is_waited_for(tmp_path: Path) -> None:
         coordinator.fetch_as_follower(T0, TOPIC_ID)
         assert (first.code, again.code) == (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
         assert member.node.services.replicas.partitions[T0].log.log_end_offset == 1
-
-    play(scenario, tmp_path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,35 +138,29 @@ class Member:
         return None if partition is None else partition.role
 
 
-def play(scenario: Callable[[Member], Coroutine[Any, Any, None] | None], directory: Path, **configs: str) -> None:
-    """Plays it with a member, whose fetchers need a loop."""
-
-    async def run() -> None:
-        entry = FakeEntry()
-        entry.configs["t"] = {key.replace("_", "."): value for key, value in configs.items()}
-        member = Member(directory, entry)
-        try:
-            result = scenario(member)
-            if result is not None:
-                await result
-        finally:
-            await member.membership.close()
-            member.node.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(directory: Path, **configs: str) -> AsyncIterator[Member]:
+    """A member, whose fetchers need a loop; `configs` are those of the topic `t`."""
+    entry = FakeEntry()
+    entry.configs["t"] = {key.replace("_", "."): value for key, value in configs.items()}
+    member = Member(directory, entry)
+    try:
+        yield member
+    finally:
+        await member.membership.close()
+        member.node.close()
 
 
-def test_a_new_directory_is_one_that_kafka_could_take_over(tmp_path: Path) -> None:
+async def test_a_new_directory_is_one_that_kafka_could_take_over(tmp_path: Path) -> None:
     """Its brokers with ZooKeeper start on version 0 alone, with these keys."""
-    play(lambda _member: None, tmp_path)
-    lines = (tmp_path / "meta.properties").read_text().splitlines()
-    assert lines[2:] == ["broker.id=5", "version=0", "cluster.id=a-cluster-of-the-tests"]
-    play(lambda _member: None, tmp_path)
-    assert (tmp_path / "meta.properties").read_text().splitlines()[2:] == lines[2:]
+    for _ in range(2):
+        async with playing(tmp_path):
+            lines = (tmp_path / "meta.properties").read_text().splitlines()
+        assert lines[2:] == ["broker.id=5", "version=0", "cluster.id=a-cluster-of-the-tests"]
 
 
-def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign() is ErrorCode.NONE
         assert member.role() is Role.LEADING
         assert member.assign(leader=OTHER, epoch=1) is ErrorCode.NONE
@@ -178,13 +172,10 @@ def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
         produce_values(member.node, b"one")
         assert values_of(fetch(member.node, 0)) == [b"one"]
 
-    play(scenario, tmp_path)
 
-
-def test_followers_are_answered_before_the_metadata_tell_of_the_topic(tmp_path: Path) -> None:
+async def test_followers_are_answered_before_the_metadata_tell_of_the_topic(tmp_path: Path) -> None:
     """The controller tells those that hold a new topic's replicas first."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.assign()
         assert TOPIC_ID not in member.node.services.image.topics_by_id
         wanted = FetchPartition(0, 0, fetch_offset=0, log_start_offset=0, partition_max_bytes=1 << 20)
@@ -193,23 +184,18 @@ def test_followers_are_answered_before_the_metadata_tell_of_the_topic(tmp_path: 
         answer = ask(member.node, FETCH, request, 17)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
-    play(scenario, tmp_path)
 
-
-def test_only_a_higher_leader_epoch_is_taken(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_only_a_higher_leader_epoch_is_taken(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign(epoch=3) is ErrorCode.NONE
         for epoch in (3, 2):
             assert member.assign(leader=OTHER, epoch=epoch) is ErrorCode.STALE_CONTROLLER_EPOCH
         assert member.role() is Role.LEADING
 
-    play(scenario, tmp_path)
 
-
-def test_requests_of_the_past_are_refused(tmp_path: Path) -> None:
+async def test_requests_of_the_past_are_refused(tmp_path: Path) -> None:
     """Those of an earlier controller, and those that were meant for an earlier life of the broker (KIP-380)."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign(fence=(7, BROKER_EPOCH)) is ErrorCode.NONE
         before = member.node.services.image
         for fence, error in (
@@ -222,42 +208,31 @@ def test_requests_of_the_past_are_refused(tmp_path: Path) -> None:
         assert member.role() is Role.LEADING
         assert member.node.services.image == before
 
-    play(scenario, tmp_path)
 
-
-def test_a_later_life_than_is_known_is_let_through(tmp_path: Path) -> None:
+async def test_a_later_life_than_is_known_is_let_through(tmp_path: Path) -> None:
     """The controller may know of a registration before its broker does (KAFKA-9839)."""
-    play(lambda member: _expect(member.assign(fence=(1, BROKER_EPOCH + 1)), ErrorCode.NONE), tmp_path)
+    async with playing(tmp_path) as member:
+        assert member.assign(fence=(1, BROKER_EPOCH + 1)) is ErrorCode.NONE
 
 
-def _expect(found: ErrorCode, expected: ErrorCode) -> None:
-    assert found is expected
-
-
-def test_a_partition_that_is_not_ours(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_partition_that_is_not_ours(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign(leader=OTHER, replicas=[OTHER]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert member.role() is None
 
-    play(scenario, tmp_path)
 
-
-def test_it_says_nothing_of_topics_before_the_controller_has_told_it(tmp_path: Path) -> None:
+async def test_it_says_nothing_of_topics_before_the_controller_has_told_it(tmp_path: Path) -> None:
     """It would have to say that there are none."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         with pytest.raises(NotInformedError):
             ask(member.node, METADATA, MetadataRequest(None))
         assert member.update() is ErrorCode.NONE
         assert [topic.name for topic in ask(member.node, METADATA, MetadataRequest(None)).topics] == ["t"]
 
-    play(scenario, tmp_path)
 
-
-def test_news_of_leaders_change_no_role(tmp_path: Path) -> None:
+async def test_news_of_leaders_change_no_role(tmp_path: Path) -> None:
     """UpdateMetadata may come before LeaderAndIsr, and after a later one."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert member.update(leader=US, epoch=1) is ErrorCode.NONE
         assert member.role() is None
         assert fetch(member.node, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -266,11 +241,9 @@ def test_news_of_leaders_change_no_role(tmp_path: Path) -> None:
         assert member.update(leader=OTHER, epoch=2) is ErrorCode.NONE
         assert member.role() is Role.LEADING
 
-    play(scenario, tmp_path)
 
-
-def test_what_is_stopped_is_kept_and_what_is_deleted_goes(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_what_is_stopped_is_kept_and_what_is_deleted_goes(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         member.assign(leader=OTHER, epoch=1)
         assert member.stop(epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
         assert member.role() is Role.FOLLOWING
@@ -283,13 +256,10 @@ def test_what_is_stopped_is_kept_and_what_is_deleted_goes(tmp_path: Path) -> Non
         assert member.assign(topic_id=ANOTHER_ID) is ErrorCode.NONE  # a topic of that name was made again
         assert member.node.services.replicas.partitions[T0].topic_id == ANOTHER_ID
 
-    play(scenario, tmp_path)
 
-
-def test_one_partition_of_a_topic_goes_and_comes_back(tmp_path: Path) -> None:
+async def test_one_partition_of_a_topic_goes_and_comes_back(tmp_path: Path) -> None:
     """As when a reassignment takes it elsewhere and back."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.assign(0)
         member.assign(1)
         assert member.stop(1, epoch=0, deletes=True) is ErrorCode.NONE
@@ -298,64 +268,48 @@ def test_one_partition_of_a_topic_goes_and_comes_back(tmp_path: Path) -> None:
         assert member.assign(1, leader=OTHER, epoch=1) is ErrorCode.NONE
         assert member.role(TopicPartition("t", 1)) is Role.FOLLOWING
 
-    play(scenario, tmp_path)
 
-
-def test_the_served_log_of_another_topic(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_the_served_log_of_another_topic(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         member.assign()
         assert member.assign(topic_id=ANOTHER_ID, epoch=5) is ErrorCode.INCONSISTENT_TOPIC_ID
         assert member.node.services.replicas.partitions[T0].topic_id == TOPIC_ID
 
-    play(scenario, tmp_path)
 
-
-def test_a_log_waits_for_what_the_controller_says_of_it(tmp_path: Path) -> None:
+async def test_a_log_waits_for_what_the_controller_says_of_it(tmp_path: Path) -> None:
     """After a start the records that are there are served again when the broker leads them again."""
-
-    def first(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.assign(replicas=[US])
         produce_values(member.node, b"kept")
-
-    def second(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert member.role() is None
         assert member.assign(replicas=[US], epoch=1) is ErrorCode.NONE
         assert values_of(fetch(member.node, 0)) == [b"kept"]
 
-    play(first, tmp_path)
-    play(second, tmp_path)
 
-
-def test_what_another_topic_of_that_name_left_is_set_aside(tmp_path: Path) -> None:
+async def test_what_another_topic_of_that_name_left_is_set_aside(tmp_path: Path) -> None:
     """The topic was deleted and made again while the broker was away."""
-
-    def first(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.assign(replicas=[US])
         produce_values(member.node, b"of the first one")
-
-    def second(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert member.assign(replicas=[US], topic_id=ANOTHER_ID) is ErrorCode.NONE
         assert values_of(fetch(member.node, 0)) == []
         (stray,) = tmp_path.glob("t-0.*-stray")
         assert (stray / "00000000000000000000.log").stat().st_size
 
-    play(first, tmp_path)
-    play(second, tmp_path)
 
-
-def test_a_folder_that_nobody_assigned_is_deleted_as_well(tmp_path: Path) -> None:
+async def test_a_folder_that_nobody_assigned_is_deleted_as_well(tmp_path: Path) -> None:
     """Its topic was deleted while the broker was away: the controller says so at the start."""
-    play(lambda member: _expect(member.assign(replicas=[US]), ErrorCode.NONE), tmp_path)
-
-    def second(member: Member) -> None:
+    async with playing(tmp_path) as member:
+        assert member.assign(replicas=[US]) is ErrorCode.NONE
+    async with playing(tmp_path) as member:
         assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
         assert not (tmp_path / "t-0").exists()
 
-    play(second, tmp_path)
 
-
-def test_a_topics_settings_are_in_force_before_its_logs_are(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_topics_settings_are_in_force_before_its_logs_are(tmp_path: Path) -> None:
+    async with playing(tmp_path, min_insync_replicas="2") as member:
         member.entry.reading = Pending[None]()
         request = member.assignment()
         waiting = send(member.node, LEADER_AND_ISR, request, 7)
@@ -368,13 +322,10 @@ def test_a_topics_settings_are_in_force_before_its_logs_are(tmp_path: Path) -> N
         assert decode(LEADER_AND_ISR, pieces, 7).topics[0].partition_errors[0].error_code == ErrorCode.NONE
         assert member.node.services.replicas.partitions[T0].log.config.min_insync_replicas == 2
 
-    play(scenario, tmp_path, min_insync_replicas="2")
 
-
-def test_another_controller_speaks_while_settings_are_read(tmp_path: Path) -> None:
+async def test_another_controller_speaks_while_settings_are_read(tmp_path: Path) -> None:
     """What the earlier one said is refused then, although it came first."""
-
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path) as member:
         member.entry.reading = Pending[None]()
         waiting = send(member.node, LEADER_AND_ISR, member.assignment(), 7)
         answers: list[Any] = []
@@ -384,28 +335,20 @@ def test_another_controller_speaks_while_settings_are_read(tmp_path: Path) -> No
         assert decode(LEADER_AND_ISR, answers[0], 7).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert member.role() is None
 
-    play(scenario, tmp_path)
 
-
-def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         (tmp_path / "t-0").write_bytes(b"no folder")
         assert member.assign() is ErrorCode.KAFKA_STORAGE_ERROR
         assert member.assign(1) is ErrorCode.NONE
         assert member.assign(epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
 
-    play(scenario, tmp_path)
 
-
-def lose_committed_records(directory: Path) -> None:
+async def lose_committed_records(directory: Path) -> None:
     """Has a member lead t-0 with three records, of which a crash takes the last."""
-
-    def before(member: Member) -> None:
+    async with playing(directory) as member:
         member.assign(replicas=[US])
-        for value in (b"one", b"two", b"three"):
-            produce_values(member.node, value)
-
-    play(before, directory)
+        produce_values(member.node, b"one", b"two", b"three")
     (directory / ".kafka_cleanshutdown").unlink()
     segment = directory / "t-0" / "00000000000000000000.log"
     segment.write_bytes(segment.read_bytes()[:-10])
@@ -419,13 +362,14 @@ def forbid_to_lead_after_loss(member: Member) -> None:
 
 @pytest.mark.parametrize("may_lead", [True, False])
 @pytest.mark.parametrize("is_loaded_late", [True, False])
-def test_the_last_replica_in_sync_lost_committed_records(
+async def test_the_last_replica_in_sync_lost_committed_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_lead: bool, is_loaded_late: bool
 ) -> None:
     """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
-    lose_committed_records(tmp_path)
-
-    def scenario(member: Member) -> None:
+    await lose_committed_records(tmp_path)
+    if is_loaded_late:
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    async with playing(tmp_path) as member:
         assert (T0 in member.node.services.log_manager.unloaded) is is_loaded_late
         if not may_lead:
             forbid_to_lead_after_loss(member)
@@ -437,40 +381,31 @@ def test_the_last_replica_in_sync_lost_committed_records(
             assert error is ErrorCode.KAFKA_STORAGE_ERROR
             assert member.role() in (None, Role.OFFLINE)
 
-    if is_loaded_late:
-        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
-    play(scenario, tmp_path)
 
-
-def test_what_was_lost_of_a_deleted_topic_keeps_nobody_from_leading_the_next(tmp_path: Path) -> None:
-    lose_committed_records(tmp_path)
-
-    def scenario(member: Member) -> None:
+async def test_what_was_lost_of_a_deleted_topic_keeps_nobody_from_leading_the_next(tmp_path: Path) -> None:
+    await lose_committed_records(tmp_path)
+    async with playing(tmp_path) as member:
         forbid_to_lead_after_loss(member)
         assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
         assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
 
-    play(scenario, tmp_path)
 
-
-def test_what_was_lost_of_another_topic_of_that_name_keeps_nobody_from_leading(tmp_path: Path) -> None:
-    lose_committed_records(tmp_path)
-
-    def scenario(member: Member) -> None:
+async def test_what_was_lost_of_another_topic_of_that_name_keeps_nobody_from_leading(tmp_path: Path) -> None:
+    await lose_committed_records(tmp_path)
+    async with playing(tmp_path) as member:
         forbid_to_lead_after_loss(member)
         assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
 
-    play(scenario, tmp_path)
-
 
 @pytest.mark.parametrize("is_loaded_late", [True, False])
-def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
+async def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_loaded_late: bool
 ) -> None:
     """They may have them, and lead instead; then it follows, and may lead again later."""
-    lose_committed_records(tmp_path)
-
-    def scenario(member: Member) -> None:
+    await lose_committed_records(tmp_path)
+    if is_loaded_late:
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    async with playing(tmp_path) as member:
         assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
         assert member.role() in (None, Role.OFFLINE)
         assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -479,37 +414,28 @@ def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
         assert member.assign(replicas=[US, OTHER], epoch=3) is ErrorCode.NONE
         assert member.role() is Role.LEADING
 
-    if is_loaded_late:
-        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
-    play(scenario, tmp_path)
 
-
-def test_an_unclean_election_lets_the_last_replica_lead_that_lost_records(tmp_path: Path) -> None:
-    lose_committed_records(tmp_path)
-
-    def scenario(member: Member) -> None:
+async def test_an_unclean_election_lets_the_last_replica_lead_that_lost_records(tmp_path: Path) -> None:
+    await lose_committed_records(tmp_path)
+    async with playing(tmp_path) as member:
         forbid_to_lead_after_loss(member)
         assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
         assert member.assign(leader=NO_LEADER, replicas=[US], epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
         assert member.assign(replicas=[US], epoch=3, recovery=1) is ErrorCode.NONE
         assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
 
-    play(scenario, tmp_path)
 
-
-def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
+async def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
     """Nobody had it lead or follow meanwhile."""
-    lose_committed_records(tmp_path)
-    play(lambda member: None, tmp_path)
-
-    def scenario(member: Member) -> None:
+    await lose_committed_records(tmp_path)
+    async with playing(tmp_path):
+        pass
+    async with playing(tmp_path) as member:
         forbid_to_lead_after_loss(member)
         assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
 
-    play(scenario, tmp_path)
 
-
-def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:
+async def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:
     def gauges(member: Member) -> dict[str, float]:
         found = {metric.name: metric for metric in finish(broker_metrics(member.node))}
         names = ("leadercount", "underreplicatedpartitions", "underminisrpartitioncount")
@@ -517,7 +443,7 @@ def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> Non
             "controller": found["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value
         }
 
-    def scenario(member: Member) -> None:
+    async with playing(tmp_path, min_insync_replicas="2") as member:
         member.assign()
         member.assign(1, leader=OTHER)
         assert gauges(member) == {
@@ -534,23 +460,20 @@ def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> Non
             "controller": 0,
         }
 
-    play(scenario, tmp_path, min_insync_replicas="2")
 
-
-def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path) -> None:
+async def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path) -> None:
     """Each life serves what is its own; the lone broker takes up what came in the cluster."""
     alone = open_broker(tmp_path, node_id=str(US))
     add_topic(alone, "own")
     produce_values(alone, b"its own", topic="own")
     alone.close()
-
-    def in_cluster(member: Member) -> None:
+    async with playing(tmp_path) as member:
         assert fetch(member.node, 0, "own").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         member.assign(replicas=[US], epoch=7)
         produce_values(member.node, b"the cluster's")
-
-    play(in_cluster, tmp_path)
-    play(in_cluster_again, tmp_path)
+    async with playing(tmp_path) as member:
+        member.assign(replicas=[US], epoch=8)
+        produce_values(member.node, b"and more")
     for _ in range(2):
         alone = open_broker(tmp_path, node_id=str(US))
         assert values_of(fetch(alone, 0, "own")) == [b"its own"]
@@ -559,13 +482,8 @@ def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path: Path
     assert not list(tmp_path.glob("*-stray"))
 
 
-def in_cluster_again(member: Member) -> None:
-    member.assign(replicas=[US], epoch=8)
-    produce_values(member.node, b"and more")
-
-
-def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         reasons: list[PlogError] = []
         member.membership.on_unfit = reasons.append
         for _ in range(2):
@@ -575,15 +493,11 @@ def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(tmp
         (reason,) = reasons
         assert reason.hint == "set inter.broker.protocol.version of Kafka's brokers to 3.9"
 
-    play(scenario, tmp_path)
 
-
-def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
-    def scenario(member: Member) -> None:
+async def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
+    async with playing(tmp_path) as member:
         answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
         assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
-
-    play(scenario, tmp_path)
 
 
 def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:
@@ -596,14 +510,11 @@ def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:
 # --- its place
 
 
-def test_a_member_that_no_controller_has_spoken_to_has_nothing_to_hand_over(
+async def test_a_member_that_no_controller_has_spoken_to_has_nothing_to_hand_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        member = Member(tmp_path, FakeEntry())
-        await member.membership.hand_over()  # without a try every 5 s
-        await member.membership.close()
-        member.node.close()
-
-    asyncio.run(scenario())
+    member = Member(tmp_path, FakeEntry())
+    await member.membership.hand_over()  # without a try every 5 s
+    await member.membership.close()
+    member.node.close()
     assert "has not taken over" not in caplog.text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from random import Random, randbytes
 from typing import Any
 
@@ -29,13 +29,12 @@ from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequ
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataRequest
 
 FETCH_VERSION = 17
-ENOUGH_SECONDS = 20.0
+ENOUGH_S = 600.0
 LARGE = UpdateMetadataRequest(live_brokers=[UpdateMetadataBroker(n, rack="r" * 30_000) for n in range(700)])
 """More than the buffers of both ends hold."""
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """What the peer does with one connection, which is closed after it."""
-Talk = Callable[[PeerConnection], Awaitable[None]]
 
 
 @pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
@@ -47,45 +46,40 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 class Talking:
-    """Runs a talk beside a peer's script."""
+    """Connects to a peer that does as a script says."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
-        self._runner = runner
+    def __init__(self) -> None:
         self.buffers = ReceiveBuffers()
 
-    def __call__(self, script: Script, talk: Talk, *, request_timeout_s: float = ENOUGH_SECONDS) -> None:
-        """Nothing of it may take longer than 20 s."""
+    @asynccontextmanager
+    async def __call__(self, script: Script, *, request_timeout_s: float = ENOUGH_S) -> AsyncIterator[PeerConnection]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                await script(reader, writer)
+            writer.close()
 
-        async def run() -> None:
-            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                with suppress(ConnectionError, asyncio.IncompleteReadError):
-                    await script(reader, writer)
-                writer.close()
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            connection = await self.connect(Endpoint("127.0.0.1", port), request_timeout_s)
+            try:
+                yield connection
+            finally:
+                connection.close()
 
-            server = await asyncio.start_server(serve, "127.0.0.1", 0)
-            async with server, asyncio.timeout(ENOUGH_SECONDS):
-                port = server.sockets[0].getsockname()[1]
-                connection = await self.connect(Endpoint("127.0.0.1", port), request_timeout_s)
-                try:
-                    await talk(connection)
-                finally:
-                    connection.close()
-
-        self._runner.run(run())
-
-    async def connect(self, endpoint: Endpoint, request_timeout_s: float = ENOUGH_SECONDS) -> PeerConnection:
+    async def connect(self, endpoint: Endpoint, request_timeout_s: float = ENOUGH_S) -> PeerConnection:
         return await PeerConnection.connect(
             endpoint,
             self.buffers,
             client_id="broker-1-fetcher-0",
-            connect_timeout_s=ENOUGH_SECONDS,
+            connect_timeout_s=ENOUGH_S,
             request_timeout_s=request_timeout_s,
         )
 
 
 @pytest.fixture
-def talking(runner: asyncio.Runner) -> Talking:
-    return Talking(runner)
+def talking() -> Talking:
+    return Talking()
 
 
 def ask(connection: PeerConnection, number: int = 1) -> asyncio.Future[AllocateProducerIdsResponse]:
@@ -147,20 +141,18 @@ async def write_in_pieces(writer: asyncio.StreamWriter, stream: bytes, most_byte
         await asyncio.sleep(0)
 
 
-def test_requests_are_sent_at_once_and_answered_in_their_order(talking: Talking) -> None:
+async def test_requests_are_sent_at_once_and_answered_in_their_order(talking: Talking) -> None:
     async def answer_after_all_came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ids = [(await read_request(reader))[0] for _ in range(200)]
         await write_in_pieces(writer, b"".join(block_answer(one, one * 7) for one in ids), 70, Random(7))
         await reader.read()
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(answer_after_all_came) as connection:
         answers = await asyncio.gather(*(ask(connection) for _ in range(200)))
         assert [answer.producer_id_start for answer in answers] == [n * 7 for n in range(1, 201)]
 
-    talking(answer_after_all_came, talk)
 
-
-def test_the_request_is_framed_with_key_version_and_client(talking: Talking) -> None:
+async def test_the_request_is_framed_with_key_version_and_client(talking: Talking) -> None:
     seen: list[bytes] = []
 
     async def remember(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,15 +160,13 @@ def test_the_request_is_framed_with_key_version_and_client(talking: Talking) -> 
         writer.write(block_answer(1, 5))
         await reader.read()
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(remember) as connection:
         assert (await ask(connection, 77)) == AllocateProducerIdsResponse(0, 0, 5, 1000)
-
-    talking(remember, talk)
     header = struct.pack(">ihhih", 42, 67, 0, 1, 18) + b"broker-1-fetcher-0" + b"\0"
     assert seen == [header + struct.pack(">iqb", 1, 77, 0)]
 
 
-def test_an_answer_that_comes_byte_by_byte_is_whole(talking: Talking) -> None:
+async def test_an_answer_that_comes_byte_by_byte_is_whole(talking: Talking) -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         correlation_id, _ = await read_request(reader)
         for byte in block_answer(correlation_id, 123_000):
@@ -185,51 +175,43 @@ def test_an_answer_that_comes_byte_by_byte_is_whole(talking: Talking) -> None:
             await asyncio.sleep(0)
         await reader.read()
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(drip) as connection:
         assert (await ask(connection)).producer_id_start == 123_000
 
-    talking(drip, talk)
 
-
-def test_a_request_larger_than_the_socket_takes_at_once_arrives_whole(talking: Talking) -> None:
+async def test_a_request_larger_than_the_socket_takes_at_once_arrives_whole(talking: Talking) -> None:
     async def measure(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         correlation_id, rest = await read_request(reader)
         assert rest.endswith(codec(UpdateMetadataRequest, 8).encode(LARGE))
         writer.write(framed(correlation_id, b"\0\0\0"))
         await answer_each(reader, writer)
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(measure) as connection:
         large = connection.send(UPDATE_METADATA, 8, LARGE)
         small = ask(connection, 9)
         assert (await large).error_code == 0
         assert (await small).producer_id_start == 9
 
-    talking(measure, talk)
 
-
-def test_an_answer_that_nobody_waits_for_any_more_is_dropped(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_an_answer_that_nobody_waits_for_any_more_is_dropped(talking: Talking) -> None:
+    async with talking(answer_each) as connection:
         forgotten = ask(connection, 1)
         forgotten.cancel()
         assert (await ask(connection, 2)).producer_id_start == 2
 
-    talking(answer_each, talk)
 
-
-def test_a_request_that_the_version_has_no_room_for_is_not_sent(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_a_request_that_the_version_has_no_room_for_is_not_sent(talking: Talking) -> None:
+    async with talking(answer_each) as connection:
         with pytest.raises(KafkaError) as refused:
             connection.send(LEADER_AND_ISR, 4, LeaderAndIsrRequest(type=1))
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
         assert (await ask(connection, 3)).producer_id_start == 3
 
-    talking(answer_each, talk)
-
 
 # --- records
 
 
-def test_records_are_a_view_of_a_buffer_that_is_used_again(talking: Talking) -> None:
+async def test_records_are_a_view_of_a_buffer_that_is_used_again(talking: Talking) -> None:
     values = [randbytes(40_000) for _ in range(3)]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -238,7 +220,7 @@ def test_records_are_a_view_of_a_buffer_that_is_used_again(talking: Talking) -> 
             writer.write(fetch_answer(correlation_id, value))
         await reader.read()
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(serve) as connection:
         buffers = set()
         for value in values:
             records = records_of(await fetch(connection))
@@ -246,10 +228,8 @@ def test_records_are_a_view_of_a_buffer_that_is_used_again(talking: Talking) -> 
             buffers.add(id(records.obj))
         assert len(buffers) == 1
 
-    talking(serve, talk)
 
-
-def test_records_stay_as_they_are_while_more_answers_come(talking: Talking) -> None:
+async def test_records_stay_as_they_are_while_more_answers_come(talking: Talking) -> None:
     rnd = Random(34)
     values = [rnd.randbytes(rnd.choice((1, 1000, 70_000, 300_000))) for _ in range(40)]
 
@@ -259,14 +239,12 @@ def test_records_stay_as_they_are_while_more_answers_come(talking: Talking) -> N
         await write_in_pieces(writer, b"".join(answers), 200_000, rnd)
         await reader.read()
 
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(serve) as connection:
         answers = await asyncio.gather(*(fetch(connection) for _ in values))
         assert [bytes(records_of(answer)) for answer in answers] == values
 
-    talking(serve, talk)
 
-
-def test_records_outlive_the_connection_whatever_is_sent_unasked(talking: Talking) -> None:
+async def test_records_outlive_the_connection_whatever_is_sent_unasked(talking: Talking) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         correlation_id, _ = await read_request(reader)
         writer.write(fetch_answer(correlation_id, b"records"))
@@ -275,8 +253,7 @@ def test_records_outlive_the_connection_whatever_is_sent_unasked(talking: Talkin
         writer.write(bytes(60_000))
 
     given = asyncio.Event()
-
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(serve) as connection:
         answer = await fetch(connection)
         given.set()
         while not connection.is_closed:
@@ -285,10 +262,10 @@ def test_records_outlive_the_connection_whatever_is_sent_unasked(talking: Talkin
         another[:] = bytes(len(another))
         assert records_of(answer) == b"records"
 
-    talking(serve, talk)
 
-
-def test_a_large_answer_grows_the_buffer_as_it_comes_and_the_buffer_goes_back_at_the_end(talking: Talking) -> None:
+async def test_a_large_answer_grows_the_buffer_as_it_comes_and_the_buffer_goes_back_at_the_end(
+    talking: Talking,
+) -> None:
     value = randbytes(3_000_000)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -297,13 +274,10 @@ def test_a_large_answer_grows_the_buffer_as_it_comes_and_the_buffer_goes_back_at
         await answer_each(reader, writer)
 
     sizes = []
-
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(serve) as connection:
         assert records_of(await fetch(connection)) == value
         sizes.append(len(connection._buffer))
         await ask(connection)
-
-    talking(serve, talk)
     assert len(value) < sizes[0] <= 2 * len(value)
     assert [len(buffer) for buffer in talking.buffers._free[sizes[0]]] == sizes
 
@@ -353,8 +327,8 @@ async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         ),
     ],
 )
-def test_whoever_waits_learns_why_the_connection_is_lost(talking: Talking, script: Script, reason: str) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_whoever_waits_learns_why_the_connection_is_lost(talking: Talking, script: Script, reason: str) -> None:
+    async with talking(script) as connection:
         answers = await asyncio.gather(*(ask(connection) for _ in range(3)), return_exceptions=True)
         for answer in answers:
             assert isinstance(answer, ConnectionFailedError)
@@ -365,21 +339,17 @@ def test_whoever_waits_learns_why_the_connection_is_lost(talking: Talking, scrip
         with pytest.raises(ConnectionFailedError, match="it is closed"):
             ask(connection)
 
-    talking(script, talk)
 
-
-def test_what_was_answered_before_the_connection_is_lost_is_given(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_what_was_answered_before_the_connection_is_lost_is_given(talking: Talking) -> None:
+    async with talking(sent_to_anyone(block_answer(1, 1) + b"\xff\xff\xff\xff")) as connection:
         first, second = await asyncio.gather(ask(connection), ask(connection), return_exceptions=True)
         assert first == AllocateProducerIdsResponse(0, 0, 1, 1000)
         assert isinstance(second, ConnectionFailedError)
 
-    talking(sent_to_anyone(block_answer(1, 1) + b"\xff\xff\xff\xff"), talk)
-
 
 @pytest.mark.parametrize("more", [b"\0", block_answer(2, 0)], ids=["a byte", "an answer"])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_what_nobody_asked_for_ends_the_connection(talking: Talking, more: bytes, at_once: bool) -> None:
+async def test_what_nobody_asked_for_ends_the_connection(talking: Talking, more: bytes, at_once: bool) -> None:
     async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         correlation_id, _ = await read_request(reader)
         answer = block_answer(correlation_id, 1)
@@ -391,37 +361,30 @@ def test_what_nobody_asked_for_ends_the_connection(talking: Talking, more: bytes
         await reader.read()
 
     given = asyncio.Event()
-
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(send) as connection:
         assert (await ask(connection)).producer_id_start == 1
         given.set()
         while not connection.is_closed:
             await asyncio.sleep(0)
 
-    talking(send, talk)
-
 
 @pytest.mark.parametrize("begun", [b"", block_answer(1, 1)[:-1]], ids=["nothing", "half an answer"])
-def test_a_peer_that_never_answers_is_given_up(talking: Talking, begun: bytes) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_a_peer_that_never_answers_is_given_up(talking: Talking, begun: bytes) -> None:
+    async with talking(sent_to_anyone(begun), request_timeout_s=0.05) as connection:
         answers = await asyncio.gather(ask(connection), ask(connection), return_exceptions=True)
         assert [str(answer).partition(": ")[2] for answer in answers] == ["no answer in 0.05 s"] * 2
 
-    talking(sent_to_anyone(begun), talk, request_timeout_s=0.05)
 
-
-def test_a_claim_takes_no_memory_before_its_bytes_come(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_a_claim_takes_no_memory_before_its_bytes_come(talking: Talking) -> None:
+    async with talking(sent_to_anyone(struct.pack(">i", 1 << 29) + bytes(100000))) as connection:
         ask(connection)
         while connection._end < 100_000:
             await asyncio.sleep(0)
         assert len(connection._buffer) <= 512 * 1024
 
-    talking(sent_to_anyone(struct.pack(">i", 1 << 29) + bytes(100_000)), talk)
 
-
-def test_one_timer_looks_after_all_answers_in_turn(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_one_timer_looks_after_all_answers_in_turn(talking: Talking) -> None:
+    async with talking(answer_each) as connection:
         assert await ask(connection)
         later = ask(connection)
         connection._on_timer()  # the time of the first is over
@@ -432,25 +395,20 @@ def test_one_timer_looks_after_all_answers_in_turn(talking: Talking) -> None:
         assert connection._timer is None
         assert await ask(connection)
 
-    talking(answer_each, talk)
 
-
-def test_a_peer_that_reads_nothing_is_given_up(talking: Talking) -> None:
+async def test_a_peer_that_reads_nothing_is_given_up(talking: Talking) -> None:
     async def sleep_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await done.wait()
 
     done = asyncio.Event()
-
-    async def talk(connection: PeerConnection) -> None:
+    async with talking(sleep_on, request_timeout_s=0.05) as connection:
         with pytest.raises(ConnectionFailedError, match=r"no answer in 0\.05 s"):
             await connection.send(UPDATE_METADATA, 8, LARGE)
         done.set()
 
-    talking(sleep_on, talk, request_timeout_s=0.05)
 
-
-def test_random_bytes_never_do_more_than_end_the_connection(talking: Talking) -> None:
+async def test_random_bytes_never_do_more_than_end_the_connection(talking: Talking) -> None:
     rnd = Random(5)
     good = fetch_answer(1, rnd.randbytes(300))
     for _ in range(60):
@@ -463,25 +421,21 @@ def test_random_bytes_never_do_more_than_end_the_connection(talking: Talking) ->
             await read_request(reader)
             writer.write(bad)
 
-        async def talk(connection: PeerConnection) -> None:
+        async with talking(send) as connection:
             with suppress(ConnectionFailedError):
                 await fetch(connection)
-
-        talking(send, talk)
 
 
 # --- the beginning and the end
 
 
-def test_who_closes_the_connection_ends_what_waits(talking: Talking) -> None:
-    async def talk(connection: PeerConnection) -> None:
+async def test_who_closes_the_connection_ends_what_waits(talking: Talking) -> None:
+    async with talking(never_answer) as connection:
         answer = ask(connection)
         connection.close()
         connection.close()
         with pytest.raises(ConnectionFailedError, match="it is closed"):
             await answer
-
-    talking(never_answer, talk)
 
 
 @pytest.mark.parametrize(
@@ -496,23 +450,17 @@ def test_who_closes_the_connection_ends_what_waits(talking: Talking) -> None:
     ],
     ids=["nobody listens", "no such name", "too long a name", "no name", "no port", "a negative port"],
 )
-def test_where_nobody_answers(runner: asyncio.Runner, talking: Talking, endpoint: Endpoint, reason: str) -> None:
+async def test_where_nobody_answers(talking: Talking, endpoint: Endpoint, reason: str) -> None:
     with pytest.raises(ConnectionFailedError, match=f"could not connect to .*: .*({reason})"):
-        runner.run(talking.connect(endpoint))
+        await talking.connect(endpoint)
 
 
-def test_a_connection_that_nobody_takes_is_given_up(
-    runner: asyncio.Runner, talking: Talking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_nobody_takes_is_given_up(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait_for_ever(endpoint: Endpoint) -> Any:
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(peer_connection, "_connected_socket", wait_for_ever)
-
-    async def run() -> None:
+    with pytest.raises(ConnectionFailedError, match=r"could not connect to 127.0.0.1:9092: no answer in 0\.05 s"):
         await PeerConnection.connect(
             Endpoint("127.0.0.1", 9092), talking.buffers, client_id="x", connect_timeout_s=0.05, request_timeout_s=1
         )
-
-    with pytest.raises(ConnectionFailedError, match=r"could not connect to 127.0.0.1:9092: no answer in 0\.05 s"):
-        runner.run(run())

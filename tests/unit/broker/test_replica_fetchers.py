@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -40,10 +40,6 @@ from tests.support.replication import KnownPeers
 from tests.support.scripted_leader import Answer, Reply, ScriptedLeader, answer_each
 
 OTHER, THIRD = 8, 9
-ENOUGH_SECONDS = 90.0
-
-Talk = Callable[["Following"], Awaitable[None]]
-Run = Callable[[Talk], None]
 
 
 @pytest.fixture
@@ -96,6 +92,11 @@ class Following:
             leader.topic_id = self.topic_id
             self.endpoints[node_id] = await leader.start()
 
+    async def stop(self) -> None:
+        await self.fetchers.close()
+        for leader in self.leaders.values():
+            await leader.stop()
+
     def elect(self, leader: int, *partitions: int) -> None:
         """Another leader epoch begins; that broker leads in it, of those partitions or of all."""
         replicas = [self.broker.services.node.node_id, OTHER, THIRD]
@@ -104,6 +105,12 @@ class Following:
             cast(DirectoryController, self.broker.services.controller)._submit([change])
             if leader in self.leaders:
                 self.leaders[leader].lead(self.partition(number).leader_epoch, number)
+
+    async def follow(self, *values: bytes) -> None:
+        """Another one leads, and has these values more; returns when they are here."""
+        self.leader.write(*values)
+        self.elect(OTHER)
+        await self.catch_up()
 
     def partition(self, number: int = 0) -> Partition:
         return self.replicas.partitions[TopicPartition("t", number)]
@@ -141,120 +148,92 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def following(broker: SteeredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def runner() -> Iterator[asyncio.Runner]:
+    with event_loop.new_runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def at(
+    broker: SteeredNode, runner: asyncio.Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Following]:
     monkeypatch.setattr(broker.services.replicas, "_peers", KnownPeers(OTHER, THIRD))
-
-    def run(talk: Talk) -> None:
-        async def talk_to_end() -> None:
-            leaders = {number: ScriptedLeader(tmp_path / str(number), partitions=2) for number in (OTHER, THIRD)}
-            runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-            following = Following(broker, leaders, tmp_path)
-            try:
-                async with asyncio.timeout(ENOUGH_SECONDS):
-                    await following.start()
-                    await talk(following)
-            finally:
-                await following.fetchers.close()
-                for leader in leaders.values():
-                    await leader.stop()
-                runtime.stop(waits_for_loading=True)
-
-        with event_loop.new_runner() as runner:
-            runner.run(talk_to_end())
-
-    return run
+    leaders = {number: ScriptedLeader(tmp_path / str(number), partitions=2) for number in (OTHER, THIRD)}
+    runtime = broker.runtime.follow(LoopRuntime(runner.get_loop(), broker.directory))
+    following = Following(broker, leaders, tmp_path)
+    runner.run(following.start())
+    yield following
+    runner.run(following.stop())
+    runtime.stop(waits_for_loading=True)
 
 
 # --- what comes
 
 
-def test_a_follower_gets_what_its_leader_has(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.leader.write(b"c", partition=1)
-        await at.catch_up()
-        (fetch,) = {(one.replica_state.replica_id, one.replica_state.replica_epoch) for one in at.leader.fetches}
-        assert fetch == (at.broker.services.node.node_id, 5)
-        assert at.leader.connections == 1
-
-    following(talk)
+async def test_a_follower_gets_what_its_leader_has(at: Following) -> None:
+    await at.follow(b"a", b"b")
+    at.leader.write(b"c", partition=1)
+    await at.catch_up()
+    (fetch,) = {(one.replica_state.replica_id, one.replica_state.replica_epoch) for one in at.leader.fetches}
+    assert fetch == (at.broker.services.node.node_id, 5)
+    assert at.leader.connections == 1
 
 
-def test_a_follower_begins_and_is_committed_as_far_as_its_leader(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b", b"c")
-        at.elect(OTHER)
-        at.leader.write(b"d", is_committed=False)
-        await until(lambda: at.log().log_end_offset == 4)
-        assert at.log().high_watermark == 3
-        at.leader.logs[0].update_high_watermark(4)
-        at.leader.logs[0].increment_log_start_offset(2)
-        await at.catch_up()
-        assert at.log().log_start_offset == 2
-
-    following(talk)
+async def test_a_follower_begins_and_is_committed_as_far_as_its_leader(at: Following) -> None:
+    at.leader.write(b"a", b"b", b"c")
+    at.elect(OTHER)
+    at.leader.write(b"d", is_committed=False)
+    await until(lambda: at.log().log_end_offset == 4)
+    assert at.log().high_watermark == 3
+    at.leader.logs[0].update_high_watermark(4)
+    at.leader.logs[0].increment_log_start_offset(2)
+    await at.catch_up()
+    assert at.log().log_start_offset == 2
 
 
-def test_consumers_of_a_follower_are_woken(following: Run) -> None:
+async def test_consumers_of_a_follower_are_woken(at: Following) -> None:
     class Watching:
         seen = 0
 
         def on_change(self, _partition: TopicPartition) -> None:
             self.seen += 1
 
-    async def talk(at: Following) -> None:
-        at.elect(OTHER)
-        await at.catch_up()
-        watching = Watching()
-        at.replicas.watch(watching, [TopicPartition("t", 0)])
-        at.leader.write(b"a")
-        await until(lambda: watching.seen)
-        await at.catch_up()
-
-    following(talk)
+    await at.follow()
+    watching = Watching()
+    at.replicas.watch(watching, [TopicPartition("t", 0)])
+    at.leader.write(b"a")
+    await until(lambda: watching.seen)
+    await at.catch_up()
 
 
-def test_another_life_of_the_broker_is_named_from_then_on(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.elect(OTHER)
-        await at.catch_up()
-        at.broker_epoch = 6
-        await until(lambda: at.leader.fetches and at.leader.fetches[-1].replica_state.replica_epoch == 6)
-
-    following(talk)
+async def test_another_life_of_the_broker_is_named_from_then_on(at: Following) -> None:
+    await at.follow()
+    at.broker_epoch = 6
+    await until(lambda: at.leader.fetches and at.leader.fetches[-1].replica_state.replica_epoch == 6)
 
 
-def test_a_partition_that_is_led_here_is_not_fetched_any_more(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.elect(at.broker.services.node.node_id)
-        at.leader.write(b"b")
-        await until(lambda: not at.leader.open_connections)
-        assert at.partition().role is Role.LEADING
-        assert at.log().log_end_offset == 1
-
-    following(talk)
+async def test_a_partition_that_is_led_here_is_not_fetched_any_more(at: Following) -> None:
+    await at.follow(b"a")
+    at.elect(at.broker.services.node.node_id)
+    at.leader.write(b"b")
+    await until(lambda: not at.leader.open_connections)
+    assert at.partition().role is Role.LEADING
+    assert at.log().log_end_offset == 1
 
 
-def test_a_large_answer_comes_in_pieces_and_others_have_turns(following: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_answer_comes_in_pieces_and_others_have_turns(
+    at: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
     monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 2000)
-
-    async def talk(at: Following) -> None:
-        at.leader.write(*[b"v" * 900] * 20)
-        at.elect(OTHER)
-        seen = set()
-        while not at.has_all():
-            seen.add(at.log().log_end_offset)
-            await asyncio.sleep(0)
-        await at.catch_up()
-        assert len(seen) > 5
-
-    following(talk)
+    at.leader.write(*[b"v" * 900] * 20)
+    at.elect(OTHER)
+    seen = set()
+    while not at.has_all():
+        seen.add(at.log().log_end_offset)
+        await asyncio.sleep(0)
+    await at.catch_up()
+    assert len(seen) > 5
 
 
 # --- throttles
@@ -269,146 +248,115 @@ def throttle(at: Following, rate: int, replicas: str = "*") -> None:
         cast(DirectoryController, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
 
 
-def test_a_throttled_partition_is_fetched_no_more_once_too_much_has_come(following: Run) -> None:
+async def test_a_throttled_partition_is_fetched_no_more_once_too_much_has_come(at: Following) -> None:
     """Until the throttle is lifted; the other one goes on."""
-
-    async def talk(at: Following) -> None:
-        size = cast(int, at.broker.services.config.replica_fetch_max_bytes)
-        at.leader.write(*[b"x" * (size // 2 + 1)] * 4)
-        throttle(at, 1, f"0:{at.broker.services.node.node_id}")
-        at.elect(OTHER)
-        await until(lambda: at.log().log_end_offset == 1)
-        at.leader.write(b"a", b"b", partition=1)
-        await at.catch_up(1)
-        asked = len(at.leader.fetches)
-        at.leader.write(b"c", partition=1)
-        await until(lambda: len(at.leader.fetches) > asked + 3)
-        assert {p.partition for fetch in at.leader.fetches[asked + 1 :] for p in fetch.topics[0].partitions} == {1}
-        assert at.log().log_end_offset == 1
-        throttle(at, LONG_MAX)
-        await at.catch_up()
-
-    following(talk)
+    size = cast(int, at.broker.services.config.replica_fetch_max_bytes)
+    at.leader.write(*[b"x" * (size // 2 + 1)] * 4)
+    throttle(at, 1, f"0:{at.broker.services.node.node_id}")
+    at.elect(OTHER)
+    await until(lambda: at.log().log_end_offset == 1)
+    at.leader.write(b"a", b"b", partition=1)
+    await at.catch_up(1)
+    asked = len(at.leader.fetches)
+    at.leader.write(b"c", partition=1)
+    await until(lambda: len(at.leader.fetches) > asked + 3)
+    assert {p.partition for fetch in at.leader.fetches[asked + 1 :] for p in fetch.topics[0].partitions} == {1}
+    assert at.log().log_end_offset == 1
+    throttle(at, LONG_MAX)
+    await at.catch_up()
 
 
-def test_a_throttled_partition_that_is_caught_up_goes_on(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-        throttle(at, 1)
-        for value in (b"b", b"c", b"d"):
-            at.leader.write(value, is_committed=False)
-            await until(lambda: at.log().log_end_offset == at.leader.logs[0].log_end_offset)
-        assert at.broker.services.quotas.follower.is_exceeded
-
-    following(talk)
+async def test_a_throttled_partition_that_is_caught_up_goes_on(at: Following) -> None:
+    await at.follow(b"a")
+    throttle(at, 1)
+    for value in (b"b", b"c", b"d"):
+        at.leader.write(value, is_committed=False)
+        await until(lambda: at.log().log_end_offset == at.leader.logs[0].log_end_offset)
+    assert at.broker.services.quotas.follower.is_exceeded
 
 
 # --- where the leader is
 
 
-def test_a_leader_is_asked_as_soon_as_it_is_known_where_it_listens(
-    following: Run, caplog: pytest.LogCaptureFixture
+async def test_a_leader_is_asked_as_soon_as_it_is_known_where_it_listens(
+    at: Following, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        del at.endpoints[OTHER]
-        at.elect(OTHER)
-        await until(lambda: "where it listens is not known yet" in caplog.text)
-        assert at.leader.address is not None
-        at.endpoints[OTHER] = at.leader.address
-        at.fetchers.on_brokers_changed()
-        await at.catch_up()
-
-    following(talk)
+    at.leader.write(b"a")
+    del at.endpoints[OTHER]
+    at.elect(OTHER)
+    await until(lambda: "where it listens is not known yet" in caplog.text)
+    assert at.leader.address is not None
+    at.endpoints[OTHER] = at.leader.address
+    at.fetchers.on_brokers_changed()
+    await at.catch_up()
 
 
-def test_a_leader_that_listens_elsewhere_now_is_asked_there(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.elect(OTHER)
-        await at.catch_up()
-        moved = at.leaders[THIRD]
-        moved.lead(at.partition().leader_epoch)
-        at.leader = moved
-        moved.write(b"a")
-        at.endpoints[OTHER] = at.endpoints[THIRD]
-        at.fetchers.on_brokers_changed()
-        await at.catch_up()
-        await until(lambda: not at.leaders[OTHER].open_connections)
-
-    following(talk)
+async def test_a_leader_that_listens_elsewhere_now_is_asked_there(at: Following) -> None:
+    await at.follow()
+    moved = at.leaders[THIRD]
+    moved.lead(at.partition().leader_epoch)
+    at.leader = moved
+    moved.write(b"a")
+    at.endpoints[OTHER] = at.endpoints[THIRD]
+    at.fetchers.on_brokers_changed()
+    await at.catch_up()
+    await until(lambda: not at.leaders[OTHER].open_connections)
 
 
-def test_a_leader_that_is_not_known_any_more_is_asked_on(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-        del at.endpoints[OTHER]
-        at.fetchers.on_brokers_changed()
-        at.leader.write(b"b")
-        await at.catch_up()
-        assert at.leader.connections == 1
-
-    following(talk)
+async def test_a_leader_that_is_not_known_any_more_is_asked_on(at: Following) -> None:
+    await at.follow(b"a")
+    del at.endpoints[OTHER]
+    at.fetchers.on_brokers_changed()
+    at.leader.write(b"b")
+    await at.catch_up()
+    assert at.leader.connections == 1
 
 
-def test_a_leader_that_nobody_reaches_is_asked_again(following: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.endpoints[OTHER] = Endpoint("127.0.0.1", 1)
-        at.elect(OTHER)
-        await until(lambda: "could not connect" in caplog.text)
-        assert at.leader.address is not None
-        at.endpoints[OTHER] = at.leader.address
-        await at.catch_up()
-
-    following(talk)
+async def test_a_leader_that_nobody_reaches_is_asked_again(at: Following, caplog: pytest.LogCaptureFixture) -> None:
+    at.leader.write(b"a")
+    at.endpoints[OTHER] = Endpoint("127.0.0.1", 1)
+    at.elect(OTHER)
+    await until(lambda: "could not connect" in caplog.text)
+    assert at.leader.address is not None
+    at.endpoints[OTHER] = at.leader.address
+    await at.catch_up()
     assert caplog.text.count("could not connect") == 1
 
 
 # --- the leader changes
 
 
-def test_nothing_counts_that_an_old_leader_answers(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        asked, may_answer = asyncio.Event(), asyncio.Event()
-        at.leader.script.append(held(at.leader, asked, may_answer))
-        at.leader.write(b"old")
-        at.elect(OTHER)
-        await asked.wait()
-        new = at.leaders[THIRD]
-        at.elect(THIRD)
-        may_answer.set()
-        await until(lambda: not at.leader.open_connections and new.fetches)
-        assert at.log().log_end_offset == 0
-        at.leader = new
-        new.write(b"new")
-        await at.catch_up()
-
-    following(talk)
+async def test_nothing_counts_that_an_old_leader_answers(at: Following) -> None:
+    asked, may_answer = hold(at.leader)
+    at.leader.write(b"old")
+    at.elect(OTHER)
+    await asked.wait()
+    new = at.leaders[THIRD]
+    at.elect(THIRD)
+    may_answer.set()
+    await until(lambda: not at.leader.open_connections and new.fetches)
+    assert at.log().log_end_offset == 0
+    at.leader = new
+    new.write(b"new")
+    await at.catch_up()
 
 
-def test_nothing_counts_that_was_asked_in_an_earlier_epoch_of_the_leader(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        asked, may_answer = asyncio.Event(), asyncio.Event()
-        at.leader.script.append(held(at.leader, asked, may_answer))
-        at.leader.write(b"old")
-        at.elect(OTHER)
-        await asked.wait()
-        at.elect(OTHER)
-        at.leader.logs[0].truncate_fully_and_start_at(0)
-        at.leader.lead(at.partition().leader_epoch)
-        at.leader.write(b"new")
-        may_answer.set()
-        await at.catch_up()
-
-    following(talk)
+async def test_nothing_counts_that_was_asked_in_an_earlier_epoch_of_the_leader(at: Following) -> None:
+    asked, may_answer = hold(at.leader)
+    at.leader.write(b"old")
+    at.elect(OTHER)
+    await asked.wait()
+    at.elect(OTHER)
+    at.leader.logs[0].truncate_fully_and_start_at(0)
+    at.leader.lead(at.partition().leader_epoch)
+    at.leader.write(b"new")
+    may_answer.set()
+    await at.catch_up()
 
 
-def held(leader: ScriptedLeader, asked: asyncio.Event, may_answer: asyncio.Event) -> Answer:
-    """Reads the logs at once, and answers later."""
+def hold(leader: ScriptedLeader) -> tuple[asyncio.Event, asyncio.Event]:
+    """Has it read the logs for the next fetch when that comes, which is the first event, and answer at the second."""
+    asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def answer(request: FetchRequest) -> Reply:
         response = await leader.by_logs(request)
@@ -416,90 +364,75 @@ def held(leader: ScriptedLeader, asked: asyncio.Event, may_answer: asyncio.Event
         await may_answer.wait()
         return response
 
-    return answer
+    leader.script.append(answer)
+    return asked, may_answer
 
 
 @pytest.mark.parametrize("becomes", ["stopped", "led here", "of another epoch"])
-def test_what_changes_between_two_appends_of_an_answer_is_respected(
-    following: Run, monkeypatch: pytest.MonkeyPatch, becomes: str
+async def test_what_changes_between_two_appends_of_an_answer_is_respected(
+    at: Following, monkeypatch: pytest.MonkeyPatch, becomes: str
 ) -> None:
     monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
     real = PartitionLog.append_as_follower
+    changed_at = 0
+    appended: list[tuple[int, int]] = []  # the partition, and how many fetches the leader had seen
 
-    async def talk(at: Following) -> None:
-        changed_at = 0
-        appended: list[tuple[int, int]] = []  # the partition, and how many fetches the leader had seen
+    def change(number: int) -> None:
+        nonlocal changed_at
+        if becomes == "stopped":
+            at.fetchers.stop(TopicPartition("t", number))
+        elif becomes == "led here":
+            at.elect(at.broker.services.node.node_id, number)
+        else:
+            at.elect(OTHER, number)
+        changed_at = len(at.leader.fetches)
 
-        def change(number: int) -> None:
-            nonlocal changed_at
-            if becomes == "stopped":
-                at.fetchers.stop(TopicPartition("t", number))
-            elif becomes == "led here":
-                at.elect(at.broker.services.node.node_id, number)
-            else:
-                at.elect(OTHER, number)
-            changed_at = len(at.leader.fetches)
+    def append_as_follower(log: PartitionLog, *args: object, **fields: object) -> object:
+        number = log.partition.partition
+        if not appended:
+            asyncio.get_running_loop().call_soon(change, 1 - number)
+        appended.append((number, len(at.leader.fetches)))
+        return real(log, *args, **fields)  # type: ignore[arg-type]
 
-        def append_as_follower(log: PartitionLog, *args: object, **fields: object) -> object:
-            number = log.partition.partition
-            if not appended:
-                asyncio.get_running_loop().call_soon(change, 1 - number)
-            appended.append((number, len(at.leader.fetches)))
-            return real(log, *args, **fields)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(PartitionLog, "append_as_follower", append_as_follower)
-        for number in (0, 1):
-            at.leader.write(b"a", b"b", partition=number)
-        at.elect(OTHER)
-        await until(lambda: changed_at and len(at.leader.fetches) > changed_at + 1)
-        other = [fetches for number, fetches in appended if number != appended[0][0]]
-        assert not [fetches for fetches in other if fetches <= changed_at]
-        assert bool(other) is (becomes == "of another epoch")
-
-    following(talk)
+    monkeypatch.setattr(PartitionLog, "append_as_follower", append_as_follower)
+    for number in (0, 1):
+        at.leader.write(b"a", b"b", partition=number)
+    at.elect(OTHER)
+    await until(lambda: changed_at and len(at.leader.fetches) > changed_at + 1)
+    other = [fetches for number, fetches in appended if number != appended[0][0]]
+    assert not [fetches for fetches in other if fetches <= changed_at]
+    assert bool(other) is (becomes == "of another epoch")
 
 
-def test_a_topic_that_is_made_again_gets_nothing_of_the_old_one(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        asked, may_answer = asyncio.Event(), asyncio.Event()
-        at.leader.write(b"old")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.leader.script.append(held(at.leader, asked, may_answer))
-        at.leader.write(b"older")
-        await asked.wait()
-        at.broker.services.topics.delete("t")
-        at.topic_id = at.leader.topic_id = add_topic(at.broker, partitions=2)
-        for log in at.leader.logs:
-            log.truncate_fully_and_start_at(0)
-        at.elect(OTHER)
-        may_answer.set()
-        at.leader.write(b"n", b"e", b"w")
-        await at.catch_up()
-
-    following(talk)
+async def test_a_topic_that_is_made_again_gets_nothing_of_the_old_one(at: Following) -> None:
+    await at.follow(b"old")
+    asked, may_answer = hold(at.leader)
+    at.leader.write(b"older")
+    await asked.wait()
+    at.broker.services.topics.delete("t")
+    at.topic_id = at.leader.topic_id = add_topic(at.broker, partitions=2)
+    for log in at.leader.logs:
+        log.truncate_fully_and_start_at(0)
+    at.elect(OTHER)
+    may_answer.set()
+    at.leader.write(b"n", b"e", b"w")
+    await at.catch_up()
 
 
 # --- logs that part ways
 
 
-def test_a_follower_cuts_what_its_leader_does_not_have(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_follower_cuts_what_its_leader_does_not_have(at: Following, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "plog.broker")
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.leader.write(*[b"lost"] * 3, is_committed=False)
-        await until(lambda: at.log().log_end_offset == 5)
-        new = at.leader = at.leaders[THIRD]
-        new.lead(1)
-        new.write(b"a", b"b")
-        at.elect(THIRD)
-        new.write(b"c")
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a", b"b")
+    at.leader.write(*[b"lost"] * 3, is_committed=False)
+    await until(lambda: at.log().log_end_offset == 5)
+    new = at.leader = at.leaders[THIRD]
+    new.lead(1)
+    new.write(b"a", b"b")
+    at.elect(THIRD)
+    new.write(b"c")
+    await at.catch_up()
     assert "t-0: broker 9, its leader in epoch 2, has other records; " in caplog.text
     assert "failed" not in caplog.text
 
@@ -507,9 +440,7 @@ def test_a_follower_cuts_what_its_leader_does_not_have(following: Run, caplog: p
 async def part(at: Following) -> Background:
     """The follower has records on the disk that another one, which is elected then, does not have."""
     background = Background()
-    at.leader.write(b"a", b"b")
-    at.elect(OTHER)
-    await at.catch_up()
+    await at.follow(b"a", b"b")
     at.log().flush()
     at.broker.services.log_manager.checkpoints.write_recovery_points()
     at.broker.runtime.use(run_in_background=background)
@@ -519,53 +450,41 @@ async def part(at: Following) -> Background:
     return background
 
 
-def test_nothing_is_cut_of_a_partition_that_is_led_here_by_then(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        background = await part(at)
-        at.elect(at.broker.services.node.node_id, 0)
-        at.leader.write(b"c", partition=1)
+async def test_nothing_is_cut_of_a_partition_that_is_led_here_by_then(at: Following) -> None:
+    background = await part(at)
+    at.elect(at.broker.services.node.node_id, 0)
+    at.leader.write(b"c", partition=1)
+    while background.waiting:
+        background.run()
+    await at.catch_up(1)
+    assert at.log().log_end_offset == 2
+
+
+async def test_others_are_fetched_while_one_is_about_to_be_cut(at: Following) -> None:
+    background = await part(at)
+    at.leader.write(b"c", partition=1)
+    await at.catch_up(1)
+    assert at.log().log_end_offset == 2
+    while not at.has_all():
         while background.waiting:
             background.run()
-        await at.catch_up(1)
-        assert at.log().log_end_offset == 2
-
-    following(talk)
-
-
-def test_others_are_fetched_while_one_is_about_to_be_cut(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        background = await part(at)
-        at.leader.write(b"c", partition=1)
-        await at.catch_up(1)
-        assert at.log().log_end_offset == 2
-        while not at.has_all():
-            while background.waiting:
-                background.run()
-            await asyncio.sleep(0)
-        await at.catch_up()
-
-    following(talk)
+        await asyncio.sleep(0)
+    await at.catch_up()
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])
-def test_a_follower_is_cut_if_its_leaders_log_ends_before(
-    following: Run, caplog: pytest.LogCaptureFixture, *, is_flushed: bool
+async def test_a_follower_is_cut_if_its_leaders_log_ends_before(
+    at: Following, caplog: pytest.LogCaptureFixture, *, is_flushed: bool
 ) -> None:
     """A leader that says of which epoch its records are would answer that the logs part ways."""
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b", b"c")
-        at.elect(OTHER)
-        await at.catch_up()
-        if is_flushed:
-            at.log().flush()
-            at.broker.services.log_manager.checkpoints.write_recovery_points()
-        at.leader.script.append(out_of_range)
-        at.leader.logs[0].truncate_to(1)
-        at.leader.notify()
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a", b"b", b"c")
+    if is_flushed:
+        at.log().flush()
+        at.broker.services.log_manager.checkpoints.write_recovery_points()
+    at.leader.script.append(out_of_range)
+    at.leader.logs[0].truncate_to(1)
+    at.leader.notify()
+    await at.catch_up()
     assert "is cut at 1" in caplog.text
 
 
@@ -584,77 +503,56 @@ def answer_first(request: FetchRequest, *, error: ErrorCode = ErrorCode.NONE, re
     return answer_each(request, answer)
 
 
-def test_a_follower_begins_again_if_its_leader_has_only_later_records(
-    following: Run, caplog: pytest.LogCaptureFixture
+async def test_a_follower_begins_again_if_its_leader_has_only_later_records(
+    at: Following, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
+    await at.follow(b"a")
 
-        async def go_far_ahead(request: FetchRequest) -> Reply:
-            at.leader.write(b"b", b"c", b"d")
-            at.leader.logs[0].increment_log_start_offset(3)
-            return await at.leader.by_logs(request)
+    async def go_far_ahead(request: FetchRequest) -> Reply:
+        at.leader.write(b"b", b"c", b"d")
+        at.leader.logs[0].increment_log_start_offset(3)
+        return await at.leader.by_logs(request)
 
-        at.leader.script.append(go_far_ahead)
-        await until(lambda: at.leader.logs[0].log_start_offset == 3)
-        await at.catch_up()
-        assert (at.log().log_start_offset, at.log().high_watermark) == (3, 4)
-
-    following(talk)
+    at.leader.script.append(go_far_ahead)
+    await until(lambda: at.leader.logs[0].log_start_offset == 3)
+    await at.catch_up()
+    assert (at.log().log_start_offset, at.log().high_watermark) == (3, 4)
     assert "begins again at 3, without a record" in caplog.text
 
 
-def test_a_leader_that_cannot_say_where_its_log_ends_is_asked_again(
-    following: Run, caplog: pytest.LogCaptureFixture
+async def test_a_leader_that_cannot_say_where_its_log_ends_is_asked_again(
+    at: Following, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b", b"c")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.leader.script += [out_of_range, out_of_range]
-        at.leader.ends_script.append(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        at.leader.logs[0].truncate_to(1)
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a", b"b", b"c")
+    at.leader.script += [out_of_range, out_of_range]
+    at.leader.ends_script.append(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    at.leader.logs[0].truncate_to(1)
+    await at.catch_up()
     assert "asked where its log begins and ends, the leader answers UNKNOWN_LEADER_EPOCH" in caplog.text
 
 
 @pytest.mark.parametrize("nonsense", [-1, 2**63 - 1])
-def test_a_leader_that_says_nonsense_of_where_its_log_ends_is_asked_again(
-    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, nonsense: int
+async def test_a_leader_that_says_nonsense_of_where_its_log_ends_is_asked_again(
+    at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, nonsense: int
 ) -> None:
     """A log that began there would have no name for its first file, or soon take no more records."""
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b", b"c")
-        at.elect(OTHER)
-        await at.catch_up()
-        with monkeypatch.context() as patch:
-            answer = ListOffsetsPartitionResponse(0, 0, offset=nonsense)
-            patch.setattr(ScriptedLeader, "_end", lambda *_: answer)
-            at.leader.script += [out_of_range]
-            text = f"the leader says that its log begins at {nonsense} and ends at {nonsense}"
-            await until(lambda: text in caplog.text)
-        assert at.log().log_end_offset == 3
-        at.leader.write(b"d")
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a", b"b", b"c")
+    with monkeypatch.context() as patch:
+        answer = ListOffsetsPartitionResponse(0, 0, offset=nonsense)
+        patch.setattr(ScriptedLeader, "_end", lambda *_: answer)
+        at.leader.script += [out_of_range]
+        text = f"the leader says that its log begins at {nonsense} and ends at {nonsense}"
+        await until(lambda: text in caplog.text)
+    assert at.log().log_end_offset == 3
+    at.leader.write(b"d")
+    await at.catch_up()
 
 
-def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
-    following: Run, caplog: pytest.LogCaptureFixture
+async def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
+    at: Following, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.script += [out_of_range] * 3
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.script += [out_of_range] * 3
+    await at.follow(b"a")
     assert caplog.text.count("the leader has offsets 0 to 1, and says that 0 is out of range") == 1
 
 
@@ -662,90 +560,70 @@ def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
-    following: Run, caplog: pytest.LogCaptureFixture, error: ErrorCode
+async def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
+    at: Following, caplog: pytest.LogCaptureFixture, error: ErrorCode
 ) -> None:
     caplog.set_level(logging.INFO, "plog.broker")
 
-    async def talk(at: Following) -> None:
-        async def refuse(request: FetchRequest) -> Reply:
-            if "does not follow" not in caplog.text:  # not every request asks for t-0
-                at.leader.script.append(refuse)
-            return answer_first(request, error=error)
+    async def refuse(request: FetchRequest) -> Reply:
+        if "does not follow" not in caplog.text:  # not every request asks for t-0
+            at.leader.script.append(refuse)
+        return answer_first(request, error=error)
 
-        at.leader.script += [refuse] * 3
-        at.leader.write(b"a")
-        at.leader.write(b"b", partition=1)
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.script += [refuse] * 3
+    at.leader.write(b"a")
+    at.leader.write(b"b", partition=1)
+    await at.follow()
     told = [one for one in caplog.records if "t-0 does not follow broker 8 in epoch 1 for now" in one.message]
     assert [one.levelname for one in told] == ["INFO" if error == ErrorCode.NOT_LEADER_OR_FOLLOWER else "ERROR"]
 
 
-def test_what_is_usual_for_a_moment_is_not_told(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_usual_for_a_moment_is_not_told(at: Following, caplog: pytest.LogCaptureFixture) -> None:
     """A topic with many partitions would have as many lines in the log when it is made."""
     caplog.set_level(logging.INFO, "plog.broker")
 
     async def refuse(request: FetchRequest) -> Reply:
         return answer_first(request, error=ErrorCode.UNKNOWN_TOPIC_ID)
 
-    async def talk(at: Following) -> None:
-        at.leader.script.append(refuse)
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.script.append(refuse)
+    await at.follow(b"a")
     assert "does not follow" not in caplog.text
 
 
-def test_a_leader_that_knows_the_epoch_later_is_asked_again(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        at.leader.epochs[0] -= 1
-        await until(lambda: len(at.leader.fetches) > 3)
-        at.leader.epochs[0] += 1
-        await at.catch_up()
-
-    following(talk)
+async def test_a_leader_that_knows_the_epoch_later_is_asked_again(at: Following) -> None:
+    at.leader.write(b"a")
+    at.elect(OTHER)
+    at.leader.epochs[0] -= 1
+    await until(lambda: len(at.leader.fetches) > 3)
+    at.leader.epochs[0] += 1
+    await at.catch_up()
 
 
-def test_a_session_that_the_leader_lost_begins_again(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        async def in_session(request: FetchRequest) -> Reply:
-            response = await at.leader.by_logs(request)
-            response.session_id = 7
-            return response
+async def test_a_session_that_the_leader_lost_begins_again(at: Following) -> None:
+    async def in_session(request: FetchRequest) -> Reply:
+        response = await at.leader.by_logs(request)
+        response.session_id = 7
+        return response
 
-        async def lost(_request: FetchRequest) -> Reply:
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    async def lost(_request: FetchRequest) -> Reply:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-        at.leader.script += [in_session, lost]
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await until(lambda: len(at.leader.fetches) > 2)
-        at.leader.write(b"b")
-        await at.catch_up()
-        sessions = [(one.session_id, one.session_epoch) for one in at.leader.fetches[:3]]
-        assert sessions == [(0, 0), (7, 1), (0, 0)]
-
-    following(talk)
+    at.leader.script += [in_session, lost]
+    at.leader.write(b"a")
+    at.elect(OTHER)
+    await until(lambda: len(at.leader.fetches) > 2)
+    at.leader.write(b"b")
+    await at.catch_up()
+    sessions = [(one.session_id, one.session_epoch) for one in at.leader.fetches[:3]]
+    assert sessions == [(0, 0), (7, 1), (0, 0)]
 
 
-def test_a_leader_that_refuses_everything_is_asked_later(following: Run, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leader_that_refuses_everything_is_asked_later(at: Following, caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(_request: FetchRequest) -> Reply:
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    async def talk(at: Following) -> None:
-        at.leader.script += [refuse, refuse]
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.script += [refuse, refuse]
+    await at.follow(b"a")
     assert caplog.text.count("it answers CLUSTER_AUTHORIZATION_FAILED") == 1
 
 
@@ -770,17 +648,12 @@ async def never(_request: FetchRequest) -> Reply:
     ("answer", "socket_timeout_ms"),
     [(cut_short, "30000"), (nonsense, "30000"), (nothing, "30000"), (never, "300")],
 )
-def test_an_answer_that_does_not_come_is_asked_for_again(
-    following: Run, caplog: pytest.LogCaptureFixture, answer: Answer
+async def test_an_answer_that_does_not_come_is_asked_for_again(
+    at: Following, caplog: pytest.LogCaptureFixture, answer: Answer
 ) -> None:
-    async def talk(at: Following) -> None:
-        at.leader.script.append(answer)
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-        assert at.leader.connections == 2 or (answer is never and at.leader.connections > 2)
-
-    following(talk)
+    at.leader.script.append(answer)
+    await at.follow(b"a")
+    assert at.leader.connections == 2 or (answer is never and at.leader.connections > 2)
     assert "nothing comes from broker 8, which leads 2 partitions followed here: lost the connection" in caplog.text
 
 
@@ -798,45 +671,36 @@ def flipped(batch: bytes) -> bytes:
     ],
     ids=["a flipped bit", "cut short", "no batch", "an old message"],
 )
-def test_records_that_are_not_sound_are_not_appended_and_asked_for_again(
-    following: Run, caplog: pytest.LogCaptureFixture, records: bytes, text: str
+async def test_records_that_are_not_sound_are_not_appended_and_asked_for_again(
+    at: Following, caplog: pytest.LogCaptureFixture, records: bytes, text: str
 ) -> None:
     async def damaged(request: FetchRequest) -> Reply:
         return answer_first(request, records=records)
 
-    async def talk(at: Following) -> None:
-        at.leader.script += [damaged, damaged]
-        at.leader.write(b"a")
-        at.leader.write(b"b", partition=1)
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.script += [damaged, damaged]
+    at.leader.write(b"a")
+    at.leader.write(b"b", partition=1)
+    await at.follow()
     (told,) = [one for one in caplog.messages if one.startswith("t-0 does not follow")]
     assert text in told
 
 
-def test_what_comes_before_damage_stays(
-    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_what_comes_before_damage_stays(
+    at: Following, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next fetch begins after that."""
     monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 10)
 
-    async def talk(at: Following) -> None:
-        async def damaged(request: FetchRequest) -> Reply:
-            batches = at.leader.logs[0].read(0, 10_000, 2).region
-            assert batches is not None
-            return answer_first(request, records=flipped(batches.read()))
+    async def damaged(request: FetchRequest) -> Reply:
+        batches = at.leader.logs[0].read(0, 10_000, 2).region
+        assert batches is not None
+        return answer_first(request, records=flipped(batches.read()))
 
-        at.leader.script.append(damaged)
-        at.leader.write(b"a", b"b")
-        at.elect(OTHER)
-        await at.catch_up()
-        assert at.leader.fetches[1].topics[0].partitions[0].partition == 1
-        asked = [one.fetch_offset for fetch in at.leader.fetches for one in asked_of(fetch)]
-        assert asked[:2] == [0, 1]
-
-    following(talk)
+    at.leader.script.append(damaged)
+    await at.follow(b"a", b"b")
+    assert at.leader.fetches[1].topics[0].partitions[0].partition == 1
+    asked = [one.fetch_offset for fetch in at.leader.fetches for one in asked_of(fetch)]
+    assert asked[:2] == [0, 1]
     assert caplog.text.count("t-0 does not follow") == 1
 
 
@@ -847,25 +711,19 @@ def asked_of(request: FetchRequest) -> list[FetchPartition]:
 # --- what goes wrong here
 
 
-def test_a_full_disk_is_tried_again_until_there_is_room(
-    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_disk_is_tried_again_until_there_is_room(
+    at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RefusingDisk(monkeypatch, errno.ENOSPC, "t-0")
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.elect(OTHER)
-        await at.catch_up()
-        disk.is_refusing = True
-        at.leader.write(b"b", b"c")
-        at.leader.write(b"d", partition=1)
-        await until(lambda: disk.refusals > 2)
-        await at.catch_up(1)
-        assert at.log().log_end_offset == 1
-        disk.is_refusing = False
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a")
+    disk.is_refusing = True
+    at.leader.write(b"b", b"c")
+    at.leader.write(b"d", partition=1)
+    await until(lambda: disk.refusals > 2)
+    await at.catch_up(1)
+    assert at.log().log_end_offset == 1
+    disk.is_refusing = False
+    await at.catch_up()
     assert caplog.text.count("t-0 does not follow") == 1
     assert "no space left" in caplog.text.lower()
 
@@ -890,29 +748,24 @@ class RefusingDisk:
         monkeypatch.setattr(File, "write_at", write_at)
 
 
-def test_a_disk_that_fails_takes_its_partition_offline_and_no_other(
-    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_disk_that_fails_takes_its_partition_offline_and_no_other(
+    at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RefusingDisk(monkeypatch, errno.EIO, "t-0")
-
-    async def talk(at: Following) -> None:
-        at.elect(OTHER)
-        await at.catch_up()
-        disk.is_refusing = True
-        at.leader.write(b"b", b"c")
-        await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
-        at.leader.write(b"d", partition=1)
-        await until(lambda: at.has_all(1))
-        assert disk.refusals == 1
-        at.fetchers.check_invariants()
-
-    following(talk)
+    await at.follow()
+    disk.is_refusing = True
+    at.leader.write(b"b", b"c")
+    await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
+    at.leader.write(b"d", partition=1)
+    await until(lambda: at.has_all(1))
+    assert disk.refusals == 1
+    at.fetchers.check_invariants()
     assert "t-0 is offline: " in caplog.text
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
-def test_a_log_that_cannot_be_cut_is_offline_unless_the_mistake_is_plogs_own(
-    following: Run, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+async def test_a_log_that_cannot_be_cut_is_offline_unless_the_mistake_is_plogs_own(
+    at: Following, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
 ) -> None:
     method = "forget_safety_from" if is_ours else "truncate_to"
     real = getattr(PartitionLog, method)
@@ -925,25 +778,22 @@ def test_a_log_that_cannot_be_cut_is_offline_unless_the_mistake_is_plogs_own(
             raise RuntimeError("a mistake") if is_ours else OSError(errno.EIO, "no")
         return real(log, offset)
 
-    async def talk(at: Following) -> None:
-        monkeypatch.setattr(PartitionLog, method, fail_once)
-        background = await part(at)
-        at.broker.runtime.use(run_in_background=run_now)
-        at.leader.write(b"c", partition=1)
-        while background.waiting:
-            background.run()
-        if is_ours:
-            await at.catch_up()
-        else:
-            await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
-            await until(lambda: at.has_all(1))
-        assert failures
-
-    following(talk)
+    monkeypatch.setattr(PartitionLog, method, fail_once)
+    background = await part(at)
+    at.broker.runtime.use(run_in_background=run_now)
+    at.leader.write(b"c", partition=1)
+    while background.waiting:
+        background.run()
+    if is_ours:
+        await at.catch_up()
+    else:
+        await until(lambda: TopicPartition("t", 0) in at.broker.services.log_manager.offline)
+        await until(lambda: at.has_all(1))
+    assert failures
 
 
-def test_a_checkpoint_that_a_full_disk_refuses_is_tried_again_before_anything_is_cut(
-    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_checkpoint_that_a_full_disk_refuses_is_tried_again_before_anything_is_cut(
+    at: Following, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = FileSystem.write_atomic
     refusals = 0
@@ -955,24 +805,19 @@ def test_a_checkpoint_that_a_full_disk_refuses_is_tried_again_before_anything_is
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         real(filesystem, path, content, sync=sync)
 
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b")
-        at.elect(OTHER)
-        await at.catch_up()
-        at.log().flush()
-        at.broker.services.log_manager.checkpoints.write_recovery_points()
-        monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
-        at.leader = at.leaders[THIRD]
-        at.elect(THIRD)
-        await until(lambda: refusals == 3)
-        await at.catch_up()
-
-    following(talk)
+    await at.follow(b"a", b"b")
+    at.log().flush()
+    at.broker.services.log_manager.checkpoints.write_recovery_points()
+    monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
+    at.leader = at.leaders[THIRD]
+    at.elect(THIRD)
+    await until(lambda: refusals == 3)
+    await at.catch_up()
     assert caplog.text.count("t-0 does not follow") == 1
 
 
-def test_a_mistake_of_plogs_own_ends_no_fetcher(
-    following: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_mistake_of_plogs_own_ends_no_fetcher(
+    at: Following, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = PartitionLog.append_as_follower
     failures = 0
@@ -985,14 +830,9 @@ def test_a_mistake_of_plogs_own_ends_no_fetcher(
         return real(log, *args, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PartitionLog, "append_as_follower", fail_once)
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a")
-        at.leader.write(b"b", partition=1)
-        at.elect(OTHER)
-        await at.catch_up()
-
-    following(talk)
+    at.leader.write(b"a")
+    at.leader.write(b"b", partition=1)
+    await at.follow()
     assert "following broker 8 failed" in caplog.text
 
 
@@ -1000,30 +840,26 @@ def test_a_mistake_of_plogs_own_ends_no_fetcher(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_follower_has_its_leaders_bytes_whatever_happened_before(
-    following: Run, monkeypatch: pytest.MonkeyPatch, seed: int
+async def test_a_follower_has_its_leaders_bytes_whatever_happened_before(
+    at: Following, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Anybody is elected, with whatever it lacks; answers are lost, damaged and late, and the disk is full at times."""
     random = Random(seed)
     disk = RefusingDisk(monkeypatch, errno.ENOSPC, "t-0")
     monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
     monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 200)
-
-    async def talk(at: Following) -> None:
-        chaos = Chaos(at, disk, random)
-        for _ in range(150):
-            chaos.step()
-            for _ in range(random.choice([0, 1, 5, 30])):
-                await asyncio.sleep(0)
-            at.fetchers.check_invariants()
-        chaos.calm()
-        await at.catch_up()
-        for number in (0, 1):
-            start = max(at.log(number).log_start_offset, at.leader.logs[number].log_start_offset)
-            assert content(at.log(number), start) == content(at.leader.logs[number], start)
-            at.log(number).check_invariants()
-
-    following(talk)
+    chaos = Chaos(at, disk, random)
+    for _ in range(150):
+        chaos.step()
+        for _ in range(random.choice([0, 1, 5, 30])):
+            await asyncio.sleep(0)
+        at.fetchers.check_invariants()
+    chaos.calm()
+    await at.catch_up()
+    for number in (0, 1):
+        start = max(at.log(number).log_start_offset, at.leader.logs[number].log_start_offset)
+        assert content(at.log(number), start) == content(at.leader.logs[number], start)
+        at.log(number).check_invariants()
 
 
 def content(log: PartitionLog, start_offset: int) -> bytes:
@@ -1066,8 +902,7 @@ class Chaos:
 
     def _hold(self) -> None:
         leader = self._at.leaders[self._random.choice([OTHER, THIRD])]
-        self._held.append(asyncio.Event())
-        leader.script.append(held(leader, asyncio.Event(), self._held[-1]))
+        self._held.append(hold(leader)[1])
         if len(self._held) > 2:
             self._held.pop(0).set()
 
@@ -1136,29 +971,23 @@ class HostileLeader:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_hostile_leader_breaks_nothing_but_the_partition_that_it_leads(
-    following: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seed: int
+async def test_a_hostile_leader_breaks_nothing_but_the_partition_that_it_leads(
+    at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     limits = leader_fetcher._limits
     monkeypatch.setattr(leader_fetcher, "_limits", lambda config: limits(config)._replace(backoff_ms=1))
     random = Random(seed)
-
-    async def talk(at: Following) -> None:
-        at.leader.write(b"a", b"b", b"c")
-        at.elect(OTHER)
-        await at.catch_up()
-        hostile = HostileLeader(at, random)
-        at.leader.script.extend([hostile.answer] * 60)
-        while hostile.answers < 60:
-            await asyncio.sleep(0.001)
-            at.log().check_invariants()
-            at.fetchers.check_invariants()
-            if random.random() < 0.05:
-                at.elect(OTHER)
-        at.leader.write(b"d", partition=1)
-        await at.catch_up(1)
-
-    following(talk)
+    await at.follow(b"a", b"b", b"c")
+    hostile = HostileLeader(at, random)
+    at.leader.script.extend([hostile.answer] * 60)
+    while hostile.answers < 60:
+        await asyncio.sleep(0.001)
+        at.log().check_invariants()
+        at.fetchers.check_invariants()
+        if random.random() < 0.05:
+            at.elect(OTHER)
+    at.leader.write(b"d", partition=1)
+    await at.catch_up(1)
     assert "Traceback" not in caplog.text
     assert "begun again" not in caplog.text
 
@@ -1166,14 +995,11 @@ def test_a_hostile_leader_breaks_nothing_but_the_partition_that_it_leads(
 # --- the end
 
 
-def test_nothing_happens_after_the_end(following: Run) -> None:
-    async def talk(at: Following) -> None:
-        await part(at)  # whose cut waits for the other thread for ever
-        at.leader.script.append(never)
-        await until(lambda: not at.leader.script)
-        await at.fetchers.close()
-        at.elect(OTHER)
-        others = {task for leader in at.leaders.values() for task in leader.tasks}
-        assert asyncio.all_tasks() - {asyncio.current_task()} <= others
-
-    following(talk)
+async def test_nothing_happens_after_the_end(at: Following) -> None:
+    await part(at)  # whose cut waits for the other thread for ever
+    at.leader.script.append(never)
+    await until(lambda: not at.leader.script)
+    await at.fetchers.close()
+    at.elect(OTHER)
+    others = {task for leader in at.leaders.values() for task in leader.tasks}
+    assert asyncio.all_tasks() - {asyncio.current_task()} <= others

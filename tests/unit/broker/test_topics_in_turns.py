@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from core.broker import stepped_answer, turns
 from core.broker.handlers import metadata
-from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -82,11 +81,10 @@ def all_folders(name: str = "t", partitions: int = PARTITIONS) -> list[str]:
 
 
 @pytest.mark.parametrize(("api", "request_of"), [(CREATE_TOPICS, create), (DELETE_TOPICS, delete)])
-def test_others_are_served_meanwhile(broker: SteeredNode, api: Any, request_of: Any) -> None:
+async def test_others_are_served_meanwhile(broker: SteeredNode, api: Any, request_of: Any) -> None:
     if api is DELETE_TOPICS:
         add_topic(broker, "t", 200)
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         slow_reader, slow_writer = await connect(server)
         reader, writer = await connect(server)
         wanted = request_of("t", partitions=200) if api is CREATE_TOPICS else request_of("t")
@@ -98,8 +96,6 @@ def test_others_are_served_meanwhile(broker: SteeredNode, api: Any, request_of: 
         assert not answer.done()
         await answer
         assert len(folders(broker)) == (200 if api is CREATE_TOPICS else 0)
-
-    serving(broker, talk)
 
 
 def test_who_asks_something_beside_large_topics_does_not_wait_for_them(

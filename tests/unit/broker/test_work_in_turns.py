@@ -22,12 +22,12 @@ from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import metadata
 from core.broker.loop_runtime import LoopRuntime
-from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.steps import OTHERS_FIRST, Steps
+from core.log.partition_log import PartitionLog
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -53,7 +53,17 @@ from tests.support.broker import (
     send,
 )
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
-from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
+from tests.support.waiting import wait_until
+from tests.unit.broker.test_connection import (
+    connect,
+    frame,
+    is_served,
+    read_correlation_ids,
+    read_frame,
+    serving,
+    until,
+    versions_frame,
+)
 from tests.unit.broker.test_transactions import SETTINGS, Client
 
 MANY = 5_000
@@ -93,6 +103,10 @@ def loop(broker: SteeredNode) -> Loop:
     loop = Loop()
     broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
     return loop
+
+
+def log_of(broker: SteeredNode) -> PartitionLog:
+    return broker.services.replicas.find("t", 0).log
 
 
 def many(key: bytes | None = b"k", **fields: Any) -> bytes:
@@ -135,56 +149,45 @@ class Asked:
 # --- who else is served
 
 
-def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: SteeredNode) -> None:
-    add_topic(broker)
-    assert produce(broker, many()).error_code == 0
-
-    async def talk(server: SocketServer) -> None:
-        slow_reader, slow_writer = await connect(server)
-        reader, writer = await connect(server)
-        slow_writer.write(frame(LIST_OFFSETS, 1, lookup(), 11))
-        answer = asyncio.create_task(read_frame(slow_reader))
-        for number in range(5):
-            writer.write(versions_frame(number))
-            assert await read_correlation_ids(reader, 1) == [number]
-        assert not answer.done()
-        await answer
-
-    serving(broker, talk)
+NAMES = [f"t{number}" for number in range(30)]
 
 
-@pytest.mark.parametrize("what", ["metadata", "metadata of a large topic", "creation"])
-def test_others_are_served_while_many_topics_are(
+@pytest.mark.parametrize("what", ["lookup", "metadata", "metadata of a large topic", "creation", "validation"])
+async def test_others_are_served_while_one_waits_for_much_work(
     broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Described to one client, or made for it."""
+    """A batch is gone through, or many topics are described or made. Answers come in order, as ever."""
     monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
-    names = [f"t{number}" for number in range(30)]
-    if what == "metadata":
-        for name in names:
+    api, request, version = METADATA, MetadataRequest(None), METADATA.versions.last
+    if what == "lookup":
+        add_topic(broker)
+        assert produce(broker, many()).error_code == 0
+        api, request, version = LIST_OFFSETS, lookup(), 11
+    elif what == "metadata":
+        for name in NAMES:
             add_topic(broker, name)
-        request = frame(METADATA, 1, MetadataRequest(None), METADATA.versions.last)
     elif what == "metadata of a large topic":
         add_topic(broker, "large", 30)
-        names = ["large"]
-        request = frame(METADATA, 1, MetadataRequest([MetadataRequestTopic(name="large")]), METADATA.versions.last)
+        request = MetadataRequest([MetadataRequestTopic(name="large")])
+    elif what == "creation":
+        api, version = CREATE_TOPICS, CREATE_TOPICS.versions.last
+        request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in NAMES], 60_000)
     else:
-        wanted = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], 60_000)
-        request = frame(CREATE_TOPICS, 1, wanted, CREATE_TOPICS.versions.last)
-
-    async def talk(server: SocketServer) -> None:
+        add_topic(broker, cleanup_policy="compact", compression_type="gzip")
+        api, request, version = PRODUCE, produce_request(many()), PRODUCE_BY_NAME
+    async with serving(broker) as server:
         slow_reader, slow_writer = await connect(server)
-        reader, writer = await connect(server)
-        slow_writer.write(request)
-        answer = asyncio.create_task(read_frame(slow_reader))
+        other = await connect(server)
+        slow_writer.write(frame(api, 1, request, version) + versions_frame(2))
+        answers = asyncio.create_task(read_correlation_ids(slow_reader, 2))
         for number in range(5):
-            writer.write(versions_frame(number))
-            assert await read_correlation_ids(reader, 1) == [number]
-        assert not answer.done()
-        await answer
-
-    serving(broker, talk)
-    assert broker.services.image.topics.keys() == set(names)
+            assert await is_served(other, number)
+        assert not answers.done()
+        assert await answers == [1, 2]
+    if what == "creation":
+        assert broker.services.image.topics.keys() == set(NAMES)
+    if what == "validation":
+        assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
 
 
 def test_topics_that_come_and_go_while_all_are_described(
@@ -201,24 +204,6 @@ def test_topics_that_come_and_go_while_all_are_described(
     assert {topic.name for topic in asked.answer.topics} - {"late"} >= {f"t{number}" for number in range(19)}
 
 
-def test_others_are_served_while_a_batch_is_validated(broker: SteeredNode) -> None:
-    add_topic(broker, cleanup_policy="compact", compression_type="gzip")
-
-    async def talk(server: SocketServer) -> None:
-        slow_reader, slow_writer = await connect(server)
-        reader, writer = await connect(server)
-        slow_writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME) + versions_frame(2))
-        answers = asyncio.create_task(read_correlation_ids(slow_reader, 2))
-        for number in range(5):
-            writer.write(versions_frame(number))
-            assert await read_correlation_ids(reader, 1) == [number]
-        assert not answers.done()
-        assert await answers == [1, 2], "in order, as ever"
-
-    serving(broker, talk)
-    assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
-
-
 def large(letter: bytes = b"x", **fields: Any) -> RecordBatch:
     return make_batch(letter * 3_000_000, **fields)
 
@@ -232,7 +217,7 @@ def test_a_large_batch_is_checked_and_written_in_turns(
     broker: SteeredNode, loop: Loop, configs: dict[str, str]
 ) -> None:
     add_topic_for_large(broker, **configs)
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     asked = Asked(broker, PRODUCE, produce_request(large()))
     sizes = [log.segments.active.records.path.stat().st_size]
     while asked.answer is None:
@@ -249,7 +234,7 @@ def test_a_large_batch_is_checked_and_written_in_turns(
 def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: SteeredNode, loop: Loop) -> None:
     """And waits without a turn's work of its own; the broker's own records wait for nobody."""
     add_topic_for_large(broker)
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     first = Asked(broker, PRODUCE, produce_request(large(b"1")))
     while not log.is_written_ahead:
         loop.step()
@@ -272,7 +257,7 @@ def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: S
 def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: SteeredNode, loop: Loop, what: str) -> None:
     add_topic_for_large(broker)
     assert produce(broker, make_batch(b"0", producer_id=7, producer_epoch=1, base_sequence=0)).error_code == 0
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     path, size_bytes = log.segments.active.records.path, log.size_bytes
     epoch = 0 if what == "fenced" else 1
     batch = large(producer_id=7, producer_epoch=epoch, base_sequence=1)
@@ -315,10 +300,9 @@ def test_a_kill_while_a_large_batch_is_written_takes_nothing_else(tmp_path: Path
     assert append(killed, make_batch(b"1")).base_offset == 1
 
 
-def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(broker: SteeredNode) -> None:
+async def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(broker: SteeredNode) -> None:
     add_topic_for_large(broker, partitions=2)
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         clients = [await connect(server) for _ in range(3)]
         for turn in range(3):
             for number, (_, writer) in enumerate(clients):
@@ -326,14 +310,12 @@ def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(br
                 writer.write(frame(PRODUCE, turn, produce_request(batch, partition=number % 2), PRODUCE_BY_NAME))
         for reader, _ in clients:
             assert await read_correlation_ids(reader, 3) == [0, 1, 2]
-
-    serving(broker, talk)
     values = [record.value or b"" for n in (0, 1) for record in read_all(broker.services.replicas.find("t", n).log)]
     assert sorted(values) == [b"%d" % number * 3_000_000 for number in range(9)]
 
 
 @pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
-def test_another_thread_loads_what_walks_need_before_the_first(
+async def test_another_thread_loads_what_walks_need_before_the_first(
     broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, api: Any
 ) -> None:
     """NumPy alone takes a tenth of a second; however long it takes, others are served."""
@@ -348,7 +330,7 @@ def test_another_thread_loads_what_walks_need_before_the_first(
 
     def load() -> None:
         loaders.append(threading.current_thread())
-        assert may_load.wait(20)
+        wait_until(may_load.is_set, "the test lets them load")
         assert not walks
 
     def note(walk: record_walk.RecordWalk, piece: bytes) -> Any:
@@ -359,24 +341,20 @@ def test_another_thread_loads_what_walks_need_before_the_first(
     monkeypatch.setattr(record_walk.RecordWalk, "take", note)
     request = lookup() if api is LIST_OFFSETS else produce_request(many(), "k")
     version = 11 if api is LIST_OFFSETS else PRODUCE_BY_NAME
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         reader, writer = await connect(server)
         slow = [await connect(server) for _ in range(MOST_AT_WORK + 1)]
         waiting = []
         for slow_reader, slow_writer in slow:
             slow_writer.write(frame(api, 1, request, version))
             waiting.append(asyncio.create_task(read_frame(slow_reader)))
-            writer.write(versions_frame(1))
-            assert await read_correlation_ids(reader, 1) == [1]
+            assert await is_served((reader, writer))
         small = produce_request(make_batch(b"v"), "k")
         writer.write(frame(PRODUCE, 2, small, PRODUCE_BY_NAME))
         assert await read_correlation_ids(reader, 1) == [2]
         assert not any(answer.done() for answer in waiting)
         may_load.set()
         await asyncio.gather(*waiting)
-
-    serving(broker, talk)
     assert len(walks) >= MOST_AT_WORK + 1
     (loader,) = loaders
     assert loader is not threading.main_thread()
@@ -393,7 +371,7 @@ def test_a_client_that_leaves_while_they_are_loaded(broker: SteeredNode, loop: L
     disk.run()
     loop.run()
     assert stays.partition.error_code == 0
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
+    assert log_of(broker).log_end_offset == MANY
 
 
 def test_where_they_can_not_be_loaded_who_needs_them_fails(
@@ -437,7 +415,7 @@ print(*sorted(set(sys.modules) - before))
     assert found.stdout.split() == []
 
 
-def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records were copied: many such requests would be more memory than connections may take."""
     add_topic(broker, cleanup_policy="compact")
     memory = ConnectionMemory(1 << 30)
@@ -445,7 +423,7 @@ def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeyp
     data = [PartitionProduceData(0, many()), PartitionProduceData(1, bytes(200_000))]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
 
-    log = broker.services.replicas.find("t", 0).log
+    log = log_of(broker)
     validate = log.validate
     held = []
 
@@ -459,20 +437,18 @@ def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeyp
             held.append(memory.total_bytes)
             yield
 
-    async def talk(server: SocketServer) -> None:
+    log.validate = watch  # type: ignore[method-assign]
+    async with serving(broker) as server:
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
         await read_frame(reader)
         writer.write(versions_frame(2))
         await read_frame(reader)
         assert memory.total_bytes == 0
-
-    log.validate = watch  # type: ignore[method-assign]
-    serving(broker, talk)
     assert 200_000 < held[-1] < 300_000
 
 
-def test_what_waits_for_its_transaction_is_held_until_it_is_written(
+async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records were copied: that they are of the transaction must be on the disk before they are."""
@@ -483,14 +459,12 @@ def test_what_waits_for_its_transaction_is_held_until_it_is_written(
     memory = ConnectionMemory(1 << 30)
     monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
     request = client.produce_request(bytes(200_000), 0, 0)
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         disk = Background()
         broker.runtime.use(run_flush=disk)
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
-        while not disk.waiting:
-            await asyncio.sleep(0)
+        await until(lambda: bool(disk.waiting))
         assert 200_000 < memory.total_bytes < 210_000
         memory.step()
         memory.step()
@@ -499,17 +473,16 @@ def test_what_waits_for_its_transaction_is_held_until_it_is_written(
         disk.run()
         await read_frame(reader)
         assert memory.total_bytes == 0
-
-    serving(broker, talk)
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == 1
+    assert log_of(broker).log_end_offset == 1
     broker.close()
 
 
 @pytest.mark.parametrize("key", [b"k", None])
-def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: SteeredNode, key: bytes | None) -> None:
+async def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(
+    broker: SteeredNode, key: bytes | None
+) -> None:
     add_topic(broker, cleanup_policy="compact")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, produce_request(many(key), acks=0), PRODUCE_BY_NAME) + versions_frame(2))
         if key is None:
@@ -517,15 +490,12 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Stee
         else:
             assert await read_correlation_ids(reader, 1) == [2]
 
-    serving(broker, talk)
-
 
 @pytest.mark.parametrize("acks", [0, -1])
-def test_a_client_that_has_sent_all_it_had(broker: SteeredNode, acks: int) -> None:
+async def test_a_client_that_has_sent_all_it_had(broker: SteeredNode, acks: int) -> None:
     """Its records are kept though it is gone by then, and it is answered if it listens."""
     add_topic(broker, cleanup_policy="compact")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, produce_request(many(), acks=acks), PRODUCE_BY_NAME))
         if acks:
@@ -534,33 +504,26 @@ def test_a_client_that_has_sent_all_it_had(broker: SteeredNode, acks: int) -> No
             assert await reader.read() == b""
         else:
             writer.close()
-            while broker.services.replicas.find("t", 0).log.log_end_offset < MANY or server.open_connections:
+            while log_of(broker).log_end_offset < MANY or server.open_connections:
                 await asyncio.sleep(0)
 
-    serving(broker, talk)
 
-
-def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: SteeredNode) -> None:
+async def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: SteeredNode) -> None:
     """It is gone: its place is another's."""
     add_topic(broker, cleanup_policy="compact")
-
-    async def talk(server: SocketServer) -> None:
+    async with serving(broker) as server:
         gone = [await connect(server) for _ in range(MOST_AT_WORK)]
         for _, writer in gone:
             writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME))
         turns = broker.runtime.turns
         assert turns is not None
-        while not turns.has_enough_work:
-            await asyncio.sleep(0)
+        await until(lambda: turns.has_enough_work)
         for _, writer in gone:
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-        while turns.has_enough_work or server.open_connections:
-            await asyncio.sleep(0)
-
-    serving(broker, talk)
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
+        await until(lambda: not (turns.has_enough_work or server.open_connections))
+    assert log_of(broker).log_end_offset == 0
 
 
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
@@ -658,7 +621,7 @@ def test_a_client_that_leaves_ends_its_work(broker: SteeredNode, loop: Loop) -> 
     asked.pending.cancel()
     loop.step()
     assert not loop.step()
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
+    assert log_of(broker).log_end_offset == 0
 
 
 def test_a_client_that_is_closed_in_the_middle_of_a_step(broker: SteeredNode, loop: Loop) -> None:
@@ -686,7 +649,7 @@ def test_who_can_not_wait_has_the_rest_done_at_once(broker: SteeredNode, loop: L
     asked.pending.complete_now()
     assert asked.partition.error_code == 0
     loop.run()
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
+    assert log_of(broker).log_end_offset == MANY
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -720,7 +683,7 @@ def test_other_rules_meanwhile(broker: SteeredNode, loop: Loop) -> None:
     broker.services.configs.set(2, "t", {"cleanup.policy": "compact"})
     loop.run()
     assert asked.partition.error_code == ErrorCode.INVALID_RECORD
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == 0
+    assert log_of(broker).log_end_offset == 0
 
 
 def test_batches_of_others_meanwhile(broker: SteeredNode, loop: Loop) -> None:
@@ -780,7 +743,7 @@ def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: 
     assert asked.answer is None
     ended = ask(broker, END_TXN, EndTxnRequest(client.name, producer_id, epoch, True), end_version)
     assert ended.error_code == 0
-    end_offset = broker.services.replicas.find("t", 0).log.log_end_offset
+    end_offset = log_of(broker).log_end_offset
     loop.run()
     assert asked.partition.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE)
     partition = broker.services.replicas.find("t", 0)
@@ -807,7 +770,7 @@ def test_what_is_wrong_with_records_is_said(broker: SteeredNode, loop: Loop) -> 
     for section in (b"\xff" * 40, b"A" * 60):
         bad = RecordBatch(memoryview(build_batch(section, count=3, base_timestamp=NOW, max_timestamp=NOW)))
         assert ask_by(broker, loop, bytes(bad.buffer)).error_code == ErrorCode.INVALID_RECORD
-    assert broker.services.replicas.find("t", 0).log.log_end_offset == MANY
+    assert log_of(broker).log_end_offset == MANY
 
 
 def ask_by(broker: SteeredNode, loop: Loop, batch: bytes) -> Any:
