@@ -25,6 +25,8 @@ from tests.support.for_each import for_each
 from tests.support.secured_door import Door, secured_door
 from tests.support.server import call_plog
 
+pytestmark = pytest.mark.longer
+
 
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:

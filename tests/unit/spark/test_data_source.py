@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, InputPartition, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -38,6 +37,8 @@ from tests.support.compaction import write_thinned_log
 from tests.support.for_each import for_each
 from tests.support.golden import golden_cases
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+
+pytestmark = pytest.mark.longer
 
 
 def reader_of(names: tuple[str, ...] = ("topic", "partition", "offset", "value"), **options: str) -> PlogReader:
@@ -73,6 +74,27 @@ def data(tmp_path: Path) -> Path:
             append(log, make_batch(b"%d" % n, b"%d" % (n + 1), timestamp=NOW + n))
         log.close()
     return tmp_path / "data"
+
+
+def grow(folder: Path, *values: bytes) -> None:
+    log = open_log(folder)
+    append(log, make_batch(*values, timestamp=NOW))
+    log.close()
+
+
+@contextmanager
+def served(tmp_path: Path, *counts: int) -> Iterator[tuple[str, KafkaClient]]:
+    """The address of a broker and a client of it; t has a partition for each count, with so many records."""
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", len(counts))
+        with closing(KafkaClient(parse_bootstrap(broker.bootstrap_servers))) as client:
+            producer = Producer(client, "t")
+            for partition, count in enumerate(counts):
+                numbers = np.arange(count)
+                values = ByteStrings.of_list([b"%d" % n for n in numbers])
+                producer.send(RecordsToSend(partition, NOW + numbers, None, values, None, numbers))
+            producer.flush()
+            yield broker.bootstrap_servers, client
 
 
 # --- which, from where, until where
@@ -134,8 +156,8 @@ def test_times_to_begin_and_to_end_at(data: Path) -> None:
     assert found == {"t-0": [298, 299], "t-1": list(range(200))}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
+@for_each(
+    "options, said",
     [
         ({"startingOffsets": "latest"}, "can't be latest"),
         ({"startingOffsets": '{"t":{"0":-1,"1":0}}'}, "can't be latest"),
@@ -183,27 +205,26 @@ def test_tasks(data: Path) -> None:
 # --- nothing
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_nothing_to_read_is_nothing(data: Path) -> None:
+    """PySpark makes one task of a plan without ranges, and gives it a partition that is no range."""
+    open_log(data / "empty-0").close()
+    (data / "emptied-0").symlink_to(data / "u-0")
+    write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("emptied", 0): 100}, FileSystem())
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    nothing: list[dict[str, str]] = [
         {"subscribe": "empty"},
         {"subscribe": "emptied"},
         {"subscribe": "emptied", "latestPerKey": "true"},
         {"subscribe": "u", "startingOffsets": '{"u":{"0":100}}'},
         {"subscribe": "u", "endingOffsets": '{"u":{"0":0}}'},
-        {"subscribe": "u", "startingTimestamp": str(NOW + 10**9), "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribe": "u", "startingTimestamp": str(NOW + 10**9), **latest},
         {"subscribe": "u", "endingTimestamp": "1000"},
         {"subscribe": "u,empty", "endingTimestamp": "1000"},
-    ],
-)
-def test_nothing_to_read_is_nothing(data: Path, options: dict[str, str]) -> None:
-    """PySpark makes one task of a plan without ranges, and gives it a partition that is no range."""
-    open_log(data / "empty-0").close()
-    (data / "emptied-0").symlink_to(data / "u-0")
-    write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("emptied", 0): 100}, FileSystem())
-    reader = reader_of(path=str(data), **options)
-    assert reader.partitions() == []
-    assert rows(reader, [InputPartition(None)]) == []
+    ]
+    for options in nothing:
+        reader = reader_of(path=str(data), **options)
+        assert reader.partitions() == [], options
+        assert rows(reader, [InputPartition(None)]) == [], options
 
 
 # --- conditions
@@ -300,19 +321,12 @@ def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
 
 def test_records_that_were_deleted_from_within_a_batch_are_not_read(tmp_path: Path) -> None:
     """DeleteRecords moved the log's start into one after the range was planned; from files, and from a server."""
-    with running_broker(tmp_path / "data") as broker:
-        broker.create_topic("t", 1)
-        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
-        producer = Producer(client, "t")
-        values = ByteStrings.of_list([b"%d" % number for number in range(10)])
-        producer.send(RecordsToSend(0, np.full(10, NOW), None, values, None, np.arange(10)))
-        producer.flush()
-        options = {"subscribe": "t", "failOnDataLoss": "false"}
-        from_server = reader_of(kafka__bootstrap__servers=broker.bootstrap_servers, **options)
+    options = {"subscribe": "t", "failOnDataLoss": "false"}
+    with served(tmp_path, 10) as (servers, client):
+        from_server = reader_of(kafka__bootstrap__servers=servers, **options)
         planned = from_server.partitions()
         Admin(client).delete_records({TopicPartition("t", 0): 7})
         assert [r["offset"] for r in rows(from_server, planned)] == [7, 8, 9]
-        client.close()
     write_offset_checkpoint(tmp_path / "data" / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 0}, FileSystem())
     from_files = reader_of(path=str(tmp_path / "data"), **options)
     planned = from_files.partitions()
@@ -336,39 +350,21 @@ def test_a_range_whose_beginning_was_lost_fails_its_task(data: Path, caplog: pyt
 
 
 def test_from_servers(tmp_path: Path) -> None:
-    with running_broker(tmp_path / "data") as broker:
-        broker.create_topic("t", 2)
-        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
-        producer = Producer(client, "t")
-        for partition, count in ((0, 500), (1, 50)):
-            rows_ = np.arange(count)
-            values = ByteStrings.of_list([b"%d" % n for n in range(count)])
-            producer.send(RecordsToSend(partition, NOW + rows_, None, values, None, rows_))
-        producer.flush()
-        client.close()
-        reader = reader_of(kafka__bootstrap__servers=broker.bootstrap_servers, subscribe="t", minPartitions="6")
+    with served(tmp_path, 500, 50) as (servers, _):
+        reader = reader_of(kafka__bootstrap__servers=servers, subscribe="t", minPartitions="6")
         partitions = reader.partitions()
         assert len(partitions) >= 6
         found = rows(reader, partitions)
-        assert [r["offset"] for r in found] == [*range(500), *range(50)]
-        assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+    assert [(r["offset"], r["value"]) for r in found] == [(n, b"%d" % n) for n in (*range(500), *range(50))]
 
 
 def test_servers_that_trim_what_was_planned(tmp_path: Path) -> None:
     """With failOnDataLoss=false there is what there is, as of files."""
-    with running_broker(tmp_path / "data") as broker:
-        broker.create_topic("t", 1)
-        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
-        producer = Producer(client, "t")
-        for number in range(100):
-            values = ByteStrings.of_list([b"%d" % number])
-            producer.send(RecordsToSend(0, NOW + np.arange(1), None, values, None, np.arange(1)))
-            producer.flush()
-        options = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t", "minPartitions": "4"}
+    with served(tmp_path, 100) as (servers, client):
+        options = {"kafka__bootstrap__servers": servers, "subscribe": "t", "minPartitions": "4"}
         strict, lenient = reader_of(**options), reader_of(**options, failOnDataLoss="false")
         planned = strict.partitions(), lenient.partitions()
         Admin(client).delete_records({TopicPartition("t", 0): 33})
-        client.close()
         assert [row["offset"] for row in rows(lenient, planned[1])] == list(range(33, 100))
         with pytest.raises(PlogError, match="outside the range that the partition holds"):
             rows(strict, planned[0])
@@ -384,23 +380,16 @@ def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, monkeypatch:
         return list_offsets(self, wanted, **options)
 
     monkeypatch.setattr(Admin, "list_offsets", note)
-    with running_broker(tmp_path / "data") as broker:
-        broker.create_topic("t", 1)
-        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
-        producer = Producer(client, "t")
-        values = ByteStrings.of_list([b"%d" % n for n in range(10)])
-        producer.send(RecordsToSend(0, NOW + np.arange(10), None, values, None, np.arange(10)))
-        producer.flush()
-        client.close()
-        servers = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t"}
+    with served(tmp_path, 10) as (address, _):
+        servers = {"kafka__bootstrap__servers": address, "subscribe": "t"}
         for timestamp in (-1, -2, -3, -4, -5, -6, -1000):
             each = json.dumps({"t": {"0": timestamp}})
             for options in ({"startingTimestamp": str(timestamp)}, {"startingOffsetsByTimestamp": each}):
                 assert offsets(reader_of(**servers, **options)) == {"t-0": list(range(10))}
             for options in ({"endingTimestamp": str(timestamp)}, {"endingOffsetsByTimestamp": each}):
                 assert offsets(reader_of(**servers, **options)) == {}
-            stream = stream_of(**{"kafka.bootstrap.servers": broker.bootstrap_servers}, subscribe="t",
-                               startingTimestamp=str(timestamp))  # fmt: skip
+            by_server = {"kafka.bootstrap.servers": address, "subscribe": "t", "startingTimestamp": str(timestamp)}
+            stream = stream_of(**by_server)
             assert stream.initialOffset()["t"] == {"0": 0}
     assert asked == {EARLIEST, LATEST}
 
@@ -416,9 +405,7 @@ def test_a_stream_goes_on_from_offsets(data: Path) -> None:
     assert end == {"t": {"0": 300, "1": 200}}
     assert len(rows(stream, stream.partitions(start, end))) == 500
     assert stream.partitions(end, end) == []
-    log = open_log(data / "t-1")
-    append(log, make_batch(b"new", timestamp=NOW))
-    log.close()
+    grow(data / "t-1", b"new")
     again = stream.latestOffset(end, ReadAllAvailable())
     assert again == {"t": {"0": 300, "1": 201}}
     assert [(r["partition"], r["offset"], r["value"]) for r in rows(stream, stream.partitions(end, again))] == [
@@ -457,9 +444,7 @@ def test_a_stream_waits_for_enough(data: Path) -> None:
 def test_available_now_does_not_follow_what_comes_later(data: Path) -> None:
     stream = stream_of(path=str(data), subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="300")
     stream.prepareForTriggerAvailableNow()
-    log = open_log(data / "t-0")
-    append(log, make_batch(*[b"new"] * 50, timestamp=NOW))
-    log.close()
+    grow(data / "t-0", *[b"new"] * 50)
     at = stream.initialOffset()
     limit = stream.getDefaultReadLimit()
     for _ in range(5):
@@ -508,9 +493,7 @@ def test_available_now_that_begins_after_what_was_there(data: Path) -> None:
     """The log grew between the preparation and the first look at the latest offset: that is no loss."""
     stream = stream_of(path=str(data), subscribe="t", startingOffsets="latest")
     stream.prepareForTriggerAvailableNow()
-    log = open_log(data / "t-0")
-    append(log, make_batch(b"new", timestamp=NOW))
-    log.close()
+    grow(data / "t-0", b"new")
     start = stream.initialOffset()
     assert stream.latestOffset(start, ReadAllAvailable()) == start == {"t": {"0": 301, "1": 200}}
 

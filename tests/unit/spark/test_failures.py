@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.user_function import load_function
 from core.spark.claim import lock_numbers
@@ -47,9 +45,17 @@ def ranges_of(data: Path) -> tuple[OffsetRange, ...]:
     return tuple(OffsetRange("t", 0, start, start + 20, 1, directory=str(data / "t-0")) for start in (0, 20))
 
 
+def begun(out: Path, plan: ReplayPlan) -> Replay:
+    replay = Replay(out)
+    replay.lock.acquire()
+    replay.freeze({}, lambda: plan)
+    return replay
+
+
 # --- before anything starts
 
 
+@pytest.mark.longer
 @for_each("version, is_good", [("4.1.9", False), ("3.5.1", False), ("4.2.0.dev1", True), ("5.0", True)])
 def test_a_pyspark_that_is_too_old(version: str, is_good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.version.__version__", version)
@@ -61,49 +67,51 @@ def test_a_pyspark_that_is_too_old(version: str, is_good: bool, monkeypatch: pyt
     assert "pip install --upgrade" in (caught.value.hint or "")
 
 
+def replayed(data: Path, out: Path, *options: str) -> tuple[int, str]:
+    """By the command: its exit code, and what it said."""
+    done = call_plog("spark-replay", "t", "--to", f"parquet:{out}", "--data-dir", str(data), *options)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.longer
 def test_it_is_told_before_a_folder_is_made(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.version.__version__", "4.1.0")
-    done = call_plog("spark-replay", "t", "--to", f"parquet:{tmp_path}/out", "--data-dir", str(data))
-    assert done.returncode == 3
-    assert "PySpark 4.1.0 is too old" in done.stderr.decode()
+    code, said = replayed(data, tmp_path / "out")
+    assert code == 3
+    assert "PySpark 4.1.0 is too old" in said
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+@pytest.mark.longer
+def test_a_request_that_makes_no_sense_leaves_no_folder(data: Path, tmp_path: Path) -> None:
+    for options, expected in (
         (["--partition-by", "headers"], "can't name a folder"),
         (["--partition-by", "city"], "there is no column city"),
         (["--columns", "offset,offset"], "two columns of the output are one"),
         (["--transform", "nowhere:f"], "No module named 'nowhere'"),
-    ],
-)
-def test_a_request_that_makes_no_sense_leaves_no_folder(
-    data: Path, tmp_path: Path, options: list[str], said: str
-) -> None:
-    done = call_plog("spark-replay", "t", "--to", f"parquet:{tmp_path}/out", "--data-dir", str(data), *options)
-    assert done.returncode == 2
-    assert said in done.stderr.decode()
-    assert not (tmp_path / "out").exists()
+    ):
+        code, said = replayed(data, tmp_path / "out", *options)
+        assert code == 2, options
+        assert expected in said
+        assert not (tmp_path / "out").exists(), options
 
 
+@pytest.mark.longer
 def test_a_refused_folder_is_left_as_it_is(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.txt").write_text("mine")
     before = fingerprint(out)
-    done = call_plog("spark-replay", "t", "--to", f"parquet:{out}", "--data-dir", str(data))
-    assert done.returncode == 1
-    assert "is not empty: notes.txt is in it" in done.stderr.decode()
+    code, said = replayed(data, out)
+    assert code == 1
+    assert "is not empty: notes.txt is in it" in said
     assert fingerprint(out) == before
 
 
 def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None:
     """So that the command with a better --schema is not taken for another replay."""
     plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
-    replay = Replay(tmp_path / "out")
-    replay.lock.acquire()
-    replay.freeze({}, lambda: plan)
+    replay = begun(tmp_path / "out", plan)
     replay.withdraw(plan)
     assert replay.plan is None
     direct = replace(plan, schema="")
@@ -113,7 +121,7 @@ def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None
     assert replay.plan == direct
 
 
-@pytest.mark.parametrize("is_there", [False, True])
+@for_each("is_there", [False, True])
 def test_a_folder_whose_plan_is_withdrawn_is_as_it_was_found(data: Path, tmp_path: Path, is_there: bool) -> None:
     plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
     out = tmp_path / "out"
@@ -140,6 +148,7 @@ def test_a_lock_that_had_another_owner_stays(data: Path, tmp_path: Path) -> None
     assert lock_numbers(tmp_path / "out") == [4]
 
 
+@pytest.mark.longer
 @for_each("kind", ["parquet", "csv", "json", "delta"])
 def test_a_replay_of_nothing_has_columns(tmp_path: Path, kind: str) -> None:
     open_log(tmp_path / "data" / "t-0").close()
@@ -155,26 +164,20 @@ def test_a_replay_of_nothing_has_columns(tmp_path: Path, kind: str) -> None:
     if kind == "csv":
         assert (out / "part-00000.csv").read_text() == '"offset","value"\n'
     if kind == "delta":
-        deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+        import deltalake
+
         assert deltalake.DeltaTable(str(out)).to_pyarrow_table().num_rows == 0
 
 
+@pytest.mark.longer
 def test_a_partitioned_replay_of_nothing_has_no_file(tmp_path: Path) -> None:
     open_log(tmp_path / "data" / "t-0").close()
-    done = call_plog(
-        "spark-replay",
-        "t",
-        "--to",
-        f"parquet:{tmp_path}/out",
-        "--partition-by",
-        "day",
-        "--data-dir",
-        f"{tmp_path}/data",
-    )
-    assert done.returncode == 0
-    assert "0 records in 0 files" in done.stderr.decode()
+    code, said = replayed(tmp_path / "data", tmp_path / "out", "--partition-by", "day")
+    assert code == 0
+    assert "0 records in 0 files" in said
 
 
+@pytest.mark.longer
 def test_take_over_is_of_folders(tmp_path: Path) -> None:
     done = call_plog("spark-replay", "t", "--to", "topic:u", "--take-over", "--data-dir", str(tmp_path))
     assert done.returncode == 2
@@ -184,8 +187,8 @@ def test_take_over_is_of_folders(tmp_path: Path) -> None:
 # --- while it works
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-@pytest.mark.parametrize("partition_by", ["", "day"])
+@for_each("kind", ["parquet", "csv", "json"])
+@for_each("partition_by", ["", "day"])
 def test_a_full_disk(data: Path, tmp_path: Path, kind: str, partition_by: str) -> None:
     plan = ReplayPlan({}, ranges_of(data), replace(PARQUET, kind=kind, partition_by=partition_by))
     disk = FullDisk()
@@ -204,7 +207,7 @@ def test_a_receipt_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 def test_a_jvm_that_was_killed(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     session: Any = type("Session", (), {})()
     session.sparkContext = type("Context", (), {"_gateway": type("Gateway", (), {"proc": process})()})()
     process.kill()
@@ -232,6 +235,13 @@ def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load_function("job_with_pandas:f", "--transform")
 
 
+def json_range(folder: Path, *values: bytes | None) -> OffsetRange:
+    log = open_log(folder)
+    append(log, make_batch(*values))  # type: ignore[arg-type]
+    log.close()
+    return OffsetRange("t", 0, 0, len(values), 1, directory=str(folder), is_json=True)
+
+
 @for_each(
     "value, end, text",
     [
@@ -247,10 +257,7 @@ def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_text_after_a_json_value(tmp_path: Path, value: bytes, end: int, text: str) -> None:
     """Spark takes the first value, in FAILFAST too, and drops the rest."""
-    log = open_log(tmp_path / "t-0")
-    append(log, make_batch(b'{"id":1}', value))
-    log.close()
-    range_ = OffsetRange("t", 0, 0, 2, 1, directory=str(tmp_path / "t-0"), is_json=True)
+    range_ = json_range(tmp_path / "t-0", b'{"id":1}', value)
     with pytest.raises(PlogError) as caught:
         list(read_range(range_, ("value",)))
     assert caught.value.message == f"t-0: the value of offset 1 has text after its JSON, at byte {end}: {text!r}"
@@ -262,15 +269,11 @@ def test_text_after_a_json_value(tmp_path: Path, value: bytes, end: int, text: s
     [b'{"id":1}', b" [1] \r\n", b"", b"  ", None, b"null", b"tru", b'{"a":[1', b"{'a':1}", b'{"a":NaN}', b"-1e5"],
 )
 def test_what_is_one_value_or_none_is_sparks_to_judge(tmp_path: Path, value: bytes | None) -> None:
-    log = open_log(tmp_path / "t-0")
-    append(log, make_batch(value))  # type: ignore[arg-type]
-    log.close()
-    range_ = OffsetRange("t", 0, 0, 1, 1, directory=str(tmp_path / "t-0"), is_json=True)
-    assert sum(map(len, read_range(range_, ("value",)))) == 1
+    assert sum(map(len, read_range(json_range(tmp_path / "t-0", value), ("value",)))) == 1
 
 
+@pytest.mark.longer
 def test_a_delta_table_of_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("deltalake", reason="the extra delta is not installed")
     commit_delta_table(tmp_path, [], "", "id")
     assert list(tmp_path.iterdir()) == []
 
@@ -281,9 +284,7 @@ def test_a_delta_table_of_nothing(tmp_path: Path) -> None:
 def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     plan = ReplayPlan({}, ranges_of(data), PARQUET)
-    replay = Replay(out)
-    replay.lock.acquire()
-    replay.freeze({}, lambda: plan)
+    replay = begun(out, plan)
     for range_ in plan.ranges:
         write_range(replay.claim, range_, plan)
     replay.commit(plan)
@@ -301,9 +302,7 @@ def made(
 ) -> tuple[Replay, ReplayPlan]:
     """A replay whose files have these rows, for each range some."""
     plan = ReplayPlan({}, ranges_of(data), OutputFormat(kind, "string", "string", ""), **fields)
-    replay = Replay(tmp_path / "out")
-    replay.lock.acquire()
-    replay.freeze({}, lambda: plan)
+    replay = begun(tmp_path / "out", plan)
     for range_, of_range in zip(plan.ranges, rows, strict=True):
         batch = pa.record_batch(of_range)
         files = write_files(replay.claim, range_.name, plan.output, [batch], batch.schema)
@@ -320,9 +319,9 @@ def problems(replay: Replay, plan: ReplayPlan) -> list[str]:
     return [problem for _, problem, _ in compare_offsets(replay, plan) if problem]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-@pytest.mark.parametrize(
-    ("first", "said"),
+@for_each("kind", ["parquet", "csv", "json"])
+@for_each(
+    "first, said",
     [
         (range(20), ""),
         (range(19), "has 19 rows, the log 20 records"),
@@ -354,9 +353,7 @@ def test_offsets_of_a_replay_with_a_function(data: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(("records", "said"), [(40, []), (41, ["41 records were read, the log has 40"])])
 def test_counts_of_a_function_that_shuffles(data: Path, tmp_path: Path, records: int, said: list[str]) -> None:
     plan = ReplayPlan({}, ranges_of(data), PARQUET, transform="a:b")
-    replay = Replay(tmp_path / "out")
-    replay.lock.acquire()
-    replay.freeze({}, lambda: plan)
+    replay = begun(tmp_path / "out", plan)
     pq.write_table(pa.table({"n": [1]}), replay.directory / "part-00000.parquet")
     write_receipt(replay.claim, Receipt(WHOLE, (WrittenFile("part-00000.parquet", 1, ""),), records))
     assert problems(replay, plan) == said

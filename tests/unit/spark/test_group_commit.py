@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 import pyarrow.parquet as pq
+import pytest
 
 from cli.commands import spark_replay as command
 from core.client.admin import LATEST, Admin
@@ -161,6 +158,7 @@ def job(broker: RunningBroker, request: pytest.FixtureRequest) -> Job:
     return Job(broker, "".join(c if c.isalnum() else "-" for c in request.node.name))
 
 
+@pytest.mark.longer
 def test_a_rerun_commits_nothing_new(job: Job) -> None:
     job.grow(100)
     job.to_topic(commit_group="g")
@@ -174,6 +172,7 @@ def test_a_rerun_commits_nothing_new(job: Job) -> None:
     assert job.group("g") == 30
 
 
+@pytest.mark.longer
 def test_a_rerun_into_a_folder_commits_nothing_new(job: Job, tmp_path: Path) -> None:
     job.grow(100)
     job.replay(f"parquet:{tmp_path / 'out'}", commit_group="g")
@@ -187,6 +186,7 @@ def test_a_rerun_into_a_folder_commits_nothing_new(job: Job, tmp_path: Path) -> 
     assert job.group("another") == 100
 
 
+@pytest.mark.longer
 def test_a_group_that_was_set_back_is_told(job: Job) -> None:
     job.grow(100)
     job.set_group("n", 0)
@@ -238,6 +238,7 @@ def kill_at_every_step(night: Callable[[int, int], None]) -> int:
     raise AssertionError("no night comes to its end")
 
 
+@pytest.mark.longer
 def test_a_nightly_job_into_a_topic_killed_at_every_step(job: Job) -> None:
     job.set_group("n", 0)
 
@@ -251,6 +252,7 @@ def test_a_nightly_job_into_a_topic_killed_at_every_step(job: Job) -> None:
     assert job.group("n") == job.produced
 
 
+@pytest.mark.longer
 def test_nightly_jobs_into_folders_killed_at_every_step(job: Job, tmp_path: Path) -> None:
     job.set_group("n", 0)
 

@@ -10,8 +10,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
 from core.spark.offset_range import OffsetRange

@@ -39,6 +39,7 @@ from core.spark.range_output import (
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_lock import ReplayLock, is_running, process_start
 from core.spark.replay_plan import ReplayPlan
+from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import call_plog
 
@@ -290,8 +291,9 @@ def test_an_owner_that_may_live(out: Path, plan: ReplayPlan, owner: LockOwner, h
         replay.clear(plan)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"host": 1}', None])
-def test_an_owner_that_is_not_known(out: Path, content: str | None) -> None:
+@for_each("content", ["", "[]", "{}", '{"host": 1}', None])
+def test_an_owner_that_is_not_known(tmp_path: Path, content: str | None) -> None:
+    out = tmp_path / "out"
     ReplayLock(out).acquire()
     path = lock_folder(out, 1) / OWNER
     path.unlink()
@@ -533,6 +535,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     return Command(tmp_path)
 
 
+@pytest.mark.longer
 def test_the_command_refuses_and_takes_over(job: Command) -> None:
     ReplayLock(job.out).acquire()
     set_owner(job.out, ELSEWHERE)
@@ -552,6 +555,7 @@ def test_the_command_refuses_and_takes_over(job: Command) -> None:
     assert offsets(job.out) == list(range(30))
 
 
+@pytest.mark.longer
 def test_the_command_tells_of_files_that_are_not_its_own(job: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(replay: Replay, *arguments: Any) -> None:
         write_here(replay, *arguments)
@@ -572,8 +576,8 @@ def test_the_command_tells_of_files_that_are_not_its_own(job: Command, monkeypat
     assert len(list(job.out.glob("mine-*"))) == 7
 
 
+@pytest.mark.longer
 def test_a_delta_table_is_locked_as_other_folders_are(job: Command) -> None:
-    pytest.importorskip("deltalake", reason="the extra delta is not installed")
     job.kind = "delta"
     lock = ReplayLock(job.out)
     lock.acquire()
@@ -585,6 +589,7 @@ def test_a_delta_table_is_locked_as_other_folders_are(job: Command) -> None:
     assert offsets(job.out) == list(range(30))
 
 
+@pytest.mark.longer
 def test_the_command_that_is_taken_over_says_so(job: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its tasks' failures are not what it says."""
 
@@ -604,6 +609,7 @@ def test_the_command_that_is_taken_over_says_so(job: Command, monkeypatch: pytes
     assert call_plog("spark-replay", "--verify", str(job.out)).returncode == 0
 
 
+@pytest.mark.longer
 def test_what_can_not_be_planned_leaves_no_folder(job: Command) -> None:
     assert job.run("--take-over", "--from-group", "nobody")[0] != 0
     assert job.run("--columns", "nothing")[0] == 2
