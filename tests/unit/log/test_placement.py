@@ -63,81 +63,6 @@ def test_holes_that_compaction_left_part_no_piece() -> None:
     assert placement.displaced == []
 
 
-@pytest.mark.parametrize("wrong", [8 ^ 1 << 62, 8 ^ 1 << 40, 8 ^ 16, 8 ^ 1])
-def test_a_flipped_bit_of_a_base_offset_is_named(wrong: int) -> None:
-    placement = placed(batches((0, 8), (wrong, wrong + 8), (16, 24), (24, 32)))
-    assert fates(placement) == [(Fate.FLIPPED, SIZE, 8)]
-    assert offsets(placement) == [(0, 8), (16, 32)]
-
-
-def test_a_flipped_bit_before_the_next_segment_is_judged_by_its_name() -> None:
-    placement = placed(batches((0, 8), (8 ^ 32, 48)), batches((16, 24), file=1), bases=(0, 16))
-    assert fates(placement) == [(Fate.FLIPPED, SIZE, 8)]
-
-
-def test_a_flipped_bit_at_the_end_is_judged_by_the_end_that_is_known() -> None:
-    placement = placed(batches((0, 8), (8 ^ 32, 48)), known_end=16)
-    assert fates(placement) == [(Fate.FLIPPED, SIZE, 8)]
-
-
-def test_neighbours_that_changed_places_are_both_the_log() -> None:
-    placement = placed(batches((0, 8), (20, 25), (8, 20), (25, 30)))
-    assert offsets(placement) == [(0, 30)]
-    assert [fate for fate, _, _ in fates(placement)] == [Fate.PLACED]
-
-
-def test_distant_batches_that_changed_places_and_look_like_flipped_bits_are_both_the_log() -> None:
-    placement = placed(batches((0, 1), (3, 4), (2, 3), (1, 2), (4, 5)))
-    assert offsets(placement) == [(0, 5)]
-    assert {fate for fate, _, _ in fates(placement)} == {Fate.PLACED}
-
-
-def test_the_last_two_that_changed_places_are_both_the_log() -> None:
-    assert offsets(placed(batches((0, 8), (16, 24), (8, 16)))) == [(0, 24)]
-
-
-def test_what_follows_two_that_changed_places_is_the_log_though_they_look_like_flipped_bits() -> None:
-    """33 is one bit away from 35, where 34 ends, and the log goes on after a hole as if it were 35."""
-    placement = placed(batches((0, 33), (34, 35), (33, 34), (36, 38)))
-    assert offsets(placement) == [(0, 35), (36, 38)]
-    assert fates(placement) == [(Fate.PLACED, SIZE, 34)]
-
-
-def test_a_batch_that_stands_twice_is_the_log_once() -> None:
-    placement = placed(batches((0, 8), (0, 8), (8, 16)))
-    assert offsets(placement) == [(0, 16)]
-    assert fates(placement) == [(Fate.REPEATED, SIZE, 0)]
-
-
-def test_the_last_batch_at_the_front_as_well_takes_nothing_away() -> None:
-    placement = placed(batches((24, 32), (0, 8), (8, 16), (16, 24), (24, 32)))
-    assert offsets(placement) == [(0, 32)]
-    assert fates(placement) == [(Fate.REPEATED, 0, 24)]
-
-
-def test_a_batch_whose_offsets_others_have_is_a_stray() -> None:
-    placement = placed(batches((0, 8), (8, 16), (3, 6), (16, 24)))
-    assert offsets(placement) == [(0, 24)]
-    assert fates(placement) == [(Fate.STRAY, 2 * SIZE, 3)]
-
-
-def test_segments_that_have_each_others_names_are_all_the_log() -> None:
-    placement = placed(
-        batches((115, 120), (120, 229)), batches((0, 60), (60, 115), file=1), batches((229, 240), file=2),
-        bases=(0, 115, 229),
-    )  # fmt: skip
-    assert offsets(placement) == [(0, 240)]
-
-
-def test_a_segment_copied_under_another_name_is_repeated() -> None:
-    placement = placed(
-        batches((0, 4)), batches((4, 5), (5, 9), (9, 10), file=1), batches((4, 5), (5, 9), (9, 10), file=2),
-        bases=(0, 4, 5),
-    )  # fmt: skip
-    assert offsets(placement) == [(0, 10)]
-    assert {fate for fate, _, _ in fates(placement)} == {Fate.REPEATED}
-
-
 def test_a_long_log_is_not_taken_apart_for_one_stray() -> None:
     long = [(n, n + 1) for n in range(10_000)]
     placement = placed(batches(*long[:5000], (2, 3), *long[5000:]))
@@ -145,7 +70,60 @@ def test_a_long_log_is_not_taken_apart_for_one_stray() -> None:
     assert len(placement.log) < 10
 
 
-def test_what_lies_below_the_files_name_is_not_the_logs() -> None:
-    placement = placed(batches((3, 5), (10, 15)), bases=(10,))
-    assert offsets(placement) == [(10, 15)]
-    assert fates(placement) == [(Fate.STRAY, 0, 3)]
+FLIPPED, PLACED, REPEATED, STRAY = Fate.FLIPPED, Fate.PLACED, Fate.REPEATED, Fate.STRAY
+PICTURES: dict[str, tuple[Placement, list[tuple[int, int]], list[tuple[Fate, int, int]]]] = {
+    **{
+        f"a flipped bit of a base offset, {wrong:#x}": (
+            placed(batches((0, 8), (wrong, wrong + 8), (16, 24), (24, 32))), [(0, 8), (16, 32)], [(FLIPPED, SIZE, 8)],
+        )
+        for wrong in (8 ^ 1 << 62, 8 ^ 1 << 40, 8 ^ 16, 8 ^ 1)
+    },
+    "a flipped bit before the next segment is judged by its name": (
+        placed(batches((0, 8), (8 ^ 32, 48)), batches((16, 24), file=1), bases=(0, 16)),
+        [(0, 8), (16, 24)], [(FLIPPED, SIZE, 8)],
+    ),
+    "a flipped bit at the end is judged by the end that is known": (
+        placed(batches((0, 8), (8 ^ 32, 48)), known_end=16), [(0, 8)], [(FLIPPED, SIZE, 8)],
+    ),
+    "neighbours that changed places are both the log": (
+        placed(batches((0, 8), (20, 25), (8, 20), (25, 30))), [(0, 30)], [(PLACED, SIZE, 20)],
+    ),
+    "distant batches that changed places and look like flipped bits are both the log": (
+        placed(batches((0, 1), (3, 4), (2, 3), (1, 2), (4, 5))), [(0, 5)], [(PLACED, SIZE, 3), (PLACED, 3 * SIZE, 1)],
+    ),
+    "the last two that changed places are both the log": (
+        placed(batches((0, 8), (16, 24), (8, 16))), [(0, 24)], [(PLACED, SIZE, 16)],
+    ),
+    # 33 is one bit away from 35, where 34 ends, and the log goes on after a hole as if it were 35
+    "what follows two that changed places is the log though they look like flipped bits": (
+        placed(batches((0, 33), (34, 35), (33, 34), (36, 38))), [(0, 35), (36, 38)], [(PLACED, SIZE, 34)],
+    ),
+    "a batch that stands twice is the log once": (
+        placed(batches((0, 8), (0, 8), (8, 16))), [(0, 16)], [(REPEATED, SIZE, 0)],
+    ),
+    "the last batch at the front as well takes nothing away": (
+        placed(batches((24, 32), (0, 8), (8, 16), (16, 24), (24, 32))), [(0, 32)], [(REPEATED, 0, 24)],
+    ),
+    "a batch whose offsets others have is a stray": (
+        placed(batches((0, 8), (8, 16), (3, 6), (16, 24))), [(0, 24)], [(STRAY, 2 * SIZE, 3)],
+    ),
+    "what lies below the file's name is not the log's": (
+        placed(batches((3, 5), (10, 15)), bases=(10,)), [(10, 15)], [(STRAY, 0, 3)],
+    ),
+    "segments that have each other's names are all the log": (
+        placed(batches((115, 120), (120, 229)), batches((0, 60), (60, 115), file=1), batches((229, 240), file=2),
+               bases=(0, 115, 229)),
+        [(0, 240)], [(PLACED, 0, 0)],
+    ),
+    "a segment copied under another name is repeated": (
+        placed(batches((0, 4)), *(batches((4, 5), (5, 9), (9, 10), file=file) for file in (1, 2)), bases=(0, 4, 5)),
+        [(0, 10)], [(REPEATED, 0, 4)],
+    ),
+}  # fmt: skip
+"""What came of it: the log, and what does not stand where it should."""
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_what_comes_of_a_picture(picture: str) -> None:
+    placement, log, displaced = PICTURES[picture]
+    assert (offsets(placement), fates(placement)) == (log, displaced)
