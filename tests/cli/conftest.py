@@ -12,12 +12,23 @@ from tests.support.plog_forks import PlogForks
 from tests.support.server import Server, call_plog
 
 
-@pytest.fixture(scope="module")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def _only_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     never = ["--set", "log.retention.check.interval.ms=86400000"]  # records are of 2023
     settings = ["--set", "group.initial.rebalance.delay.ms=0", *never]
     with Server(tmp_path_factory.mktemp("shared") / "data", *settings) as server:
         yield server
+
+
+@pytest.fixture
+def shared_server(_only_server: Server) -> Iterator[Server]:
+    """The server of all tests of this process. It begins without topics and groups; transactional ids stay."""
+    yield _only_server
+    options = ["--bootstrap-server", _only_server.address]
+    for kind in ("topic", "group"):
+        names = [line.split(",")[0] for line in ok(kind, "list", "--output", "csv", *options).decode().splitlines()[1:]]
+        if names:
+            ok(kind, "delete", *names, *options)
 
 
 @pytest.fixture(params=["embedded", "server"])
@@ -27,11 +38,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
         yield ["--data-dir", str(tmp_path / "data")]
         return
     server: Server = request.getfixturevalue("shared_server")
-    options = ["--bootstrap-server", server.address]
-    yield options
-    names = [line.split(",")[0] for line in ok("topic", "list", "--output", "csv", *options).decode().split()[1:]]
-    if names:
-        ok("topic", "delete", *names, *options)
+    yield ["--bootstrap-server", server.address]
 
 
 @pytest.fixture(scope="session")

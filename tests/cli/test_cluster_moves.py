@@ -13,6 +13,7 @@ import pytest
 
 from cli.cluster.moving import parse_broker, parse_brokers, parse_rate
 from core.common.errors import UsageError
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.server import Server, call_plog
 
@@ -21,8 +22,8 @@ NEED_A_SERVER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"),
+@for_each(
+    "text, rate",
     [
         ("2TB/s", 2 << 40),
         ("50MB/s", 50 << 20), ("50M", 50 << 20), ("1.5 KB/s", 1536), ("1gb", 1 << 30), ("7", 7), ("5242B/s", 5242),
@@ -32,16 +33,13 @@ def test_rates(text: str, rate: int) -> None:
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5MB/s", "fast", "5 apples", "nan", "inf", "1e400", "0.1B", "99999999999G"])
-def test_what_is_no_rate(text: str) -> None:
-    with pytest.raises(UsageError, match="expected bytes per second"):
-        parse_rate(text)
-
-
-@pytest.mark.parametrize("text", ["99999999999999TB/s", "99999999999G", "1e400", "4611686018427387904"])
-def test_a_rate_that_is_too_large_is_said_to_be(text: str) -> None:
-    with pytest.raises(UsageError, match=f"^--throttle {text}: too large, expected bytes per second below 4 EB$"):
-        parse_rate(text)
+def test_what_is_no_rate() -> None:
+    for text in ("", "0", "-5MB/s", "fast", "5 apples", "nan", "inf", "0.1B"):
+        with pytest.raises(UsageError, match="expected bytes per second"):
+            parse_rate(text)
+    for text in ("99999999999999TB/s", "99999999999G", "1e400", "4611686018427387904"):
+        with pytest.raises(UsageError, match=f"^--throttle {text}: too large, expected bytes per second below 4 EB$"):
+            parse_rate(text)
 
 
 def test_ids_of_brokers() -> None:
@@ -56,8 +54,8 @@ def test_ids_of_brokers() -> None:
         parse_brokers("1,2,1")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@for_each(
+    "arguments, message",
     [
         (("elect",), "expected one of --preferred and --unclean"),
         (("elect", "--preferred", "--unclean"), "expected one of --preferred and --unclean"),
@@ -87,14 +85,14 @@ def test_commands_that_make_no_sense_reach_no_server(arguments: tuple[str, ...],
     assert message.encode() in done.stderr
 
 
-@pytest.mark.parametrize("arguments", NEED_A_SERVER)
+@for_each("arguments", NEED_A_SERVER)
 def test_a_directory_that_nobody_serves_is_refused(arguments: tuple[str, ...]) -> None:
     done = call_plog("cluster", *arguments, "--data-dir", str(SAMPLE_DATA))
     assert done.returncode == 2
     assert f"plog cluster {arguments[0]} needs a cluster: nobody serves {SAMPLE_DATA}".encode() in done.stderr
 
 
-@pytest.mark.parametrize("arguments", NEED_A_SERVER)
+@for_each("arguments", NEED_A_SERVER)
 def test_a_server_has_to_be_named_if_nothing_is_at_the_usual_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
@@ -104,6 +102,7 @@ def test_a_server_has_to_be_named_if_nothing_is_at_the_usual_place(
     assert f"plog cluster {arguments[0]} needs a server\nhint: --bootstrap-server".encode() in done.stderr
 
 
+@pytest.mark.longer
 def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers what there is to answer, and what it can't do is said as such."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

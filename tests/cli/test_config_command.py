@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.logs import fingerprint
-from tests.support.server import Server, call_plog, run_plog
+from tests.support.server import Server, call_plog
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +110,8 @@ def test_what_people_read(where: list[str]) -> None:
     call_plog("config", "alter", "broker", "1", "--unset", "num.io.threads", *where)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+@for_each(
+    "arguments, code, message",
     [
         (["alter", "topic", "t"], 2, b"nothing to change"),
         (["alter", "topic", "t", "--set", "retention.ms"], 2, b"expected KEY=VALUE"),
@@ -122,14 +124,16 @@ def test_what_people_read(where: list[str]) -> None:
     ],
 )
 def test_bad_input(where: list[str], arguments: list[str], code: int, message: bytes) -> None:
-    done = run_plog("config", *arguments, *where)
+    done = call_plog("config", *arguments, *where)
     assert (done.returncode, message in done.stderr, b"Traceback" in done.stderr) == (code, True, False), done.stderr
 
 
-@pytest.mark.parametrize("kind", ["broker", "broker-logger"])
-@pytest.mark.parametrize("verb", [("describe",), ("alter", "--set", "a=1"), ("alter", "--unset", "a", "--dry-run")])
-def test_a_broker_that_is_not_there(where: list[str], verb: tuple[str, ...], kind: str) -> None:
-    done = call_plog("config", verb[0], kind, "99", *verb[1:], *where)
+@for_each(
+    "verb, kind", product(["describe", "alter --set a=1", "alter --unset a --dry-run"], ["broker", "broker-logger"])
+)
+def test_a_broker_that_is_not_there(where: list[str], verb: str, kind: str) -> None:
+    name, *options = verb.split()
+    done = call_plog("config", name, kind, "99", *options, *where)
     assert done.returncode == 2
     assert done.stderr == b"error: broker 99 is not there; those that live are 1\nhint: plog cluster brokers\n"
 

@@ -17,6 +17,7 @@ from core.common.errors import DirectoryLockedError
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 from tests.support.zookeeper_server import requires_zookeeper
 
@@ -82,6 +83,9 @@ LINES = [
 FINDS_NO_SEGMENTS = {"diff DIR DIR"}
 """It wants a partition's folder, and takes no data directory at all."""
 
+NEED_SPARK = [line for line in LINES if line.startswith(("spark-replay", "zookeeper"))]
+"""They look for PySpark first, with which ZooKeeper comes."""
+
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
@@ -108,9 +112,19 @@ def test_no_command_is_forgotten() -> None:
     assert {name for name in known if any(f"{line} ".startswith(f"{name} ") for line in LINES)} == known
 
 
-@requires_zookeeper
-@pytest.mark.parametrize("line", LINES)
+@for_each("line", [line for line in LINES if line not in NEED_SPARK])
 def test_it_is_no_data_directory(line: str, stopped: Path) -> None:
+    refuse(line, stopped)
+
+
+@requires_zookeeper
+@pytest.mark.longer
+@for_each("line", NEED_SPARK)
+def test_nor_is_it_one_for_spark_or_zookeeper(line: str, stopped: Path) -> None:
+    refuse(line, stopped)
+
+
+def refuse(line: str, stopped: Path) -> None:
     before = state_of(stopped)
     done = call_plog(*(word.replace("DIR", str(stopped)) for word in line.split()), stdin=b"a\n")
     said = done.stderr.decode()
@@ -148,6 +162,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.longer
 def test_a_cluster_that_is_starting_is_waited_for(stopped: Path) -> None:
     """Whoever was started beside it talks to it as soon as it says where."""
     command = [sys.executable, "-c", _HOLD, str(stopped)]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.plog_forks import PlogForks
 from tests.support.server import call_plog
 
@@ -35,7 +36,7 @@ def refused(forks: PlogForks, tmp_path: Path) -> Callable[..., str]:
     return call
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@for_each("format_", FORMATS)
 def test_a_file_that_has_no_room_leaves_what_was_there(
     format_: str, data: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -54,7 +55,7 @@ def test_a_file_that_has_no_room_leaves_what_was_there(
     assert not partial.exists()
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@for_each("format_", FORMATS)
 def test_a_device_is_written_directly(format_: str, data: str, forks: PlogForks, tmp_path: Path) -> None:
     full = call_plog("consume", "t", "--format", format_, "--out", "/dev/full", "--data-dir", data)
     assert full.returncode == 3

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 HOUR_MS = 3_600_000
 EARLY = 1_700_000_000_000
 
 
 @pytest.fixture
-def topic(where: list[str]) -> Iterator[list[str]]:
+def topic(where: list[str]) -> list[str]:
     """`t`, of two partitions, with ten records an hour apart in each; the options that name the log."""
     ok("topic", "create", "t", "--partitions", "2", "--set", "retention.ms=-1", *where)
     for partition in ("0", "1"):
         lines = [json.dumps({"value": str(n), "timestamp": EARLY + n * HOUR_MS}) for n in range(10)]
         ok("produce", "t", "--partition", partition, "--format", "envelope", *where, stdin="\n".join(lines).encode())
-    yield where
-    call_plog("group", "delete", "g", *where)
+    return where
 
 
 def reset(where: list[str], *options: str, group: str = "g") -> dict[str, int]:
@@ -40,8 +40,8 @@ def described(where: list[str], *options: str) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
+@for_each(
+    "mode, expected",
     [
         (["--to-earliest"], [0, 0]),
         (["--to-latest"], [10, 10]),
@@ -56,9 +56,10 @@ def described(where: list[str], *options: str) -> list[dict[str, object]]:
         (["--by-duration", "PT1H"], [10, 10]),
         (["--by-duration", "P36500D"], [0, 0]),
     ],
-    ids=lambda value: " ".join(map(str, value)),
+    first=6,
 )
 def test_reset_offsets(topic: list[str], mode: list[str], expected: list[int]) -> None:
+    call_plog("group", "delete", "g", *topic)
     assert reset(topic, "--topic", "t:0", "--to-offset", "5") == {"t-0": 5}
     scope = [] if "--topic" in mode else ["--topic", "t"]
     assert list(reset(topic, *scope, *mode).values()) == expected
@@ -97,6 +98,7 @@ def test_a_groups_life(topic: list[str]) -> None:
     assert b"error: GROUP_ID_NOT_FOUND: Group g not found." in missing.stderr
 
 
+@pytest.mark.longer
 def test_a_group_in_use(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=0") as server:
         where = ["--bootstrap-server", server.address]
@@ -107,7 +109,7 @@ def test_a_group_in_use(tmp_path: Path) -> None:
              "group.instance.id": "one", "enable.auto.commit": False}
         )  # fmt: skip
         consumer.subscribe(["t"])
-        message = consumer.poll(30)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         consumer.commit(message, asynchronous=False)
         (member,) = described(where, "--members")
@@ -127,8 +129,8 @@ def test_a_group_in_use(tmp_path: Path) -> None:
         consumer.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    "options, message",
     [
         (["--to-latest"], b"which topics is said by --topic or --all-topics"),
         (["--topic", "t"], b"where to is said by one option, none is given"),

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
 from tests.support.certificates import make_ca
+from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.pseudo_terminal import call_at_terminal
 from tests.support.server import Server, call_plog
@@ -127,12 +128,12 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> World:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LISTINGS)
+@for_each("name", LISTINGS, first=9)
 def test_long_names(name: str, long_names: World) -> None:
     ensure_it_fits(name, LISTINGS[name](long_names), WIDTHS)
 
 
-@pytest.mark.parametrize("name", sorted(set(LISTINGS) - WRITING))
+@for_each("name", sorted(set(LISTINGS) - WRITING), first=6)
 def test_sample_data(name: str, samples: World) -> None:
     ensure_it_fits(name, LISTINGS[name](samples), WIDTHS[:1])
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
+from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import call_plog
 
@@ -79,7 +80,7 @@ def test_each_command_with_numbers_is_tried() -> None:
     assert {name for name, _ in NUMERIC} | PLACES.keys() == ARGUMENTS.keys()
 
 
-@pytest.mark.parametrize(("command", "option"), NUMERIC)
+@for_each("command, option", NUMERIC, first=18)
 def test_numbers_out_of_range_are_refused(command: str, option: str, directory: Path) -> None:
     for number in NUMBERS:
         done = called(directory, command, option, number)
@@ -88,7 +89,7 @@ def test_numbers_out_of_range_are_refused(command: str, option: str, directory: 
         assert "Traceback" not in done.stderr.decode()
 
 
-@pytest.mark.parametrize(("command", "option"), [(name, option) for name in PLACES for option in PLACES[name]])
+@for_each("command, option", [(name, option) for name in PLACES for option in PLACES[name]], first=3)
 def test_no_place_or_time_is_a_bug(command: str, option: str, directory: Path) -> None:
     for text in TIMES:
         done = called(directory, command, option, text)

@@ -10,6 +10,7 @@ import pytest
 
 from cli.main import COMMANDS
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.plog_forks import PlogForks
 from tests.support.server import run_plog
@@ -62,7 +63,7 @@ def test_each_command_is_tried() -> None:
     assert {command[0] for command in PRINTING if not command[0].startswith("-")} == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("command", PRINTING, ids=" ".join)
+@for_each("command", PRINTING)
 def test_no_stream_is_a_bug(command: list[str], forks: PlogForks, folder: Path) -> None:
     placed = {"DIR": ["--data-dir", str(folder / "data")], "CERTIFICATE": [str(folder / "certs" / "ca.pem")]}
     arguments = [part for word in command for part in placed.get(word, [word])]
@@ -82,7 +83,7 @@ def test_no_stream_is_a_bug(command: list[str], forks: PlogForks, folder: Path) 
     assert printed.stat().st_size
 
 
-@pytest.mark.parametrize("stderr", [None, "/dev/full"])
+@for_each("stderr", [None, "/dev/full"])
 def test_talk_that_nobody_can_read_changes_no_exit_code(stderr: str | None, forks: PlogForks, folder: Path) -> None:
     for command, stdout, code in (
         (["verify", DAMAGED], "/dev/null", 1),

@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.server import call_plog
 
@@ -43,7 +42,7 @@ def counted_by_stats(directory: Path) -> tuple[dict[str, Counts], int]:
     return {name: Counts(*(summary[key] for key in names)) for name, summary in found.items()}, done.returncode
 
 
-@pytest.mark.parametrize("directory", [*DIRECTORIES, GOLDEN], ids=lambda path: path.name)
+@for_each("directory", [*DIRECTORIES, GOLDEN], first=12)
 def test_both_count_the_same(directory: Path, tmp_path: Path) -> None:
     by_gaps, said, code = counted_by_gaps(directory, tmp_path / "gaps.json", "read_committed")
     assert counted_by_stats(directory) == (by_gaps, code)
@@ -53,7 +52,7 @@ def test_both_count_the_same(directory: Path, tmp_path: Path) -> None:
     assert f", {without} offsets without one" in said
 
 
-@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
+@for_each("directory", DIRECTORIES, first=12)
 def test_isolation_changes_no_count_of_records(directory: Path, tmp_path: Path) -> None:
     """But of those whose end can't be told: they are lost to readers of what is committed."""
     committed, said, _ = counted_by_gaps(directory, tmp_path / "gaps.json", "read_committed")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
 
@@ -21,9 +23,8 @@ def timestamps(where: list[str]) -> list[int]:
     return [int(line) for line in ok("consume", "t", "--format", r"%T\n", *where).split()]
 
 
-@pytest.mark.parametrize(
-    ("unit", "written", "expected"),
-    [
+def test_units(embedded: list[str]) -> None:
+    cases = (
         ("s", "1361836800", 1361836800000),
         ("s", "1361836800.129", 1361836800129),
         ("s", "1361836800.1299999", 1361836800129),
@@ -35,28 +36,29 @@ def timestamps(where: list[str]) -> list[int]:
         ("us", "1361836800000999", 1361836800000),
         ("ns", "1361836800000999999", 1361836800000),
         ("ns", "-1", -1),
-    ],
-)
-def test_units(embedded: list[str], unit: str, written: str, expected: int) -> None:
-    line = b'{"at": %s}\n' % written.encode()
-    ok("produce", "t", "--timestamp-field", "at", "--timestamp-unit", unit, *embedded, stdin=line)
-    ok("produce", "t", "--format", "csv", "--timestamp-field", "at", "--timestamp-unit", unit, *embedded,
-       stdin=b"at\n%s\n" % written.strip('"').encode())  # fmt: skip
-    assert timestamps(embedded) == [expected, expected]
+    )
+    for unit, written, _ in cases:
+        options = ["--timestamp-field", "at", "--timestamp-unit", unit, *embedded]
+        ok("produce", "t", *options, stdin=b'{"at": %s}\n' % written.encode())
+        ok("produce", "t", "--format", "csv", *options, stdin=b"at\n%s\n" % written.strip('"').encode())
+    assert timestamps(embedded) == [expected for *_, expected in cases for _ in ("json", "csv")]
 
 
-@pytest.mark.parametrize(("number", "unit"), [(1361836800, "s"), (1361836800000000, "us"), (1361836800000000000, "ns")])
-def test_what_looks_like_another_unit_is_told_of_once(embedded: list[str], number: int, unit: str) -> None:
+def test_what_looks_like_another_unit_is_told_of_once(embedded: list[str]) -> None:
     ok("topic", "alter", "t", "--set", "message.timestamp.after.max.ms=9223372036854775807", *embedded)
-    done = call_plog("produce", "t", "--timestamp-field", "at", *embedded, stdin=b'{"at": %d}\n' % number * 3)
-    assert done.returncode == 0
-    assert done.stderr.count(b"warning: ") == 1
-    assert b"say --timestamp-unit %s\n" % unit.encode() in done.stderr
-    assert timestamps(embedded) == [number] * 3
+    numbers = {b"s": 1361836800, b"us": 1361836800000000, b"ns": 1361836800000000000}
+    for unit, number in numbers.items():
+        done = call_plog("produce", "t", "--timestamp-field", "at", *embedded, stdin=b'{"at": %d}\n' % number * 3)
+        assert done.returncode == 0
+        assert done.stderr.count(b"warning: ") == 1
+        assert b"say --timestamp-unit %s\n" % unit in done.stderr
+    assert timestamps(embedded) == [number for number in numbers.values() for _ in range(3)]
 
 
-@pytest.mark.parametrize("written", ["1e300", "NaN", "9" * 30, '"' + "9" * 5000 + '"', "true", "null", '"10000-01-01"'])
-@pytest.mark.parametrize("options", [[], ["--timestamp-unit", "s"]])
+NO_TIMES = ["1e300", "NaN", "9" * 30, '"' + "9" * 5000 + '"', "true", "null", '"10000-01-01"']
+
+
+@for_each("written, options", product(NO_TIMES, [[], ["--timestamp-unit", "s"]]))
 def test_what_is_no_time(embedded: list[str], written: str, options: list[str]) -> None:
     line = b'{"at": 1361836800000}\n{"at": %s}\n' % written.encode()
     done = call_plog("produce", "t", "--timestamp-field", "at", *options, "--dry-run", *embedded, stdin=line)
@@ -64,7 +66,7 @@ def test_what_is_no_time(embedded: list[str], written: str, options: list[str]) 
     assert b"line 2: field 'at' is " in done.stderr
 
 
-@pytest.mark.parametrize("options", [["--format", "envelope"], ["--template", r'{"timestamp": %T}%s\n']])
+@for_each("options", [["--format", "envelope"], ["--template", r'{"timestamp": %T}%s\n']])
 def test_timestamps_out_of_range_elsewhere(embedded: list[str], options: list[str]) -> None:
     done = call_plog("produce", "t", *options, *embedded, stdin=b'{"timestamp": 9223372036854775808}\n')
     assert done.returncode == 1
@@ -80,20 +82,18 @@ def test_times_that_no_calendar_reaches_are_printed_as_numbers(embedded: list[st
     assert printed == b"-9223372036854775808\n1969-12-31 23:59:59\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "text", "expected"),
-    [
+def test_crlf(embedded: list[str]) -> None:
+    cases = (
         ([], b"a\r\nb\n\r\nc\r", b"a\nb\n\nc\n"),
         (["--key-separator", ":"], b"k:a\r\nk:b", b"a\nb\n"),
         (["--key-field", "k"], b'{"k": 1}\r\n', b'{"k": 1}\n'),
         (["--format", "csv"], b"a,b\r\n1,2\r\n", b'{"a": "1", "b": "2"}\n'),
         (["--format", "envelope"], b'{"value": "v"}\r\n', b"v\n"),
-    ],
-)
-def test_crlf(embedded: list[str], options: list[str], text: bytes, expected: bytes) -> None:
-    done = call_plog("produce", "t", "--crlf", *options, *embedded, stdin=text)
-    assert (done.returncode, b"CRLF" in done.stderr) == (0, False), done.stderr
-    assert ok("consume", "t", *embedded) == expected
+    )
+    for options, text, _ in cases:
+        done = call_plog("produce", "t", "--crlf", *options, *embedded, stdin=text)
+        assert (done.returncode, b"CRLF" in done.stderr) == (0, False), done.stderr
+    assert ok("consume", "t", *embedded) == b"".join(expected for *_, expected in cases)
 
 
 def test_the_byte_order_mark_of_a_csv_is_no_part_of_a_name(embedded: list[str]) -> None:
@@ -116,7 +116,7 @@ def test_crlf_is_told_of_once(embedded: list[str]) -> None:
         assert b"CRLF" not in call_plog("produce", "t", *options, *embedded, stdin=b"a\r\nb\r\n").stderr
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         ["--crlf", "--delimiter", "x"],
