@@ -49,12 +49,19 @@ def directory(tmp_path: Path) -> Path:
 RECORDS = [offset for offset in range(30) if offset % 3 < 2]
 
 
-def flip(directory: Path, offset: int) -> None:
-    """One bit of the batch that begins at that offset."""
+def flip(directory: Path, offset: int, *, is_wrecked: bool = False) -> None:
+    """One bit of the batch that begins at that offset; or more, so that nothing tells what it was."""
     place = next(p for p in places(directory) if p.offset == offset)
     data = bytearray(place.path.read_bytes())
     data[place.end - 3] ^= 1
+    if is_wrecked:
+        data[place.end - 9 : place.end] = b"\x55" * 9
     place.path.write_bytes(data)
+
+
+def take_back(directory: Path) -> None:
+    with Recovery(directory.parent) as recovery:
+        recovery.undo([directory])
 
 
 def start(directory: Path, *values: bytes) -> int:
@@ -71,9 +78,10 @@ def cut_off(directory: Path) -> list[Finding]:
     return [finding for finding in verify(directory) if finding.code is Code.CUT_OFF]
 
 
-def recover(directory: Path) -> list[Step]:
+def recover(directory: Path, *, accepts_missing: bool = False) -> list[Step]:
     with Recovery(directory.parent) as recovery:
-        plans = list(plan_recovery(directory, RecoveryOptions(), is_locked=True))
+        options = RecoveryOptions(accepts_missing=accepts_missing)
+        plans = list(plan_recovery(directory, options, is_locked=True))
         recovery.apply(plans)
     return [step for plan in plans for step in plan.steps]
 
@@ -82,7 +90,12 @@ def summed(findings: Iterable[Finding]) -> list[tuple[str, int, int, int | None]
     return [(Path(f.path).name, f.offset, f.last_offset, f.records) for f in findings]
 
 
-def test_a_torn_tail_that_was_cut_off_is_nothing_to_find(directory: Path) -> None:
+def test_a_torn_tail_that_was_cut_off_and_a_segment_that_was_not_begun_are_nothing_to_find(directory: Path) -> None:
+    """A crash came before the next segment's log was made."""
+    for suffix in ("index", "timeindex"):
+        (directory / f"{30:020d}.{suffix}").write_bytes(b"")
+    assert start(directory) == 30
+    assert (set_aside(directory), cut_off(directory)) == ({}, [])
     last = max(directory.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
     start(directory)
@@ -137,17 +150,8 @@ def test_recover_puts_back_what_nothing_was_appended_over_and_takes_it_back(dire
     assert doors.consume(directory) == kept
     assert doors.consume(directory, read_committed=True).items() <= committed.items()
     assert list(verify(directory)) == []
-    with Recovery(directory.parent) as recovery:
-        recovery.undo([directory])
+    take_back(directory)
     assert doors.contents(directory) == before
-
-
-def wreck(directory: Path, offset: int) -> None:
-    """More bits of that batch than one, so that nothing tells what it was."""
-    place = next(p for p in places(directory) if p.offset == offset)
-    data = bytearray(place.path.read_bytes())
-    data[place.end - 9 : place.end] = b"\x55" * 9
-    place.path.write_bytes(data)
 
 
 @pytest.mark.parametrize("offset", [14, 20, 26])
@@ -170,7 +174,7 @@ def test_the_plan_that_puts_records_back_writes_the_marker_that_stays_lost(direc
 @pytest.mark.parametrize("offset", [14, 20, 26])
 def test_records_whose_lost_marker_nothing_tells_are_not_shown_unasked(directory: Path, offset: int) -> None:
     committed = doors.consume(directory, read_committed=True)
-    wreck(directory, offset)
+    flip(directory, offset, is_wrecked=True)
     assert start(directory) == offset
     before = doors.contents(directory)
     done = call_plog("recover", str(directory), "--apply")
@@ -237,18 +241,13 @@ def test_a_hole_before_the_end_keeps_nothing_from_being_put_back(
         place.path.write_bytes(data[: place.position] + data[place.end :])
     kept, committed = doors.consume(truth), doors.consume(truth, read_committed=True)
     before = doors.contents(directory)
-    options = RecoveryOptions(accepts_missing=accepts_missing)
-    with Recovery(directory.parent) as recovery:
-        plans = list(plan_recovery(directory, options, is_locked=True))
-        recovery.apply(plans)
-    assert Action.PUT_BACK in {step.action for plan in plans for step in plan.steps}
+    assert Action.PUT_BACK in {step.action for step in recover(directory, accepts_missing=accepts_missing)}
     assert doors.consume(directory) == kept
     assert doors.consume(directory, read_committed=True).items() <= committed.items()
     assert {f.code for f in verify(directory)} - {Code.SEQUENCE_GAP} == (
         set() if accepts_missing else {Code.OFFSETS_MISSING}
     )
-    with Recovery(directory.parent) as recovery:
-        recovery.undo([directory])
+    take_back(directory)
     assert doors.contents(directory) == before
 
 
@@ -396,14 +395,6 @@ def test_recover_leaves_the_trace_of_a_lost_segment_until_it_is_given_up(directo
         assert call_plog("recover", str(directory), "--undo").returncode == 0
     flip(directory, 3)
     assert doors.contents(directory) == before
-
-
-def test_a_segment_that_was_not_begun_leaves_nothing(directory: Path) -> None:
-    """A crash before its log was made."""
-    for suffix in ("index", "timeindex"):
-        (directory / f"{30:020d}.{suffix}").write_bytes(b"")
-    assert start(directory) == 30
-    assert (set_aside(directory), cut_off(directory)) == ({}, [])
 
 
 def test_a_cut_keeps_what_tells_of_lost_segments_after_it(directory: Path) -> None:
