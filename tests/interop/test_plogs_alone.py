@@ -1,15 +1,19 @@
 """A cluster of plogs alone, one of which is the controller: topics are made, grown and deleted at it, rightly and
-wrongly, and what is odd in ZooKeeper costs nobody the office. Three brokers, which the tests share and leave well.
+wrongly, what is odd in ZooKeeper costs nobody the office, and any two brokers may be killed, in any order. Three
+brokers, which the tests share and leave well.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 from kazoo.client import KazooClient
 
 from core.client.kafka_client import KafkaClient
@@ -17,6 +21,7 @@ from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.api import Api
+from core.protocol.message import MAX_VERSION
 from core.protocol.schema.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
@@ -40,15 +45,17 @@ from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsReques
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from tests.support.kafka39 import zookeeper_client
+from tests.support.load import Load
 from tests.support.mixed_cluster import MixedCluster, PlogMember, metadata_at
 from tests.support.oracle import requires_kafka39
 from tests.support.waiting import machine_seconds, wait_until
 
 pytestmark = requires_kafka39
 
-Req, Res = TypeVar("Req"), TypeVar("Res")
+ALL = (5, 6, 7)
 SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",  # a machine may stand still for some seconds
+    "replica.lag.time.max.ms": "6000",
     "log.segment.delete.delay.ms": "100",
 }
 SECONDS_TO_STOP = 20
@@ -58,7 +65,7 @@ SECONDS_TO_STOP = 20
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     folder = tmp_path_factory.mktemp("plogs")
-    with MixedCluster(folder, 0, (5, 6, 7), SETTINGS, plog_controls=True) as started:
+    with MixedCluster(folder, 0, ALL, SETTINGS, plog_controls=True) as started:
         yield started
 
 
@@ -79,19 +86,18 @@ def controller(cluster: MixedCluster, zookeeper: KazooClient) -> PlogMember:
     return cluster.plogs[json.loads(zookeeper.get("/controller")[0])["brokerid"]]
 
 
-@pytest.fixture
-def ask(cluster: MixedCluster, zookeeper: KazooClient) -> Callable[[Api[Any, Any], Any], Any]:
-    """Asks the controller."""
+Ask = Callable[..., Any]
+"""Asks the controller, or a member that is given, in the last version of a request or `at_most` another."""
 
-    def call(api: Api[Req, Res], request: Req) -> Res:
-        endpoint = parse_endpoint(controller(cluster, zookeeper).address)
+
+@pytest.fixture
+def ask(cluster: MixedCluster, zookeeper: KazooClient) -> Ask:
+    def call(api: Api[Any, Any], request: Any, *, member: PlogMember | None = None, at_most: int = MAX_VERSION) -> Any:
+        endpoint = parse_endpoint((member or controller(cluster, zookeeper)).address)
         with closing(KafkaClient([(endpoint.host, endpoint.port)])) as client:
-            return client.any_connection().call(api, request)
+            return client.any_connection().call(api, request, at_most=at_most)
 
     return call
-
-
-Ask = Callable[[Api[Any, Any], Any], Any]
 
 
 def create(ask: Ask, *topics: CreatableTopic, timeout_ms: int = 30_000, preview: bool = False) -> list[ErrorCode]:
@@ -109,20 +115,9 @@ def grow(
 
 
 def delete(ask: Ask, *names: str, timeout_ms: int = 30_000) -> list[ErrorCode]:
-    answer = ask(DELETE_TOPICS, DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms))
+    """In the last version in which the request has names."""
+    answer = ask(DELETE_TOPICS, DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms), at_most=5)
     return [ErrorCode.of(one.error_code) for one in answer.responses]
-
-
-@pytest.fixture
-def ask_old(cluster: MixedCluster, zookeeper: KazooClient) -> Ask:
-    """Asks the controller in the last version in which DeleteTopics has names."""
-
-    def call(api: Api[Req, Res], request: Req) -> Res:
-        endpoint = parse_endpoint(controller(cluster, zookeeper).address)
-        with closing(KafkaClient([(endpoint.host, endpoint.port)])) as client:
-            return client.any_connection().call(api, request, at_most=5)
-
-    return call
 
 
 def epoch(zookeeper: KazooClient) -> int:
@@ -132,35 +127,33 @@ def epoch(zookeeper: KazooClient) -> int:
 # --- topics
 
 
-@pytest.mark.parametrize(
-    ("topic", "error"),
-    [
-        (CreatableTopic("no/name", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (CreatableTopic("..", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (CreatableTopic("x", 0, 1), ErrorCode.INVALID_PARTITIONS),
-        (CreatableTopic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (CreatableTopic("x", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (CreatableTopic("x", 10_001, 1), ErrorCode.POLICY_VIOLATION),
-        (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("no", "1")]), ErrorCode.INVALID_CONFIG),
-        (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("retention.ms", "y")]), ErrorCode.INVALID_CONFIG),
-        (CreatableTopic("x", 2, 1, [CreatableReplicaAssignment(0, [5])]), ErrorCode.INVALID_REQUEST),
-        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(1, [5])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [5, 9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [5, 5])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    ],
-)
-@pytest.mark.parametrize("preview", [True, False])
-def test_a_topic_that_can_not_be(
-    ask: Ask, zookeeper: KazooClient, topic: CreatableTopic, error: ErrorCode, *, preview: bool
-) -> None:
+IMPOSSIBLE = [
+    (CreatableTopic("no/name", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("..", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("x", 0, 1), ErrorCode.INVALID_PARTITIONS),
+    (CreatableTopic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (CreatableTopic("x", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (CreatableTopic("x", 10_001, 1), ErrorCode.POLICY_VIOLATION),
+    (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("no", "1")]), ErrorCode.INVALID_CONFIG),
+    (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("retention.ms", "y")]), ErrorCode.INVALID_CONFIG),
+    (CreatableTopic("x", 2, 1, [CreatableReplicaAssignment(0, [5])]), ErrorCode.INVALID_REQUEST),
+    (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(1, [5])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [5, 9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [5, 5])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+]
+
+
+def test_topics_that_can_not_be(ask: Ask, zookeeper: KazooClient) -> None:
     """Nothing is written, and the controller stays in office."""
-    before = epoch(zookeeper), zookeeper.get_children("/brokers/topics"), zookeeper.get_children("/config/topics")
-    assert create(ask, topic, preview=preview) == [error]
-    assert before == (
-        epoch(zookeeper),
-        zookeeper.get_children("/brokers/topics"),
-        zookeeper.get_children("/config/topics"),
-    )
+
+    def written() -> tuple[int, list[str], list[str]]:
+        return epoch(zookeeper), zookeeper.get_children("/brokers/topics"), zookeeper.get_children("/config/topics")
+
+    before = written()
+    for preview in (True, False):
+        found = [create(ask, topic, preview=preview)[0] for topic, _ in IMPOSSIBLE]
+        assert found == [error for _, error in IMPOSSIBLE]
+        assert written() == before
 
 
 def test_settings_that_zookeeper_does_not_take(ask: Ask, zookeeper: KazooClient) -> None:
@@ -205,37 +198,25 @@ def knows(member: PlogMember, topic: str) -> bool:
     return topic in metadata_at(member.address).topics
 
 
-def test_who_does_not_wait_is_told_so_and_it_is_done(
-    ask: Ask, ask_old: Ask, cluster: MixedCluster, zookeeper: KazooClient
-) -> None:
+def test_who_does_not_wait_is_told_so_and_it_is_done(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) -> None:
     """Unless it was done before anybody could be told."""
     (made,) = create(ask, CreatableTopic("soon", 20, 3), timeout_ms=0)
     assert made in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE)
     for node_id, member in cluster.plogs.items():
         wait_until(lambda member=member: knows(member, "soon"), f"broker {node_id} knows it")
-    (gone,) = delete(ask_old, "soon", timeout_ms=0)
+    (gone,) = delete(ask, "soon", timeout_ms=0)
     assert gone in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE)
     wait_until(lambda: not zookeeper.exists("/brokers/topics/soon"), "it is gone")
     assert not zookeeper.exists("/config/topics/soon")
 
 
-@pytest.mark.parametrize(
-    ("count", "assignments", "error"),
-    [
-        (2, None, ErrorCode.INVALID_PARTITIONS),
-        (1, None, ErrorCode.INVALID_PARTITIONS),
-        (-1, None, ErrorCode.INVALID_PARTITIONS),
-        (20_000, None, ErrorCode.INVALID_PARTITIONS),
-        (4, [[5]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (3, [[5, 9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    ],
-)
-def test_what_can_not_grow(
-    ask: Ask, zookeeper: KazooClient, count: int, assignments: list[list[int]] | None, error: ErrorCode
-) -> None:
+def test_what_can_not_grow(ask: Ask, zookeeper: KazooClient) -> None:
     create(ask, CreatableTopic("small", 2, 2))
-    assert grow(ask, "small", count, assignments) is error
+    for count in (2, 1, -1, 20_000):
+        assert grow(ask, "small", count) is ErrorCode.INVALID_PARTITIONS, count
+    wrong: list[tuple[int, list[list[int]]]] = [(4, [[5]]), (3, [[5, 9]]), (3, [[]])]
+    for count, assignments in wrong:
+        assert grow(ask, "small", count, assignments) is ErrorCode.INVALID_REPLICA_ASSIGNMENT, assignments
     assert len(json.loads(zookeeper.get("/brokers/topics/small")[0])["partitions"]) == 2
 
 
@@ -248,7 +229,7 @@ def test_a_request_adds_so_many_partitions_at_most(ask: Ask, zookeeper: KazooCli
     assert len(json.loads(zookeeper.get("/brokers/topics/half-a")[0])["partitions"]) == 1
 
 
-def test_more_topics_than_one_turn_makes(ask: Ask, ask_old: Ask, zookeeper: KazooClient) -> None:
+def test_more_topics_than_one_turn_makes(ask: Ask, zookeeper: KazooClient) -> None:
     """Each is there, and each is told of, also those that are wrong."""
     wanted = [CreatableTopic(f"turn-{number}", 110 if number % 3 else 0, 1) for number in range(9)]
     code = {110: ErrorCode.NONE, 0: ErrorCode.INVALID_PARTITIONS}
@@ -259,7 +240,7 @@ def test_more_topics_than_one_turn_makes(ask: Ask, ask_old: Ask, zookeeper: Kazo
     assert [one.error_code for one in results] == [0 if topic.num_partitions else unknown for topic in wanted]
     assert len(json.loads(zookeeper.get("/brokers/topics/turn-8")[0])["partitions"]) == 220
     made = [topic.name for topic in wanted if topic.num_partitions]
-    assert delete(ask_old, *made) == [ErrorCode.NONE] * len(made)
+    assert delete(ask, *made) == [ErrorCode.NONE] * len(made)
 
 
 def test_a_topic_grows(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) -> None:
@@ -274,15 +255,15 @@ def test_a_topic_grows(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) 
 
 
 def test_a_topic_that_is_being_deleted_is_there_until_it_is_gone(
-    ask: Ask, ask_old: Ask, cluster: MixedCluster, zookeeper: KazooClient
+    ask: Ask, cluster: MixedCluster, zookeeper: KazooClient
 ) -> None:
     """A broker that holds a replica is dead: the wish stays, and nobody may do anything with the topic."""
     create(ask, CreatableTopic("going", -1, -1, [CreatableReplicaAssignment(0, [5, 6, 7])]))
     dead = next(member for member in cluster.plogs.values() if member is not controller(cluster, zookeeper))
     dead.kill()
     wait_until(lambda: len(zookeeper.get_children("/brokers/ids")) == 2, "it is known to be dead")
-    assert delete(ask_old, "going") == [ErrorCode.NONE]
-    assert delete(ask_old, "going") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(ask, "going") == [ErrorCode.NONE]
+    assert delete(ask, "going") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert grow(ask, "going", 3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert create(ask, CreatableTopic("going", 1, 1)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
     elected = ask(ELECT_LEADERS, ElectLeadersRequest(0, [TopicPartitions("going", [0])], 1000))
@@ -304,7 +285,7 @@ def test_a_topic_that_is_being_deleted_is_there_until_it_is_gone(
 
 @pytest.mark.parametrize("is_state", [True, False])
 def test_a_garbled_topic_costs_nobody_the_office(
-    ask: Ask, ask_old: Ask, cluster: MixedCluster, zookeeper: KazooClient, *, is_state: bool
+    ask: Ask, cluster: MixedCluster, zookeeper: KazooClient, *, is_state: bool
 ) -> None:
     """Nor the other topics their leaders. When it is mended it is led again."""
     name = f"odd-{is_state}"
@@ -316,11 +297,11 @@ def test_a_garbled_topic_costs_nobody_the_office(
     before.kill()
     before.start()
     wait_until(lambda: epoch(zookeeper) > last, "another one was elected")
-    cluster.wait_for(TopicPartition(f"fine-{is_state}", 0), isr=(5, 6, 7))
+    cluster.wait_for(TopicPartition(f"fine-{is_state}", 0), isr=ALL)
     in_office = epoch(zookeeper)
     assert create(ask, CreatableTopic(name, 1, 1)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
     assert grow(ask, name, 5) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert delete(ask_old, name) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(ask, name) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     zookeeper.create(f"/admin/delete_topics/{name}")
     assert create(ask, CreatableTopic(f"next-{is_state}", 1, 3)) == [ErrorCode.NONE]
     assert epoch(zookeeper) == in_office
@@ -328,8 +309,8 @@ def test_a_garbled_topic_costs_nobody_the_office(
     zookeeper.delete(f"/admin/delete_topics/{name}")
     zookeeper.set(path, good)
     assert create(ask, CreatableTopic(f"again-{is_state}", 1, 3)) == [ErrorCode.NONE]
-    cluster.wait_for(TopicPartition(name, 0), isr=(5, 6, 7))
-    assert delete(ask_old, name) == [ErrorCode.NONE]
+    cluster.wait_for(TopicPartition(name, 0), isr=ALL)
+    assert delete(ask, name) == [ErrorCode.NONE]
 
 
 def test_a_garbled_block_of_producer_ids_costs_nobody_the_office(
@@ -337,15 +318,12 @@ def test_a_garbled_block_of_producer_ids_costs_nobody_the_office(
 ) -> None:
     """Brokers ask until they get a block."""
     in_office = epoch(zookeeper)
-    good, stat = zookeeper.get("/latest_producer_id_block")
+    good, _ = zookeeper.get("/latest_producer_id_block")
     zookeeper.set("/latest_producer_id_block", b"?")
     first = controller(cluster, zookeeper)
 
     def error_of(member: PlogMember) -> ErrorCode:
-        endpoint = parse_endpoint(member.address)
-        with closing(KafkaClient([(endpoint.host, endpoint.port)])) as client:
-            answer = client.any_connection().call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 1000))
-            return ErrorCode.of(answer.error_code)
+        return ErrorCode.of(ask(INIT_PRODUCER_ID, InitProducerIdRequest(None, 1000), member=member).error_code)
 
     assert create(ask, CreatableTopic("idempotent", 1, 3)) == [ErrorCode.NONE]
     zookeeper.set("/latest_producer_id_block", good)
@@ -353,7 +331,94 @@ def test_a_garbled_block_of_producer_ids_costs_nobody_the_office(
         wait_until(lambda member=member: error_of(member) is ErrorCode.NONE, "it has a block")
     assert controller(cluster, zookeeper) is first
     assert epoch(zookeeper) == in_office
-    assert stat.version >= 0
+
+
+# --- brokers that die
+
+
+class Reading:
+    """Reads a topic's partition as it grows, while `with` lasts; `found` has what was read, by offset."""
+
+    def __init__(self, cluster: MixedCluster, topic: str) -> None:
+        self.found: dict[int, int] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(cluster.address, topic))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self, address: str, topic: str) -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": address, "group.id": "readers", "enable.auto.commit": False, "log_level": 0,
+             "auto.offset.reset": "error", "socket.timeout.ms": 3000, "reconnect.backoff.max.ms": 500}
+        )  # fmt: skip
+        consumer.assign([Position(topic, 0, 0)])
+        while not self._is_over.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.found[message.offset() or 0] = int(message.value() or b"")
+        consumer.close()
+
+
+def ensure_kept(cluster: MixedCluster, load: Load, reading: Reading) -> None:
+    """Each number was acknowledged and is there once, in order; what was read is still there."""
+    load.verify()
+    assert reading.found == {offset: offset for offset in reading.found}
+    cluster.wait_until_equal(TopicPartition(load.topic, 0), ALL)
+
+
+def test_any_two_may_die_in_any_order(cluster: MixedCluster) -> None:
+    """Also while the others catch up."""
+    name = TopicPartition("two-die", 0)
+    cluster.make_topic("two-die", ALL)
+    first, second, third = cluster.plogs.values()
+    with Load(cluster.address, "two-die") as load, Reading(cluster, "two-die") as reading:
+        first.kill()  # the leader, and perhaps the controller
+        cluster.wait_for(name, isr=(6, 7))
+        load.wait_for_more()
+        second.kill()
+        cluster.wait_for(name, isr=(7,))
+        load.wait_for_more()
+        first.start()
+        cluster.wait_for(name, isr=(5, 7))
+        third.kill()
+        cluster.wait_for(name, leader=5, isr=(5,))
+        load.wait_for_more()
+        second.start()
+        third.start()
+        cluster.wait_for(name, isr=ALL)
+        second.kill()
+        third.kill()  # both at once
+        cluster.wait_for(name, leader=5, isr=(5,))
+        load.wait_for_more()
+        third.start()
+        second.start()
+        cluster.wait_for(name, isr=ALL)
+        load.wait_for_more()
+    ensure_kept(cluster, load, reading)
+
+
+def test_a_rolling_restart_costs_clients_nothing(cluster: MixedCluster) -> None:
+    """Each broker is stopped and started again, the controller among them; producers retry, and see no error."""
+    name = TopicPartition("rolling", 0)
+    cluster.make_topic("rolling", ALL, min_insync_replicas="2")
+    before = {node: member.log.stat().st_size for node, member in cluster.plogs.items()}
+    with Load(cluster.address, "rolling") as load, Reading(cluster, "rolling") as reading:
+        for member in cluster.plogs.values():
+            load.wait_for_more()
+            member.stop()
+            load.wait_for_more()
+            member.start()
+            cluster.wait_for(name, isr=ALL)
+        load.wait_for_more()
+    for node, member in cluster.plogs.items():
+        assert b"has not taken over" not in member.log.read_bytes()[before[node] :]
+    ensure_kept(cluster, load, reading)
 
 
 def test_a_controller_stops_without_zookeeper(cluster: MixedCluster, zookeeper: KazooClient) -> None:
