@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
+from core.log.log_segment import LogSegment
 from core.pipeline.embedded_transport import EmbeddedTransport
 from tests.support.broker import SteeredNode, add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
@@ -23,7 +25,7 @@ from tests.support.logs import append, append_marker, make_batch
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: SteeredNode, **options: int) -> Consumer:
+def consumer(broker: SteeredNode, **options: Any) -> Consumer:
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     return Consumer(client, max_wait_ms=0, **options)
 
@@ -36,6 +38,36 @@ def read(
         records = [r for batch in batches for r in batch.records()]
         found[partition] += [(r.offset, r.value) for r in records if starts[partition] <= r.offset < ends[partition]]
     return found
+
+
+def segment_of(broker: SteeredNode) -> LogSegment:
+    return broker.services.replicas.partitions[A].log.segments.active
+
+
+def change(broker: SteeredNode, offset: int, at: int, edit: Callable[[bytes], bytes], size: int = 1) -> None:
+    """Changes so many bytes on the disk, from byte `at` of the batch on that holds the offset."""
+    segment = segment_of(broker)
+    found = segment.translate_offset(offset)
+    assert found is not None
+    data, start = bytearray(segment.records.path.read_bytes()), found[0] + at
+    data[start : start + size] = edit(bytes(data[start : start + size]))
+    segment.records.path.write_bytes(data)
+
+
+def reorder(broker: SteeredNode, *numbers: int) -> int:
+    """Writes the batches of t-0 in another order; gives the size of the first."""
+    segment = segment_of(broker)
+    data = segment.records.path.read_bytes()
+    batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
+    segment.records.path.write_bytes(b"".join(batches[number] for number in numbers))
+    return len(batches[0])
+
+
+def read_patiently(broker: SteeredNode, end: int, **options: int) -> tuple[list[int], list[str]]:
+    """The base offsets of the batches that come, and what is told of those that are passed over."""
+    told: list[str] = []
+    reader = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=told.append), **options)
+    return [batch.base_offset for _, batches in reader.read({A: 0}, {A: end}) for batch in batches], told
 
 
 def test_up_to_the_end_offsets(broker: SteeredNode) -> None:
@@ -94,67 +126,44 @@ def test_no_such_partition(broker: SteeredNode) -> None:
 
 def test_a_batch_that_went_bad_on_the_disk(broker: SteeredNode) -> None:
     produce_values(broker, b"good", b"bad")
-    path = broker.services.replicas.partitions[A].log.segments.active.records.path
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    batches = consumer(broker).read({A: 0}, {A: 2})
+    change(broker, 1, 61, lambda byte: bytes([byte[0] ^ 1]))
     with pytest.raises(CorruptRecordError, match=r"crc mismatch.* of t-0 \(offset 1\)"):
-        list(batches)
+        list(consumer(broker).read({A: 0}, {A: 2}))
 
 
 @pytest.mark.parametrize("position", [8, 16], ids=["its length", "its magic"])
 def test_a_frame_that_went_bad_on_the_disk(broker: SteeredNode, position: int) -> None:
     """What is before it comes first; whoever passes over damage gets what is after it, too."""
-    for value in (b"a", b"b", b"c"):
-        produce_values(broker, value)
-    log = broker.services.replicas.partitions[A].log
-    segment = log.segments.active
-    found = segment.translate_offset(1)
-    assert found is not None
-    data = bytearray(segment.records.path.read_bytes())
-    data[found[0] + position] ^= 0x80
-    segment.records.path.write_bytes(data)
+    produce_values(broker, b"a", b"b", b"c")
+    change(broker, 1, position, lambda byte: bytes([byte[0] ^ 0x80]))
     found_before = consumer(broker).read({A: 0}, {A: 3})
     assert [batch.base_offset for batch in next(found_before)[1]] == [0]
     with pytest.raises(KafkaError) as caught:
         next(found_before)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
-    patient = consumer(broker, patience=Patience(skips_damage=True))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 3}) for b in batches] == [0, 2]
+    assert read_patiently(broker, 3)[0] == [0, 2]
 
 
 @pytest.mark.parametrize(
-    ("base_offset", "told", "found"),
+    ("base_offset", "told"),
     [
-        (1 << 29, "offset 1 passed over: offsets lie after the log's end, which is 5", [0, 2, 3]),
-        (2, "offset 1 passed over: offsets are the next batch's", [0, 2, 3]),
-        (0, "offset 1 passed over: offsets do not rise", [0, 2, 3]),
+        (1 << 29, "offsets lie after the log's end, which is 5"),
+        (2, "offsets are the next batch's"),
+        (0, "offsets do not rise"),
     ],
 )
-def test_a_batch_whose_offsets_cannot_be_its_own(
-    broker: SteeredNode, base_offset: int, told: str, found: list[int]
-) -> None:
+def test_a_batch_whose_offsets_cannot_be_its_own(broker: SteeredNode, base_offset: int, told: str) -> None:
     """No checksum covers the base offset, and a broker that trusts its log sends it as it lies. Whoever believed it
     would go on after it, and leave out what is sound.
     """
     produce_values(broker, b"a", b"b", b"c")
-    log = broker.services.replicas.partitions[A].log
-    append(log, make_batch(b"d", b"e"))
-    segment = log.segments.active
-    at = segment.translate_offset(1)
-    assert at is not None
-    data = bytearray(segment.records.path.read_bytes())
-    data[at[0] : at[0] + 8] = base_offset.to_bytes(8, "big")
-    segment.records.path.write_bytes(data)
+    append(broker.services.replicas.partitions[A].log, make_batch(b"d", b"e"))
+    change(broker, 1, 0, lambda _: base_offset.to_bytes(8, "big"), 8)
     batches = consumer(broker).read({A: 0}, {A: 5})
     assert [batch.base_offset for batch in next(batches)[1]] == [0]
     with pytest.raises(PlogError):
         next(batches)
-    left_out: list[str] = []
-    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
-    assert left_out == [f"t-0: {told}"]
+    assert read_patiently(broker, 5) == ([0, 2, 3], [f"t-0: offset 1 passed over: {told}"])
 
 
 @pytest.mark.parametrize("skips_damage", [False, True])
@@ -188,19 +197,11 @@ def test_a_high_watermark_that_is_older_than_the_records(
 
 def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: SteeredNode) -> None:
     """It would fill the hole with its right offsets: it is the wrong one of the two."""
-    log = broker.services.replicas.partitions[A].log
     for values in ((b"a", b"b"), (b"c", b"d"), (b"e", b"f")):
-        append(log, make_batch(*values))
-    segment = log.segments.active
-    at = segment.translate_offset(2)
-    assert at is not None
-    data = bytearray(segment.records.path.read_bytes())
-    data[at[0] : at[0] + 8] = (3).to_bytes(8, "big")
-    segment.records.path.write_bytes(data)
-    left_out: list[str] = []
-    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 4]
-    assert left_out == ["t-0: offsets 2 to 3 passed over: offsets are the next batch's"]
+        append(broker.services.replicas.partitions[A].log, make_batch(*values))
+    change(broker, 2, 0, lambda _: (3).to_bytes(8, "big"), 8)
+    told = ["t-0: offsets 2 to 3 passed over: offsets are the next batch's"]
+    assert read_patiently(broker, 6) == ([0, 4], told)
 
 
 @pytest.mark.parametrize(
@@ -215,40 +216,24 @@ def test_batches_that_stand_out_of_order(
     broker: SteeredNode, order: tuple[int, ...], found: list[int], told: list[str]
 ) -> None:
     """What does not come because another batch came first is told."""
-    for value in (b"a", b"b", b"c", b"d", b"e"):
-        produce_values(broker, value)
-    segment = broker.services.replicas.partitions[A].log.segments.active
-    data = segment.records.path.read_bytes()
-    batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
-    segment.records.path.write_bytes(b"".join(batches[number] for number in order))
+    produce_values(broker, b"a", b"b", b"c", b"d", b"e")
+    reorder(broker, *order)
     with pytest.raises(PlogError):
         read(broker, {A: 0}, {A: 5})
-    left_out: list[str] = []
-    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
-    assert left_out == told
+    assert read_patiently(broker, 5) == (found, told)
 
 
-@pytest.mark.parametrize("batches_an_answer", [2, 3, 4, 6])
-@pytest.mark.parametrize("reads_ahead", [False, True])
-def test_a_batch_that_stands_between_two_answers_is_told(
-    broker: SteeredNode, batches_an_answer: int, reads_ahead: bool
-) -> None:
+def test_a_batch_that_stands_between_two_answers_is_told(broker: SteeredNode) -> None:
     """The broker begins each answer with the first batch that ends after the offset that it is asked for."""
-    for value in (b"a", b"b", b"c", b"d", b"e", b"f"):
-        produce_values(broker, value)
-    segment = broker.services.replicas.partitions[A].log.segments.active
-    data = segment.records.path.read_bytes()
-    batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
-    segment.records.path.write_bytes(b"".join(batches[number] for number in (0, 2, 3, 1, 4, 5)))
-    options = {"partition_bytes": batches_an_answer * len(batches[0]), "reads_ahead": reads_ahead}
-    with pytest.raises(CorruptRecordError, match="offsets do not rise of t-0"):
-        read(broker, {A: 0}, {A: 6}, **options)
-    left_out: list[str] = []
-    patience = Patience(skips_damage=True, tell_left_out=left_out.append)
-    patient = consumer(broker, patience=patience, **options)
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 2, 3, 4, 5]
-    assert set(left_out) == {"t-0: offset 1 passed over: offsets do not rise"}
+    produce_values(broker, b"a", b"b", b"c", b"d", b"e", b"f")
+    size = reorder(broker, 0, 2, 3, 1, 4, 5)
+    for batches_an_answer, reads_ahead in product((2, 3, 4, 6), (False, True)):
+        options = {"partition_bytes": batches_an_answer * size, "reads_ahead": reads_ahead}
+        with pytest.raises(CorruptRecordError, match="offsets do not rise of t-0"):
+            read(broker, {A: 0}, {A: 6}, **options)
+        found, told = read_patiently(broker, 6, **options)
+        assert found == [0, 2, 3, 4, 5], options
+        assert set(told) == {"t-0: offset 1 passed over: offsets do not rise"}, options
 
 
 def test_a_later_batch_that_was_written_over_others(broker: SteeredNode) -> None:
@@ -264,37 +249,24 @@ def test_a_later_batch_that_was_written_over_others(broker: SteeredNode) -> None
     segment.records.path.write_bytes(data)
     with pytest.raises(PlogError):
         read(broker, {A: 0}, {A: 6})
-    left_out: list[str] = []
-    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 3, 4, 5]
-    assert left_out == ["t-0: passed over: offsets 1 to 2: damaged or missing, says the broker"]
+    told = ["t-0: passed over: offsets 1 to 2: damaged or missing, says the broker"]
+    assert read_patiently(broker, 6) == ([0, 3, 4, 5], told)
 
 
 def test_a_damaged_batch_that_claims_what_is_sound(broker: SteeredNode) -> None:
     """Its last offset is covered by the checksum that does not fit: where the next batch begins tells more."""
     produce_values(broker, b"a", b"b", b"c", b"d")
-    segment = broker.services.replicas.partitions[A].log.segments.active
-    at = segment.translate_offset(1)
-    assert at is not None
-    data = bytearray(segment.records.path.read_bytes())
-    data[at[0] + 26] |= 2  # the last offset's delta
-    segment.records.path.write_bytes(data)
-    left_out: list[str] = []
-    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
-    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 4}) for b in batches] == [0, 2, 3]
-    assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
+    change(broker, 1, 26, lambda byte: bytes([byte[0] | 2]))  # the last offset's delta
+    found, told = read_patiently(broker, 4)
+    assert found == [0, 2, 3]
+    assert [text.partition(": crc")[0] for text in told] == ["t-0: offset 1 passed over"]
 
 
 @pytest.mark.parametrize("byte", [23, 24, 25])
 def test_a_damaged_last_batch_that_claims_offsets_beyond_the_end(broker: SteeredNode, byte: int) -> None:
     """A follower that believed it would miss what is appended there later."""
     produce_values(broker, b"a", b"b")
-    segment = broker.services.replicas.partitions[A].log.segments.active
-    at = segment.translate_offset(1)
-    assert at is not None
-    data = bytearray(segment.records.path.read_bytes())
-    data[at[0] + byte] |= 1  # the last offset's delta
-    segment.records.path.write_bytes(data)
+    change(broker, 1, byte, lambda was: bytes([was[0] | 1]))  # the last offset's delta
     left_out: list[str] = []
     reader = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append)).follow({A: 0})
     assert [b.base_offset for b in next(found for found in reader if found)[1]] == [0]
@@ -323,12 +295,7 @@ def test_damage_that_the_broker_knows_is_passed_over_at_once(
         return send(self, positions)
 
     monkeypatch.setattr(Consumer, "_send", count)
-    told: list[str] = []
-    patience = Patience(skips_damage=True, tell_left_out=told.append)
-    client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
-    found = [
-        b.base_offset for _, batches in Consumer(client, patience=patience).read({A: 0}, {A: 1002}) for b in batches
-    ]
+    found, told = read_patiently(broker, 1002)
     assert found == [0, 1001]
     assert asked == [0, 1, 501, 1001]
     assert told == ["t-0: passed over: offsets 1 to 1000: damaged or missing, says the broker"]
