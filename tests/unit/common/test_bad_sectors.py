@@ -47,17 +47,16 @@ def test_a_sound_file_is_read_in_one(path: Path) -> None:
     assert file.unreadable == []
 
 
-def test_a_bad_page_is_zeros_and_all_else_is_there(path: Path) -> None:
-    file, _ = salvaging(path, 5000)
-    assert file.read_at(SIZE, 0) == expected(0, SIZE, [(4096, 8192)])
-    assert file.unreadable == [UnreadableRange(4096, 8192, errno.EIO)]
+@pytest.mark.parametrize(
+    ("at", "page", "bad"),
+    [(5000, 4096, (4096, 8192)), (5000, 512, (4608, 5120)), (SIZE - 1, 4096, (16384, SIZE))],
+    ids=["a page", "a sector", "the last bytes"],
+)
+def test_what_is_bad_is_zeros_and_all_else_is_there(path: Path, at: int, page: int, bad: tuple[int, int]) -> None:
+    file, _ = salvaging(path, at, page=page)
+    assert file.read_at(SIZE, 0) == expected(0, SIZE, [bad])
+    assert file.unreadable == [UnreadableRange(*bad, errno.EIO)]
     assert file.unreadable[0].reason == "input/output error (errno 5)"
-
-
-def test_of_a_page_only_the_bad_sector_is_given_up(path: Path) -> None:
-    file, _ = salvaging(path, 5000, page=512)
-    assert file.read_at(SIZE, 0) == expected(0, SIZE, [(4608, 5120)])
-    assert file.unreadable == [UnreadableRange(4608, 5120, errno.EIO)]
 
 
 def test_what_is_known_to_be_bad_is_not_asked_for_again(path: Path) -> None:
@@ -66,12 +65,6 @@ def test_what_is_known_to_be_bad_is_not_asked_for_again(path: Path) -> None:
     inner.asked.clear()
     assert file.read_at(2000, 4500) == bytes(2000)
     assert inner.asked == []
-
-
-def test_the_last_bytes_of_a_file(path: Path) -> None:
-    file, _ = salvaging(path, SIZE - 1)
-    assert file.read_at(SIZE, 0) == expected(0, SIZE, [(16384, SIZE)])
-    assert file.unreadable == [UnreadableRange(16384, SIZE, errno.EIO)]
 
 
 def test_parts_of_a_range(path: Path) -> None:

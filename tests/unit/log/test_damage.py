@@ -168,14 +168,6 @@ def test_a_log_in_a_value_is_not_taken_for_the_log(tmp_path: Path) -> None:
     assert sorted(read_around(again)[0]) == [0, 2]
 
 
-def test_a_clean_stop_and_damage_at_the_end(directory: Path) -> None:
-    size = batch_size(directory)
-    damage(directory, 9 * size + 16, b"\xfe")
-    log = load(directory, clean=True).log
-    assert log.gaps == [DamagedRange(18, 20, 0, 9 * size, 10 * size)]
-    assert log.log_end_offset == 20
-
-
 @pytest.mark.parametrize("indexed", [True, False], ids=["with index entries", "without"])
 @pytest.mark.parametrize("number", [8, 9], ids=["before the last", "the last"])
 @pytest.mark.parametrize("bit", [1, 3, 20, 47])

@@ -42,9 +42,13 @@ def load(directory: Path, limit: int, **config: object) -> PartitionLog:
     return log
 
 
-def test_opening_a_log_opens_its_last_segment_only(directory: Path) -> None:
-    log = load(directory, 100)
+def test_opening_a_log_opens_its_last_segment_only_and_a_deleted_one_does_not_stay_open(directory: Path) -> None:
+    log = load(directory, 100, retention_ms=1)
     assert [name for name in opened_below(directory) if name.endswith(".log")] == [f"{19:020d}.log"]
+    read_all(log)
+    for path in delete_old_segments(log, NOW + 10_000):
+        path.unlink()
+    assert [name for name in opened_below(directory) if name.endswith(".log")] == [f"{20:020d}.log"]
     log.close()
     assert opened_below(directory) == []
 
@@ -68,14 +72,6 @@ def test_what_is_being_read_stays_open(directory: Path) -> None:
     before = region.read()
     read_all(log, 5)
     assert region.read() == before
-
-
-def test_a_deleted_segment_does_not_stay_open(directory: Path) -> None:
-    log = load(directory, 100, retention_ms=1)
-    read_all(log)
-    for path in delete_old_segments(log, NOW + 10_000):
-        path.unlink()
-    assert [name for name in opened_below(directory) if name.endswith(".log")] == [f"{20:020d}.log"]
 
 
 class WatchfulFile(File):
@@ -134,18 +130,6 @@ def many_logs(
 
 def logs_opened_below(directory: Path) -> int:
     return len([name for name in opened_below(directory) if name.endswith(".log")])
-
-
-def test_logs_that_nobody_writes_to_are_closed(tmp_path: Path) -> None:
-    logs = many_logs(tmp_path, 12, 5, FileSystem())
-    for _ in range(3):
-        for log in logs:
-            append(log, make_batch(b"x"))
-            log.flush()
-            assert logs_opened_below(tmp_path) <= 5
-    for log in logs:
-        assert [r.value for r in read_all(log)] == [b"x"] * 3
-        assert logs_opened_below(tmp_path) <= 5
 
 
 def test_logs_that_are_only_made_need_no_sync(tmp_path: Path) -> None:

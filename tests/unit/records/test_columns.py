@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
 from core.records.record_places import _WORTH_ABREAST, locate_records
 
+Found = TypeVar("Found")
 maybe_bytes = st.none() | st.binary(max_size=150)
 headers = st.lists(st.tuples(st.binary(max_size=5), maybe_bytes), max_size=3).map(tuple)
 record = st.builds(Record, st.just(0), st.integers(-(2**45), 2**45), maybe_bytes, maybe_bytes, headers)
@@ -125,26 +127,38 @@ def test_a_count_that_is_not_the_records_is_corrupt_and_says_where() -> None:
     assert (caught.value.position, caught.value.offset) == (4096, 50)
 
 
-def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt() -> None:
+PLAIN = [Record(n, n, b"key%d" % n, b"value" * n, ()) for n in range(8)]
+WITH_HEADERS = [Record(n, n, b"k", b"v", ((b"name", b"value" * n), (b"", None))[: n % 3]) for n in range(9)]
+
+
+@pytest.mark.parametrize("items", [PLAIN, WITH_HEADERS], ids=["plain", "with headers"])
+def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt(items: list[Record]) -> None:
     """Whatever bytes a batch holds: nothing is read outside of it, nothing else is found than the plain decoder finds,
-    and what that refuses is refused.
+    and what that refuses is refused. Headers are decoded one by one, and all at once.
     """
     rnd = random.Random(7)
-    base = encode_records([Record(n, n, b"key%d" % n, b"value" * n, ()) for n in range(8)], 0, 0)
+    base = encode_records(items, 0, 0)
+    corrupt = 0
     for _ in range(1000):
         section = bytearray(base)
         for _ in range(rnd.randrange(1, 4)):
             section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
-        batch = RecordBatch(memoryview(build_batch(bytes(section), count=8, base_timestamp=0, max_timestamp=0)))
-        try:
-            plain: list[Record] | None = batch.records()
-        except CorruptRecordError:
-            plain = None
-        try:
-            columns: list[Record] | None = as_records(decode_columns([batch]))
-        except CorruptRecordError:
-            columns = None
+        count = len(items)
+        batch = RecordBatch(memoryview(build_batch(bytes(section), count=count, base_timestamp=0, max_timestamp=0)))
+        plain = found_or_none(batch, lambda one: one.records())
+        columns = found_or_none(batch, lambda one: as_records(decode_columns([one])))
+        headers = found_or_none(batch, lambda one: headers_of(decode_columns([one])))
         assert columns == plain
+        assert headers == (plain and [record.headers for record in plain])
+        corrupt += plain is None
+    assert 50 < corrupt < 990
+
+
+def found_or_none(batch: Batch, find: Callable[[Batch], Found]) -> Found | None:
+    try:
+        return find(batch)
+    except CorruptRecordError:
+        return None
 
 
 def many_batches(rnd: random.Random) -> list[tuple[list[Record], CompressionType]]:
@@ -229,37 +243,11 @@ def test_batches_with_steps_enough_are_hopped_over_abreast() -> None:
     assert found[1].tolist() == ends.tolist()
 
 
-def test_hostile_headers_are_corrupt_or_read_as_one_by_one() -> None:
-    rnd = random.Random(3)
-    items = [Record(n, n, b"k", b"v", ((b"name", b"value" * n), (b"", None))[: n % 3]) for n in range(9)]
-    base = encode_records(items, 0, 0)
-    corrupt = 0
-    for _ in range(1000):
-        section = bytearray(base)
-        for _ in range(rnd.randrange(1, 3)):
-            section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
-        batch = RecordBatch(memoryview(build_batch(bytes(section), count=9, base_timestamp=0, max_timestamp=0)))
-        try:
-            plain = [record.headers for record in batch.records()]
-        except CorruptRecordError:
-            plain = None
-        try:
-            found = headers_of(decode_columns([batch]))
-        except CorruptRecordError:
-            found = None
-            corrupt += 1
-        assert found == plain
-    assert 50 < corrupt < 950
-
-
 def test_groups_are_cut_by_size() -> None:
     many = build([([Record(0, 0, None, b"x" * 100)], CompressionType.NONE)] * 50)
     groups = list(group_batches(many, 1000))
     assert [b for group in groups for b in group] == many
     assert all(sum(b.size_bytes for b in group[:-1]) < 1000 for group in groups)
     assert list(group_batches([])) == []
-
-
-def test_no_batches_are_no_records() -> None:
     assert len(decode_columns([])) == 0
     assert list(encode_columns(np.array([], np.int64), None, ByteStrings.of_list([]), batch_bytes=10)) == []
