@@ -7,6 +7,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -172,9 +173,9 @@ def test_batches_from_elsewhere_go_after_the_end_up_to_where_the_log_is_known_to
     folder = write(tmp_path / "t-0", {0: moved})
     (folder / "00000000000000000000.index").write_bytes(struct.pack(">ii", 21, sum(map(len, moved[:10]))))
     (folder / "00000000000000000040.snapshot").touch()
-    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
-    recover(folder, RecoveryOptions())
-    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+    for _ in range(2):
+        assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+        recover(folder, RecoveryOptions())
 
 
 @pytest.mark.parametrize("is_compacted", [True, False])
@@ -311,62 +312,62 @@ def test_stats_diff_and_trace_name_a_log_start_beyond_the_end(beyond_the_end: Pa
     assert str(traced.wrong_start).startswith(TOLD)
 
 
+@pytest.mark.parametrize("damaged_at", [None, 4], ids=["sound", "damaged"])
+@pytest.mark.parametrize(
+    ("epochs", "start", "message", "starts", "left"),
+    [
+        (None, 70, TOLD, "0\n1\nother 0 3\n", range(20)),
+        ("0\n1\n0 4\n", 14, "t-0 begins at offset 14, it says, but leader-epoch-checkpoint says offset 4",
+         "0\n2\nother 0 3\nt 0 4\n", range(4, 20)),
+    ],
+    ids=["beyond the end", "not that of the leader epochs"],
+)  # fmt: skip
 @pytest.mark.parametrize("is_alone", [True, False], ids=["its folder", "the directory"])
-@pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "sound"])
-def test_recover_takes_a_log_start_beyond_the_end_out_and_puts_it_back(
-    beyond_the_end: Path, *, is_alone: bool, is_damaged: bool
-) -> None:
+def test_recover_mends_a_log_start_that_others_contradict_and_puts_it_back(
+    beyond_the_end: Path, damaged_at: int | None, epochs: str | None, start: int, message: str, starts: str,
+    left: range, *, is_alone: bool,
+) -> None:  # fmt: skip
+    """What DeleteRecords deleted does not come back: the number is the one that the epochs have, or it is taken out."""
     root = beyond_the_end.parent
-    log, starts = beyond_the_end / f"{0:020d}.log", root / "log-start-offset-checkpoint"
-    if is_damaged:
-        whole = [batch(2 * number) for number in range(10)]
-        log.write_bytes(b"".join([*whole[:4], damaged(whole[4]), *whole[5:]]))
-    before = doors.contents(beyond_the_end)
+    checkpoint = root / "log-start-offset-checkpoint"
+    checkpoint.write_text(f"0\n2\nother 0 3\nt 0 {start}\n")
+    if epochs:
+        (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
+    whole = [batch(2 * number) for number in range(10)]
+    if damaged_at is not None:
+        log = beyond_the_end / f"{0:020d}.log"
+        log.write_bytes(b"".join([*whole[:damaged_at], damaged(whole[damaged_at]), *whole[damaged_at + 1 :]]))
+    left_over = [offset for offset in left if damaged_at is None or offset // 2 != damaged_at]
     path = beyond_the_end if is_alone else root
+    found = next(one for one in verify(path) if one.code is Code.LOG_START_WRONG)
+    assert message in found.message
+    assert not epochs or found.offset == 4
+    assert sorted(doors.consume(beyond_the_end)) == left_over
+    before = doors.contents(beyond_the_end)
     with Recovery(root) as recovery:
         recovery.apply(list(plan_recovery(path, RecoveryOptions(), is_locked=True)))
-    assert starts.read_text() == "0\n1\nother 0 3\n"
+    assert checkpoint.read_text() == starts
     assert list(verify(path)) == []
-    assert len(doors.consume(beyond_the_end)) == (18 if is_damaged else 20)
+    assert sorted(doors.consume(beyond_the_end)) == left_over
     with Recovery(root) as recovery:
         recovery.undo([beyond_the_end] if is_alone else [root, beyond_the_end])
     assert doors.contents(beyond_the_end) == before
 
 
-@pytest.mark.parametrize("lost", ["[[20, 80]]", "[[20, null]]"])
-def test_a_log_start_beyond_the_end_is_believed_where_a_recovery_gave_the_end_up(
-    beyond_the_end: Path, lost: str
-) -> None:
-    (beyond_the_end / "recovery-journal").write_text(f'{{"run": 1, "lost": {lost}}}\n{{"run": 1, "logs": {{}}}}\n')
-    assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end)}
-    assert doors.consume(beyond_the_end) == {}
-
-
-def test_where_the_leader_epochs_say_another_log_start_that_is_where_the_log_begins(beyond_the_end: Path) -> None:
-    """What DeleteRecords deleted does not come back: recover writes the number that the epochs have."""
-    root, starts = beyond_the_end.parent, beyond_the_end.parent / "log-start-offset-checkpoint"
-    starts.write_text("0\n2\nother 0 3\nt 0 14\n")
-    (beyond_the_end / "leader-epoch-checkpoint").write_text("0\n1\n0 4\n")
-    found = next(one for one in verify(root) if one.code is Code.LOG_START_WRONG)
-    assert found.offset == 4
-    assert "t-0 begins at offset 14, it says, but leader-epoch-checkpoint says offset 4" in found.message
-    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
-    before = doors.contents(beyond_the_end)
-    doors.recover(beyond_the_end)
-    assert starts.read_text() == "0\n2\nother 0 3\nt 0 4\n"
-    assert list(verify(root)) == []
-    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
-    doors.undo(beyond_the_end)
-    assert doors.contents(beyond_the_end) == before
-
-
-@pytest.mark.parametrize("epochs", ["0\n0\n", "0\n1\n3 14\n", "0\n1\n3 16\n", "torn", None])
-def test_a_log_start_that_no_leader_epoch_contradicts_is_believed(beyond_the_end: Path, epochs: str | None) -> None:
-    (beyond_the_end.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 14\n")
-    if epochs is not None:
-        (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
-    assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end.parent)}
-    assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20))
+def test_a_log_start_that_nothing_contradicts_is_believed(beyond_the_end: Path) -> None:
+    """Or beyond the end, if a recovery gave the end up."""
+    root = beyond_the_end.parent
+    for lost in ("[[20, 80]]", "[[20, null]]"):
+        (beyond_the_end / "recovery-journal").write_text(f'{{"run": 1, "lost": {lost}}}\n{{"run": 1, "logs": {{}}}}\n')
+        assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end)}
+        assert doors.consume(beyond_the_end) == {}
+    (beyond_the_end / "recovery-journal").unlink()
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nt 0 14\n")
+    for epochs in (None, "0\n0\n", "0\n1\n3 14\n", "0\n1\n3 16\n", "torn"):
+        if epochs is not None:
+            (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
+        assert Code.LOG_START_WRONG not in {finding.code for finding in verify(root)}, epochs
+        assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20)), epochs
 
 
 def test_a_log_under_a_wholly_wrong_name_is_called_so(tmp_path: Path) -> None:
@@ -507,18 +508,26 @@ def test_a_log_that_is_out_of_order_and_damaged_is_not_cut_like_kafka(tmp_path: 
     assert not doors.found(folder)
 
 
+def root_of(tmp_path: Path, name: str, metadata: str = "_root") -> tuple[Path, Path]:
+    """A data directory that was stopped cleanly, and a partition of Kafka's in it, which no metadata log knows."""
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / name, root / f"{name}-0")
+    (folder / "partition.metadata").unlink(missing_ok=True)
+    shutil.copy(GOLDEN / metadata / "meta.properties", root)
+    (root / ".kafka_cleanshutdown").touch()
+    return root, folder
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["after a clean stop", "after a crash"])
 @pytest.mark.parametrize("is_owner", [True, False], ids=["an owner", "a reader"])
 def test_clients_of_a_server_are_told_of_offsets_missing_between_segments(
     tmp_path: Path, *, is_clean: bool, is_owner: bool
 ) -> None:
     """The middle one was cut where a batch ends."""
-    root = tmp_path / "data"
-    folder = shutil.copytree(GOLDEN / "v2_txn_tv1", root / "v2_txn_tv1-0")
-    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
+    root, folder = root_of(tmp_path, "v2_txn_tv1", "_root3")
     (root / "recovery-point-offset-checkpoint").write_text("0\n1\nv2_txn_tv1 0 85\n")
-    if is_clean:
-        (root / ".kafka_cleanshutdown").touch()
+    if not is_clean:
+        (root / ".kafka_cleanshutdown").unlink()
     with (folder / "00000000000000000033.log").open("r+b") as file:
         file.truncate(1363)
     answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
@@ -526,49 +535,35 @@ def test_clients_of_a_server_are_told_of_offsets_missing_between_segments(
     assert [text.partition(" are ")[0] for text in answer.told] == ["v2_txn_tv1-0: offsets 46 to 68"]
 
 
-@pytest.mark.parametrize("recovery_point", ["0\n1\nt 0 45\n", "0\n1\nt 0 -45 1\n", None])
-@pytest.mark.parametrize("gone", [".index", ".timeindex", ".nothing"])
-def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside_it(
-    tmp_path: Path, recovery_point: str | None, gone: str
-) -> None:
+def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside_it(tmp_path: Path) -> None:
     """After a clean stop: without an index, or a recovery point, the log is read as after a crash, and the batch was
     taken for one that a crash cut.
     """
-    root = tmp_path / "data"
-    folder = shutil.copytree(GOLDEN / "codec_gzip_rdkafka", root / "t-0")
-    (folder / "partition.metadata").unlink()
-    shutil.copy(GOLDEN / "_root" / "meta.properties", root)
-    (root / ".kafka_cleanshutdown").touch()
-    if recovery_point is not None:
-        (root / "recovery-point-offset-checkpoint").write_text(recovery_point)
-    log = folder / "00000000000000000000.log"
-    log.with_suffix(gone).unlink(missing_ok=True)
-    data = bytearray(log.read_bytes())
-    data[1969] ^= 0x80
-    log.write_bytes(data)
-    answer = doors.ask_server(folder, read_committed=False)
-    assert sorted(answer.records) == list(range(40))
-    assert any("40 to 44" in text for text in answer.told), answer.told
-
-
-def renamed(tmp_path: Path, name: str, base: int, new_base: int) -> Path:
-    """A compacted partition of Kafka's in a cleanly stopped data directory; one segment's `.log` has another name."""
-    root = tmp_path / "data"
-    folder = shutil.copytree(GOLDEN / name, root / f"{name}-0")
-    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
-    (root / ".kafka_cleanshutdown").touch()
-    for checkpoint in ("cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        lines = [line for line in (GOLDEN / "_root3" / checkpoint).read_text().splitlines()[2:] if f"{name} " in line]
-        (root / checkpoint).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-    (folder / f"{base:020d}.log").rename(folder / f"{new_base:020d}.log")
-    return folder
+    name = "codec_gzip_rdkafka"
+    points = (f"0\n1\n{name} 0 45\n", f"0\n1\n{name} 0 -45 1\n", None)
+    for number, (point, gone) in enumerate(product(points, (".index", ".timeindex", ".nothing"))):
+        root, folder = root_of(tmp_path / str(number), name)
+        if point is not None:
+            (root / "recovery-point-offset-checkpoint").write_text(point)
+        log = folder / "00000000000000000000.log"
+        log.with_suffix(gone).unlink(missing_ok=True)
+        data = bytearray(log.read_bytes())
+        data[1969] ^= 0x80
+        log.write_bytes(data)
+        answer = doors.ask_server(folder, read_committed=False)
+        assert sorted(answer.records) == list(range(40)), (point, gone)
+        assert any("40 to 44" in text for text in answer.told), (point, gone, answer.told)
 
 
 @pytest.mark.parametrize("name", ["v1_gzip_compacted", "v1_none_compacted"])
 def test_a_server_tells_of_a_lost_segment_of_an_old_format_as_the_files_do(tmp_path: Path, name: str) -> None:
     """A compressed message of an old format states its last offset: what is missing before it stands in no header."""
-    bases = sorted(int(path.stem) for path in (GOLDEN / name).glob("*.log"))
-    folder = renamed(tmp_path, name, bases[-2], bases[-2] - 1)
+    root, folder = root_of(tmp_path, name, "_root3")
+    for checkpoint in ("cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        lines = [line for line in (GOLDEN / "_root3" / checkpoint).read_text().splitlines()[2:] if f"{name} " in line]
+        (root / checkpoint).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    last = sorted(folder.glob("*.log"))[-2]
+    last.rename(last.with_name(f"{int(last.stem) - 1:020d}.log"))
     assert doors.ask_files(folder, read_committed=False).told
     assert doors.ask_server(folder, read_committed=False).told
 
