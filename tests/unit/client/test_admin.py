@@ -28,6 +28,7 @@ from core.protocol.schema.list_offsets import (
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.support.broker import SteeredNode
+from tests.support.for_each import for_each
 
 
 class OneBroker:
@@ -83,23 +84,18 @@ def admin_of(*brokers: OneBroker | KafkaError) -> Admin:
     return Admin(Cluster(*brokers))  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=CHANGES)
-def change(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def test_a_broker_that_takes_changes_is_enough(change: str) -> None:
-    broker = OneBroker(ErrorCode.NONE)
-    CHANGES[change](admin_of(broker))
-    assert broker.asked == [change]
-
-
-def test_a_broker_that_forwards_nothing_sends_us_to_the_controller(change: str) -> None:
-    broker, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)
-    CHANGES[change](admin_of(broker, controller))
+@for_each("change", CHANGES)
+def test_who_forwards_nothing_sends_us_to_the_controller(change: str) -> None:
+    """A broker that takes changes is enough."""
+    taking, forwarding = OneBroker(ErrorCode.NONE), OneBroker(ErrorCode.NOT_CONTROLLER)
+    CHANGES[change](admin_of(taking))
+    assert taking.asked == [change]
+    controller = OneBroker(ErrorCode.NONE)
+    CHANGES[change](admin_of(forwarding, controller))
     assert controller.asked == [change]
 
 
+@for_each("change", CHANGES)
 def test_a_controller_that_changes_is_asked_for_again(change: str) -> None:
     other, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)
     nobody = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
@@ -107,6 +103,7 @@ def test_a_controller_that_changes_is_asked_for_again(change: str) -> None:
     assert (other.asked, controller.asked) == ([change] * 2, [change])
 
 
+@for_each("change", CHANGES)
 def test_what_the_controller_refuses_is_refused(change: str) -> None:
     controller = OneBroker(ErrorCode.POLICY_VIOLATION)
     with pytest.raises(KafkaError) as refused:
@@ -221,6 +218,7 @@ def make(change: str, cluster: LateCluster, monkeypatch: pytest.MonkeyPatch) -> 
     CHANGES[change](Admin(client))
 
 
+@for_each("change", CHANGES)
 def test_who_made_a_change_finds_it_made(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = LATE[change]
     cluster = LateCluster(*before, after, KafkaError(ErrorCode.INVALID_REQUEST))
@@ -230,6 +228,7 @@ def test_who_made_a_change_finds_it_made(change: str, monkeypatch: pytest.Monkey
     assert not cluster.known, "what was known before is not believed any more"
 
 
+@for_each("change", CHANGES)
 def test_a_broker_that_never_hears_of_a_change_is_not_waited_for(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = LateCluster(LATE[change][0][0])
     make(change, cluster, monkeypatch)
@@ -237,7 +236,8 @@ def test_a_broker_that_never_hears_of_a_change_is_not_waited_for(change: str, mo
     assert not cluster.known
 
 
-@pytest.mark.parametrize(
+@for_each("change", CHANGES)
+@for_each(
     "answer",
     [
         KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -305,6 +305,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     assert client.asked == 1
 
 
+@for_each("change", CHANGES)
 def test_an_error_without_words_gets_a_hint(change: str) -> None:
     """So does Kafka answer, for example, if only some of its brokers have a rack."""
     with pytest.raises(KafkaError) as refused:

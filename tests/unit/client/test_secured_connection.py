@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.client import first_answer
+from core.client.client_connection import ClientConnection
 from core.client.connector import Connector
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
@@ -73,14 +74,19 @@ class Authority:
         paths = sign(self.ca, names=names, days=days).write(self.folder, "server")
         return server_context(*map(str, paths), ca=self.ca_path if wants_client else None)
 
+    @property
+    def trusted(self) -> dict[str, str]:
+        """Settings of a client that trusts this CA."""
+        return {"security.protocol": "SSL", "ssl.ca.location": self.ca_path}
+
     def client(self) -> dict[str, str]:
         certificate, key = sign(self.ca, "alice").write(self.folder, "alice")
         return {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(make_ca(), tmp_path)
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(make_ca(), tmp_path_factory.mktemp("authority"))
 
 
 def connector(settings: Mapping[str, str], *, timeout_s: float = 10.0) -> Connector:
@@ -115,8 +121,8 @@ def failure(
 # --- what works
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@for_each("mechanism", MECHANISMS)
+@for_each("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_every_mechanism(mechanism: str, protocol: str, authority: Authority) -> None:
     context = authority.server() if protocol == "SASL_SSL" else None
     settings = sasl(mechanism, protocol) | ({"ssl.ca.location": authority.ca_path} if context else {})
@@ -136,14 +142,9 @@ def test_a_delegation_token() -> None:
         assert door.names == ["token"]
 
 
-@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@for_each("version", ["TLSv1.2", "TLSv1.3"])
 def test_tls_with_a_certificate_of_ours(version: str, authority: Authority) -> None:
-    settings = {
-        "security.protocol": "SSL",
-        "ssl.ca.location": authority.ca_path,
-        "ssl.enabled.protocols": version,
-        **authority.client(),
-    }
+    settings = authority.trusted | {"ssl.enabled.protocols": version} | authority.client()
     with secured_door(context=authority.server(wants_client=True)) as door:
         assert topics(door, settings) == []
 
@@ -156,20 +157,13 @@ def test_connecting_takes_no_more_requests_than_the_protocol_needs(mechanism: st
         assert door.requests == [18, 17, 36, 36][:requests]
 
 
-def test_a_broker_of_another_name_by_its_address_without_a_check(authority: Authority) -> None:
-    settings = {
-        "security.protocol": "SSL",
-        "ssl.ca.location": authority.ca_path,
-        "ssl.endpoint.identification.algorithm": "",
-    }
-    with secured_door(context=authority.server(names=("kafka.example",))) as door:
-        assert topics(door, settings) == []
-
-
-def test_a_certificate_that_is_not_checked(authority: Authority) -> None:
-    settings = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}
-    with secured_door(context=authority.server(names=("kafka.example",), days=(-30, -1))) as door:
-        assert topics(door, settings) == []
+def test_what_is_not_checked_is_passed_over(authority: Authority) -> None:
+    """The name alone, with a broker of another one; and all of a certificate that has expired, too."""
+    unnamed = authority.trusted | {"ssl.endpoint.identification.algorithm": ""}
+    unchecked = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}
+    for settings, days in ((unnamed, (-1, 30)), (unchecked, (-30, -1))):
+        with secured_door(context=authority.server(names=("kafka.example",), days=days)) as door:
+            assert topics(door, settings) == []
 
 
 def test_a_broker_of_tests_may_be_secured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,12 +183,17 @@ def test_a_broker_of_tests_may_be_secured(monkeypatch: pytest.MonkeyPatch) -> No
 # --- authenticating again
 
 
+def make_due(connection: ClientConnection) -> None:
+    """Its session is renewed with the next request."""
+    assert connection._authenticator is not None
+    connection._authenticator._due_s = 0.0
+
+
 def test_a_session_is_renewed_on_the_same_connection() -> None:
     with secured_door(MECHANISMS, lifetime_s=1000) as door:
         connection = connector(sasl("SCRAM-SHA-256"))("127.0.0.1", door.port)
-        assert connection._authenticator is not None
         for _ in range(5):
-            connection._authenticator._due_s = 0.0
+            make_due(connection)
             connection.send(METADATA, MetadataRequest([]))
             connection.send(METADATA, MetadataRequest([]))
             assert connection.receive().brokers
@@ -210,8 +209,7 @@ def test_the_answers_under_way_come_first_and_in_order() -> None:
         connection = connector(sasl("PLAIN"))("127.0.0.1", door.port)
         connection.send(METADATA, MetadataRequest([]))
         connection.send(METADATA, MetadataRequest(None))
-        assert connection._authenticator is not None
-        connection._authenticator._due_s = 0.0
+        make_due(connection)
         connection.send(METADATA, MetadataRequest([]))
         assert len(door.names) == 2
         for _ in range(3):
@@ -226,8 +224,7 @@ def test_a_login_that_is_refused_the_second_time() -> None:
     with secured_door(mechanisms, lifetime_s=1000) as door:
         connection = connector(sasl("PLAIN"))("127.0.0.1", door.port)
         right[0] = False
-        assert connection._authenticator is not None
-        connection._authenticator._due_s = 0.0
+        make_due(connection)
         with pytest.raises(KafkaError) as raised:
             connection.call(METADATA, MetadataRequest([]))
         assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -310,8 +307,8 @@ def test_plaintext_at_a_port_with_sasl() -> None:
     assert "a broker that joins a cluster" in raised.value.hint
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@for_each(
+    "settings, message",
     [
         ({"names": ("kafka.example", "10.0.0.1")}, "it is not for 127.0.0.1, but for kafka.example, 10.0.0.1"),
         ({"days": (-30, -1)}, "it expired at 20"),
@@ -321,9 +318,8 @@ def test_plaintext_at_a_port_with_sasl() -> None:
 def test_a_certificate_that_is_not_good(
     settings: dict[str, tuple[str, ...]], message: str, authority: Authority
 ) -> None:
-    said = {"security.protocol": "SSL", "ssl.ca.location": authority.ca_path}
     with secured_door(context=authority.server(**settings)) as door:  # type: ignore[arg-type]
-        error = failure(door.port, said)
+        error = failure(door.port, authority.trusted)
     assert isinstance(error, AuthenticationError)
     assert error.message.startswith(f"the certificate of {error.where} is not good: {message}")
     if "days" in settings:
@@ -339,14 +335,10 @@ def test_a_ca_that_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
     assert error.hint == "ssl.truststore.location or ssl.ca.location: the file with the CA's certificate"
 
 
-@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-@pytest.mark.parametrize("shows", ["nothing", "another CA's"])
+@for_each("version", ["TLSv1.2", "TLSv1.3"])
+@for_each("shows", ["nothing", "another CA's"])
 def test_no_certificate_where_one_is_wanted(version: str, shows: str, authority: Authority, tmp_path: Path) -> None:
-    settings = {
-        "security.protocol": "SSL",
-        "ssl.ca.location": authority.ca_path,
-        "ssl.enabled.protocols": version,
-    }
+    settings = authority.trusted | {"ssl.enabled.protocols": version}
     if shows != "nothing":
         folder = tmp_path / "other"
         folder.mkdir()
@@ -386,19 +378,17 @@ def port_that(does: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join()
 
 
-def http(connection: socket.socket) -> None:
-    connection.recv(1 << 16)
-    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+def answers(data: bytes) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(data)
+
+    return answer
 
 
-def old_http(connection: socket.socket) -> None:
-    """As Python's own server answers to what is no line of HTTP's."""
-    connection.recv(1 << 16)
-    connection.sendall(b"<!DOCTYPE HTML>\n<html>")
-
-
-def closing(connection: socket.socket) -> None:
-    connection.recv(1 << 16)
+http = answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+old_http = answers(b"<!DOCTYPE HTML>\n<html>")  # as Python's own server answers to what is no line of HTTP's
+closing = answers(b"")
 
 
 def ssh(connection: socket.socket) -> None:

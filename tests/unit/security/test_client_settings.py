@@ -142,117 +142,88 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
     assert found.security == ClientSecurity()
 
 
+def over_sasl(mechanism: str, **more: str) -> dict[str, str]:
+    settings = {"security.protocol": "SASL_SSL", **{name.replace("_", "."): value for name, value in more.items()}}
+    return settings | ({"sasl.mechanism": mechanism} if mechanism else {})
+
+
+def over_tls(**more: str) -> dict[str, str]:
+    return {"security.protocol": "SSL", **{name.replace("_", "."): value for name, value in more.items()}}
+
+
+MSK = "software.amazon.msk.auth.iam"
+BOTH_SET = "are both set, and differ"
+UNSPOKEN = "plog does not speak it, expected one of PLAIN, SCRAM-SHA-256"
+
+
 @for_each(
     "settings, message, hint",
     [
         ({"sasl.mechanim": "PLAIN"}, "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
         ({"security.protocol": "SASL-SSL"}, "expected one of PLAINTEXT, SSL", "did you mean SASL_SSL?"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "does not speak it, .* SCRAM-SHA-512", GSSAPI),
+        ({"ssl.crl.location": "/x"}, "does not know how", None),
+        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "client_credentials", None),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "does not know how", None),
+        # mechanisms
+        (over_sasl("GSSAPI"), "does not speak it, .* SCRAM-SHA-512", GSSAPI),
+        (over_sasl("PLAIN,SCRAM-SHA-256"), "one of", "one of them, not several"),
         (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN,SCRAM-SHA-256"},
-            "one of",
-            "one of them, not several",
-        ),
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;",
-            },
+            over_sasl("", sasl_jaas_config="com.sun.security.auth.module.Krb5LoginModule required;"),
             "sasl.mechanism=GSSAPI: plog does not speak it",
             GSSAPI,
         ),
         (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
-            },
+            over_sasl("OAUTHBEARER", sasl_login_callback_handler_class=f"{MSK}.IAMOAuthBearerLoginCallbackHandler"),
             "does not know how",
             IAM,
         ),
+        (over_sasl("AWS_MSK_IAM"), "does not speak it, .* SCRAM-SHA-512", IAM),
         (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"},
-            "does not speak it, .* SCRAM-SHA-512",
-            IAM,
-        ),
-        (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "SCRAM-SHA-256"},
-            "sasl.mechanism and sasl.mechanisms are both set, and differ",
-            None,
-        ),
-        (
-            {"security.protocol": "SSL", "ssl.truststore.location": "/a", "ssl.ca.location": "/b"},
-            "ssl.truststore.location and ssl.ca.location are both set",
-            None,
-        ),
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.jaas.config": f"{PLAIN} required username=a password=b;",
-                "sasl.username": "c",
-            },
-            "username in sasl.jaas.config and sasl.username are both set, and differ",
-            None,
-        ),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing", None),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "name of a user", None),
-        (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "al"},
-            "password of al is missing",
-            "sasl.password=${env:NAME} takes it from there",
-        ),
-        ({"ssl.crl.location": "/x"}, "does not know how", None),
-        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "client_credentials", None),
-        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "does not know how", None),
-        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2 and TLSv1.3", None),
-        ({"security.protocol": "SSL", "ssl.truststore.type": "BKS"}, "PEM, PKCS12, JKS", None),
-        ({"security.protocol": "SSL", "ssl.key.location": "/k"}, "certificate .* is missing", None),
-        ({"security.protocol": "SSL", "ssl.certificate.location": "/k"}, "key .* is missing", None),
-        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ldaps"}, "https or none", None),
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
-            },
-            "expected https",
-            None,
-        ),
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
-            },
+            over_sasl("", sasl_jaas_config=f"{MSK}.IAMLoginModule required;"),
             "sasl.mechanism=AWS_MSK_IAM: plog does not speak it",
             IAM,
         ),
         (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "AWS_MSK_IAM",
-                "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
-            },
-            "sasl.mechanism=AWS_MSK_IAM: plog does not speak it, expected one of PLAIN, SCRAM-SHA-256",
+            over_sasl("AWS_MSK_IAM", sasl_client_callback_handler_class=f"{MSK}.IAMClientCallbackHandler"),
+            f"sasl.mechanism=AWS_MSK_IAM: {UNSPOKEN}",
             IAM,
         ),
+        # said twice
         (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.jaas.config": f"{PLAIN} required user=a;",
-            },
+            over_sasl("PLAIN", sasl_mechanisms="SCRAM-SHA-256"),
+            f"sasl.mechanism and sasl.mechanisms {BOTH_SET}",
+            None,
+        ),
+        (
+            over_tls(ssl_truststore_location="/a", ssl_ca_location="/b"),
+            "ssl.truststore.location and ssl.ca.location are both set",
+            None,
+        ),
+        (
+            over_sasl("", sasl_jaas_config=f"{PLAIN} required username=a password=b;", sasl_username="c"),
+            f"username in sasl.jaas.config and sasl.username {BOTH_SET}",
+            None,
+        ),
+        # missing, or of no use
+        (over_sasl(""), "sasl.mechanism is missing", None),
+        (over_sasl("PLAIN"), "name of a user", None),
+        (
+            over_sasl("PLAIN", sasl_username="al"),
+            "password of al is missing",
+            "sasl.password=${env:NAME} takes it from there",
+        ),
+        (over_tls(ssl_enabled_protocols="TLSv1.1"), "TLSv1.2 and TLSv1.3", None),
+        (over_tls(ssl_truststore_type="BKS"), "PEM, PKCS12, JKS", None),
+        (over_tls(ssl_key_location="/k"), "certificate .* is missing", None),
+        (over_tls(ssl_certificate_location="/k"), "key .* is missing", None),
+        (over_tls(ssl_endpoint_identification_algorithm="ldaps"), "https or none", None),
+        (over_sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="http://idp/token"), "expected https", None),
+        (
+            over_sasl("PLAIN", sasl_jaas_config=f"{PLAIN} required user=a;"),
             "user is no option",
             "did you mean username?",
         ),
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.jaas.config": f"{SCRAM} required username=a password=b;",
-            },
-            "is not of PLAIN",
-            None,
-        ),
+        (over_sasl("PLAIN", sasl_jaas_config=f"{SCRAM} required username=a password=b;"), "is not of PLAIN", None),
     ],
 )
 def test_what_is_wrong_is_refused(settings: dict[str, str], message: str, hint: str | None) -> None:
@@ -263,8 +234,7 @@ def test_what_is_wrong_is_refused(settings: dict[str, str], message: str, hint: 
 
 
 def test_a_password_that_is_missing_is_asked_for() -> None:
-    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "al"}
-    login = parse_client_settings(settings, lambda name: f"of {name}").security.login
+    login = parse_client_settings(over_sasl("PLAIN", sasl_username="al"), lambda name: f"of {name}").security.login
     assert login == PasswordLogin("PLAIN", "al", Secret("of al"))
 
 
@@ -273,15 +243,10 @@ def test_a_password_that_is_missing_is_asked_for() -> None:
     [
         ({"sasl.username": "a"}, "sasl.username does nothing: security.protocol is PLAINTEXT"),
         ({"ssl.ca.location": "/ca"}, "ssl.ca.location does nothing"),
-        ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "not checked"),
-        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}, "name is not checked"),
+        (over_tls(enable_ssl_certificate_verification="false"), "not checked"),
+        (over_tls(ssl_endpoint_identification_algorithm=""), "name is not checked"),
         (
-            {
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "a",
-                "sasl.password": "b",
-            },
+            over_sasl("PLAIN", sasl_username="a", sasl_password="b") | {"security.protocol": "SASL_PLAINTEXT"},
             "in clear",
         ),
     ],
@@ -303,13 +268,7 @@ SECRETS = {
 
 
 def test_a_description_shows_no_secret_and_survives_a_journey() -> None:
-    settings = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "a",
-        **SECRETS,
-    }
-    found = parse_client_settings(settings)
+    found = parse_client_settings(over_sasl("PLAIN", sasl_username="a") | SECRETS)
     assert "marked" not in f"{found!r} {found} {found.security.login!r}"
     assert "[hidden]" in repr(found)
     assert pickle.loads(pickle.dumps(found)) == found
@@ -378,13 +337,8 @@ def test_a_quoted_password_comes_back(password: str) -> None:
 @for_each("text", ['m required password="a"marked=b;', 'm required password="a" marked=;', "m required marked"])
 def test_no_message_about_a_login_module_shows_a_piece_of_a_password(text: str) -> None:
     """It comes to stand where a name should, if a quotation mark in it has no backslash before it."""
-    settings = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": text.replace("m", PLAIN, 1),
-    }
     with pytest.raises(UsageError, match=r"sasl\.jaas\.config: ") as raised:
-        parse_client_settings(settings)
+        parse_client_settings(over_sasl("PLAIN", sasl_jaas_config=text.replace("m", PLAIN, 1)))
     assert "marked" not in f"{raised.value.message} {raised.value.hint}"
 
 
