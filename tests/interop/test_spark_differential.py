@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
-CASES = int(os.environ.get("PLOG_SPARK_DIFFERENTIAL", "60"))
+CASES = int(os.environ.get("PLOG_SPARK_DIFFERENTIAL", "40"))
 SEED = int(os.environ.get("PLOG_SPARK_SEED", "1"))
 PARTS = max(CASES // 30, 1)
 THREADS = 3
@@ -177,7 +177,7 @@ def test_random_readings(quick: SparkSession, server: Server, contents: Contents
             if theirs != ours and not is_named(options, query, theirs, ours):
                 differing.append(f"{place | options}, {query.text}: {cut(theirs)}, and plog: {cut(ours)}")
     assert not differing, "\n".join(differing)
-    assert CASES < 60 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES // PARTS // 20, kinds
+    assert CASES < 40 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES // PARTS // 20, kinds
 
 
 def is_named(options: dict[str, str], query: Query, theirs: Any, ours: Any) -> bool:

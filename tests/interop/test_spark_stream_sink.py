@@ -33,7 +33,7 @@ from tests.support.waiting import ANSWER_SECONDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNT = 100
+COUNT = 60
 
 
 @pytest.fixture

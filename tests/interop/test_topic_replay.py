@@ -228,7 +228,7 @@ def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source
         lanes = [lane for lane in replay.freeze(plan_of(source, topic, 500)) if lane.missing]
         if not lanes:
             break
-        if turn > 12:
+        if turn > 7:
             write_lane(lanes[0], kafka.address, topic)
             continue
         code = (
@@ -243,7 +243,7 @@ def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source
         assert task.stdout is not None
         task.stdout.readline()  # it begins
         with contextlib.suppress(subprocess.TimeoutExpired):
-            task.wait(0.005 * 1.7**kills * random.uniform(0.5, 1))
+            task.wait(0.005 * 2.2**kills * random.uniform(0.5, 1))
         if task.poll() is None:
             os.kill(task.pid, signal.SIGKILL)
             kills += 1
