@@ -182,6 +182,15 @@ def ask(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int | No
     return decode(api, answer, version)
 
 
+def ask_later(broker: SteeredNode, api: Api[Any, Res], request: Any, version: int) -> list[Res]:
+    """The answer, which waits: once it is there."""
+    pending = send(broker, api, request, version)
+    assert isinstance(pending, Pending), "the answer is there at once"
+    answers: list[Res] = []
+    pending.on_value = lambda pieces: answers.append(decode(api, pieces, version))
+    return answers
+
+
 def decode(api: Api[Any, Res], pieces: Sequence[Piece], version: int) -> Res:
     whole = b"".join(p.read() if isinstance(p, FileRegion) else bytes(p) for p in pieces)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4

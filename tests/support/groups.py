@@ -6,6 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from core.cluster.metadata_image import TopicImage
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -24,6 +26,13 @@ from tests.support.logs import NOW
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 CLIENT = ClientInfo("client", "/127.0.0.1")
+
+
+def refused(call: Callable[..., object], *arguments: object) -> ErrorCode:
+    """The code of the error that it raises."""
+    with pytest.raises(KafkaError) as caught:
+        call(*arguments)
+    return caught.value.code
 
 
 class _Timer:

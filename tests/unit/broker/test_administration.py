@@ -36,6 +36,7 @@ from core.protocol.schema.incremental_alter_configs import (
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.for_each import for_each
 
 # --- metadata
 
@@ -53,8 +54,8 @@ def test_a_topic_that_is_asked_for_twice_is_told_once(broker: SteeredNode) -> No
     ]
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 250, ".."])
-@pytest.mark.parametrize("may_create", [True, False])
+@for_each("name", ["", "a b", "x" * 250, ".."])
+@for_each("may_create", [True, False])
 def test_a_name_that_no_topic_can_have_is_called_so(broker: SteeredNode, name: str, may_create: bool) -> None:
     """A producer that is told UNKNOWN_TOPIC_OR_PARTITION waits for the topic to come, `max.block.ms` long."""
     (answer,) = metadata(broker, name, allow_auto_topic_creation=may_create)
@@ -106,8 +107,8 @@ def test_metadata_by_id(broker: SteeredNode) -> None:
         assert (topic.error_code, topic.name) == expected
 
 
-@pytest.mark.parametrize(
-    ("listen", "settings", "reached", "expected"),
+@for_each(
+    "listen, settings, reached, expected",
     [
         ("127.0.0.1", {}, "127.0.0.1", "127.0.0.1:9092"),
         ("0.0.0.0", {}, "10.0.0.5", "10.0.0.5:9092"),
@@ -191,8 +192,8 @@ def test_what_can_not_be_created(broker: SteeredNode, topic: CreatableTopic, cod
     assert set(broker.services.image.topics) == {"t", "a_b", "good"}
 
 
-@pytest.mark.parametrize("validate_only", [True, False])
-@pytest.mark.parametrize("partitions", [[10_001], [4_000, 4_000, 2_001], [9_999, -1, -1]])
+@for_each("validate_only", [True, False])
+@for_each("partitions", [[10_001], [4_000, 4_000, 2_001], [9_999, -1, -1]])
 def test_a_request_makes_so_many_partitions_at_most(
     broker: SteeredNode, partitions: list[int], validate_only: bool
 ) -> None:
@@ -218,7 +219,7 @@ def test_the_same_topic_twice_in_a_request(broker: SteeredNode) -> None:
     assert [(r.name, r.error_code) for r in results] == [("x", ErrorCode.INVALID_REQUEST)]
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@for_each("version", range(1, 7))
 def test_delete_in_every_version(broker: SteeredNode, version: int) -> None:
     add_topic(broker)
     names = ["t", "nope"]
@@ -246,8 +247,9 @@ def test_delete_by_id(broker: SteeredNode) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["name", "id", "both", "unknown"])
-def test_a_topic_that_is_named_twice_is_not_deleted(broker: SteeredNode, kind: str) -> None:
+@for_each("kind", ["name", "id", "both", "unknown"])
+def test_a_topic_that_is_named_twice_is_not_deleted(tmp_path: Path, kind: str) -> None:
+    broker = open_broker(tmp_path)
     topic_id = add_topic(broker)
     add_topic(broker, "other")
     by_name, by_id = DeleteTopicState("t"), DeleteTopicState(None, topic_id)
@@ -261,6 +263,7 @@ def test_a_topic_that_is_named_twice_is_not_deleted(broker: SteeredNode, kind: s
     refused = [ErrorCode.INVALID_REQUEST] * len({(state.name, state.topic_id) for state in twice})
     assert [r.error_code for r in answer.responses] == [*refused, 0]
     assert list(broker.services.image.topics) == ["t"]
+    broker.close()
 
 
 def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
@@ -411,7 +414,7 @@ def test_changes_that_are_refused(broker: SteeredNode) -> None:
 # --- coordinators
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 def test_this_broker_coordinates_every_group(broker: SteeredNode, version: int) -> None:
     request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
     answer = ask(broker, FIND_COORDINATOR, request, version)

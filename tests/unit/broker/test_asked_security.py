@@ -9,6 +9,7 @@ from core.broker.broker_config import BrokerConfig
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
+from tests.support.for_each import for_each
 from tests.support.server_properties import STOCK
 
 
@@ -23,8 +24,8 @@ def test_kafkas_stock_file_asks_for_none() -> None:
     assert config.find_advertised(config.main_listener) == Endpoint("localhost", 9092)
 
 
-@pytest.mark.parametrize(
-    ("text", "keys"),
+@for_each(
+    "text, keys",
     [
         ("", []),
         ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", ["authorizer.class.name"]),
@@ -68,8 +69,8 @@ def test_a_map_of_protocols_that_is_none() -> None:
         asked("listener.security.protocol.map=PLAINTEXT\nlisteners=PLAINTEXT://:1")
 
 
-@pytest.mark.parametrize(
-    ("text", "endpoint"),
+@for_each(
+    "text, endpoint",
     [
         ("listeners=SASL_SSL://h:1,PLAINTEXT://h:2", Endpoint("h", 2)),
         ("listeners=SASL_SSL://h:1,SSL://h:2", Endpoint("h", 1)),

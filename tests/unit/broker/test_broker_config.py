@@ -8,10 +8,11 @@ from core.common.config_def import value_text
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
 from core.log.log_config import TOPIC_CONFIG
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
+@for_each(
+    "text, host, port",
     [
         ("127.0.0.1:9092", "127.0.0.1", 9092),
         ("localhost", "localhost", 9092),
@@ -28,7 +29,7 @@ def test_endpoints(text: str, host: str, port: int) -> None:
     assert parse_endpoint(str(endpoint)) == endpoint
 
 
-@pytest.mark.parametrize("text", ["host:port", "host:70000", "http://host:1", "host:-1", "host:", "9092"])
+@for_each("text", ["host:port", "host:70000", "http://host:1", "host:-1", "host:", "9092"])
 def test_what_is_no_endpoint(text: str) -> None:
     with pytest.raises(UsageError, match="is no HOST:PORT"):
         parse_endpoint(text)
@@ -38,8 +39,8 @@ def test_wildcards() -> None:
     assert [e for e in ("", "0.0.0.0", "::", "127.0.0.1", "h") if Endpoint(e, 1).is_wildcard] == ["", "0.0.0.0", "::"]
 
 
-@pytest.mark.parametrize(
-    ("host", "is_loopback"),
+@for_each(
+    "host, is_loopback",
     [
         ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True),
         ("", False), ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("::ffff:10.0.0.1", False),
@@ -56,8 +57,8 @@ def test_unknown_keys_are_kept_and_named() -> None:
     assert config.unknown == {"process.roles": "broker,controller"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@for_each(
+    "name, text",
     [("num.partitions", "0"), ("num.partitions", "many"), ("log.cleanup.policy", "shred"), ("fetch.max.bytes", "1")],
 )
 def test_a_value_that_is_not_allowed_names_its_key(name: str, text: str) -> None:
@@ -65,8 +66,8 @@ def test_a_value_that_is_not_allowed_names_its_key(name: str, text: str) -> None
         BrokerConfig.parse({name: text})
 
 
-@pytest.mark.parametrize(
-    ("properties", "listener"),
+@for_each(
+    "properties, listener",
     [
         ({}, None),
         ({"listeners": "PLAINTEXT://:9092"}, Endpoint("", 9092)),
@@ -82,8 +83,8 @@ def test_listeners_without_a_plaintext_one() -> None:
         assert BrokerConfig.parse({"listeners": "SSL://host:1"}).listener
 
 
-@pytest.mark.parametrize(
-    ("properties", "node_id"),
+@for_each(
+    "properties, node_id",
     [
         ({}, None),
         ({"node.id": "7"}, 7),
@@ -96,8 +97,8 @@ def test_given_node_id(properties: dict[str, str], node_id: int | None) -> None:
     assert BrokerConfig.parse(properties).given_node_id == node_id
 
 
-@pytest.mark.parametrize(
-    ("properties", "retention_ms"),
+@for_each(
+    "properties, retention_ms",
     [
         ({}, 7 * 86_400_000),
         ({"log.retention.hours": "2"}, 7_200_000),

@@ -29,6 +29,7 @@ from core.protocol.schema.incremental_alter_configs import (
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -125,7 +126,7 @@ REFUSED: list[tuple[int, str, list[Change], int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("type_", "name", "changes", "code", "message"), REFUSED)
+@for_each("type_, name, changes, code, message", REFUSED)
 def test_what_kafka_refuses_in_kafkas_words(
     broker: SteeredNode, type_: int, name: str, changes: list[Change], code: int, message: str
 ) -> None:

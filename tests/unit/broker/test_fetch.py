@@ -31,14 +31,15 @@ from tests.support.broker import (
     send,
     values_of,
 )
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 
 
-@pytest.mark.parametrize("version", range(4, 19))
+@for_each("version", range(4, 19))
 def test_every_version_reads(broker: SteeredNode, version: int) -> None:
-    topic_id = add_topic(broker)
-    produce_values(broker, b"a", b"b")
-    request = fetch_request(1)
+    topic_id = add_topic(broker, f"t{version}")
+    produce_values(broker, b"a", b"b", topic=f"t{version}")
+    request = fetch_request(1, f"t{version}")
     request.topics[0].topic_id = topic_id
     response = ask(broker, FETCH, request, version)
     (data,) = response.responses[0].partitions

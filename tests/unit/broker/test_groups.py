@@ -41,6 +41,7 @@ from core.protocol.schema.offset_fetch import (
 )
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, decode, open_broker, produce, send
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 
 ID = bytes(16)
@@ -126,14 +127,15 @@ def test_a_member_through_its_life(broker: SteeredNode, timers: Timers, version:
     assert ask(broker, HEARTBEAT, alive).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_commit(broker: SteeredNode, version: int) -> None:
-    assert commit(broker, version=version) == 0
-    assert committed(broker) == (0, 5)
-    assert broker.services.groups.offsets("g")[TopicPartition("t", 0)].leader_epoch == (1 if version >= 6 else -1)
+    assert commit(broker, f"g{version}", version=version) == 0
+    assert committed(broker, f"g{version}") == (0, 5)
+    kept = broker.services.groups.offsets(f"g{version}")[TopicPartition("t", 0)]
+    assert kept.leader_epoch == (1 if version >= 6 else -1)
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@for_each("version", range(1, 11))
 def test_fetch(broker: SteeredNode, version: int) -> None:
     commit(broker)
     topic_id = broker.services.image.topics["t"].topic_id
@@ -150,7 +152,7 @@ def test_fetch(broker: SteeredNode, version: int) -> None:
     assert found == [(5, "said"), (-1, "")]
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_fetch_all_that_was_committed(broker: SteeredNode, version: int) -> None:
     commit(broker, partition=1)
     if version < 8:
@@ -163,7 +165,7 @@ def test_fetch_all_that_was_committed(broker: SteeredNode, version: int) -> None
         assert topic.topic_id == (broker.services.image.topics["t"].topic_id if version >= 10 else ID)
 
 
-@pytest.mark.parametrize("version", range(3))
+@for_each("version", range(3))
 def test_delete(broker: SteeredNode, version: int) -> None:
     commit(broker)
     results = ask(broker, DELETE_GROUPS, DeleteGroupsRequest(["g", "other"]), version).results
@@ -201,7 +203,7 @@ def test_topics_that_are_not_there(broker: SteeredNode) -> None:
     assert fetched.groups[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 def test_a_group_that_is_not_there(broker: SteeredNode, version: int) -> None:
     described = ask(broker, DESCRIBE_GROUPS, DescribeGroupsRequest(["nope"]), version).groups[0]
     if version < 6:
@@ -227,8 +229,8 @@ def test_groups_are_listed_by_state_and_type(broker: SteeredNode, timers: Timers
 # --- behind them
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(1 << 31)), ("\N{GRINNING FACE}", 1772899)],
 )
 def test_the_hash_is_javas(text: str, expected: int) -> None:

@@ -29,6 +29,7 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[3]
 TOPIC, GROUP = 2, 32
@@ -79,7 +80,7 @@ def test_settings_are_read_by_attribute(sources: dict[str, str]) -> None:
     assert not {name for name, text in sources.items() if by_string.search(text)}
 
 
-@pytest.mark.parametrize("keys", [TOPIC_CONFIG, BROKER_CONFIG, GROUP_CONFIG, CLIENT_METRICS_CONFIG])
+@for_each("keys", [TOPIC_CONFIG, BROKER_CONFIG, GROUP_CONFIG, CLIENT_METRICS_CONFIG])
 def test_the_text_says_so_once(keys: ConfigDef) -> None:
     for key in keys:
         assert key.full_doc == key.doc + SENTENCE * key.is_kept_only

@@ -8,6 +8,7 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.common.errors import UsageError
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode
+from tests.support.for_each import for_each
 
 
 def others(*listeners: str) -> dict[int, BrokerNode]:
@@ -27,8 +28,8 @@ def config(own: str, inner: str | None) -> BrokerConfig:
     return BrokerConfig.parse(properties | ({} if inner is None else {"inter.broker.listener.name": inner}))
 
 
-@pytest.mark.parametrize(
-    ("own", "inner", "theirs"),
+@for_each(
+    "own, inner, theirs",
     [
         ("PLAINTEXT", None, []),
         ("PLAINTEXT", None, ["PLAINTEXT"]),
@@ -42,8 +43,8 @@ def test_a_broker_that_can_be_reached(own: str, inner: str | None, theirs: list[
     ensure_others_reach(config(own, inner), own.split(","), others(*theirs))
 
 
-@pytest.mark.parametrize(
-    ("own", "inner", "theirs", "reason"),
+@for_each(
+    "own, inner, theirs, reason",
     [
         ("PLAINTEXT", None, ["CLIENT,INTERNAL"], "they have no listener PLAINTEXT; broker 1 has CLIENT://h:1, INT"),
         ("A,B", "B", ["A,B", "A"], "they have no listener B"),
@@ -62,8 +63,8 @@ def member(host: str, rack: str | None) -> BrokerNode:
     return BrokerNode((BrokerEndpoint("PLAINTEXT", host, 9092),), 0, rack)
 
 
-@pytest.mark.parametrize(
-    ("own", "theirs", "expected"),
+@for_each(
+    "own, theirs, expected",
     [
         (member("k2", None), [], ["no other broker is in this cluster"]),
         (member("k2", None), [member("k1", None)], []),

@@ -25,6 +25,7 @@ from core.protocol.schema.describe_configs import (
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from tests.support.broker import SteeredNode, ask, open_broker
+from tests.support.for_each import for_each
 
 NAMED = {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SECURE:SSL"}
 
@@ -139,8 +140,8 @@ def test_those_that_are_served_are_plaintext() -> None:
     assert config.main_listener == "OUTSIDE"
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@for_each(
+    "settings, message",
     [
         ({"listeners": "INSIDE://:1,inside://:2"}, "each listener needs a name of its own, and INSIDE is there twice"),
         (
@@ -167,7 +168,7 @@ def test_listeners_of_the_command_line_are_plaintext_unless_their_names_are_know
     assert listener_properties(["INSIDE://:1"], "INSIDE:SSL") == {"listeners": "INSIDE://:1"}
 
 
-@pytest.mark.parametrize("text", ["", "127.0.0.1:9092", "://h:1", "A://h:x", "A://h:1,B://h:2", "A://h:99999"])
+@for_each("text", ["", "127.0.0.1:9092", "://h:1", "A://h:x", "A://h:1,B://h:2", "A://h:99999"])
 def test_what_is_no_listener(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no (NAME://)?HOST:PORT"):
         listener_properties([text], "")

@@ -12,10 +12,11 @@ from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_marker
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(6))
 def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) -> None:
     """Beside a plain model: of each key the last record outside of transactions, with what it deletes; and all that is
     in transactions.

@@ -25,6 +25,7 @@ from tests.support.broker import (
     send,
     values_of,
 )
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, make_batch
 
 
@@ -38,16 +39,17 @@ def test_offsets_follow_one_another(broker: SteeredNode) -> None:
     assert values_of(fetch(broker, 0)) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@for_each("version", range(3, 14))
 def test_every_version_appends(broker: SteeredNode, version: int) -> None:
     """By name, or from version 13 by id."""
-    topic_id = add_topic(broker)
-    request = produce_request(make_batch(b"a"))
+    name = f"t{version}"
+    topic_id = add_topic(broker, name)
+    request = produce_request(make_batch(b"a"), name)
     request.topic_data[0].topic_id = topic_id
     answer = ask(broker, PRODUCE, request, version).responses[0]
-    assert (answer.name, answer.topic_id) == (("", topic_id) if version >= 13 else ("t", bytes(16)))
+    assert (answer.name, answer.topic_id) == (("", topic_id) if version >= 13 else (name, bytes(16)))
     assert [(p.index, p.error_code, p.base_offset) for p in answer.partition_responses] == [(0, 0, 0)]
-    assert values_of(fetch(broker, 0)) == [b"a"]
+    assert values_of(fetch(broker, 0, name)) == [b"a"]
 
 
 def test_an_error_of_one_partition_leaves_the_others_alone(broker: SteeredNode) -> None:

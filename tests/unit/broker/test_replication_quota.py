@@ -21,6 +21,7 @@ from core.log.log_config import LogConfig, parse_topic_configs
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.metadata_records import ConfigRecord
 from tests.support.broker import add_topic, ask, decode, fetch, produce, send, values_of
+from tests.support.for_each import for_each
 from tests.support.logs import make_batch
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 
@@ -72,8 +73,8 @@ def test_what_is_exactly_allowed_is_not_exceeded(clock: ManualClock) -> None:
 # --- which replicas
 
 
-@pytest.mark.parametrize(
-    ("text", "throttled"),
+@for_each(
+    "text, throttled",
     [
         ("", set()),
         ("*", {(0, 1), (0, 2), (7, 1), (7, 2)}),

@@ -11,15 +11,12 @@ from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import AnyApi, SteeredNode, ask, decode, send
+from tests.support.for_each import for_each
 
-EVERY_VERSION = [
-    pytest.param(api, version, id=f"{api.name}-{version}")
-    for api in SERVED_APIS
-    for version in range(api.versions.first, api.versions.last + 1)
-]
+EVERY_VERSION = [(api, version) for api in SERVED_APIS for version in range(api.versions.first, api.versions.last + 1)]
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
+@for_each("api, version", EVERY_VERSION, ids=lambda one: getattr(one, "name", one))
 def test_every_advertised_version_is_answered(broker: SteeredNode, api: AnyApi, version: int) -> None:
     """An empty request: the answer decodes in that version, under its correlation id."""
     request = api.request(acks=-1) if api is PRODUCE else api.request()

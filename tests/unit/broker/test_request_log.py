@@ -16,6 +16,7 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tests.support.for_each import for_each
 
 BROKER, TOPIC, LOGGER = ConfigResourceType.BROKER, ConfigResourceType.TOPIC, ConfigResourceType.BROKER_LOGGER
 
@@ -42,8 +43,8 @@ def test_values_that_may_be_secrets_are_hidden(caplog: pytest.LogCaptureFixture)
     assert request.resources[0].configs[0].value == "s3cret", "what is logged is a copy"
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
+@for_each(
+    "message, expected",
     [
         ({"authBytes": "czNjcmV0"}, {"authBytes": "[hidden]"}),
         ({"deletions": [], "upsertions": [{"name": "a", "salt": "x", "saltedPassword": "y"}]},

@@ -11,6 +11,7 @@ from core.broker.zookeeper_settings import zookeeper_config_of
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret
+from tests.support.for_each import for_each
 
 
 def test_the_least(tmp_path: Path) -> None:
@@ -50,8 +51,8 @@ def test_tls(tmp_path: Path) -> None:
     assert not found.verifies_host
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
+@for_each(
+    "settings, error, words",
     [
         ({"zookeeper.set.acl": "true"}, UsageError, "needs a login"),
         ({"plog.zookeeper.login": "sasl", "plog.zookeeper.user": "me"}, UsageError, "not said as whom"),

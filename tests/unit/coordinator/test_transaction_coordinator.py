@@ -18,6 +18,8 @@ from core.coordinator.transaction_records import read_transaction, transaction_k
 from core.coordinator.transaction_state import ALLOWED_TRANSITIONS, TransactionMetadata, TransactionState
 from core.records.record_batch import ProducerIdAndEpoch
 from tests.support.broker import Timers
+from tests.support.for_each import for_each
+from tests.support.groups import refused
 from tests.support.logs import NOW
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -128,12 +130,6 @@ def world() -> World:
     return World()
 
 
-def refused(call: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        call()
-    return caught.value.code
-
-
 PREVIOUS_STATES = {
     "EMPTY": "EMPTY COMPLETE_COMMIT COMPLETE_ABORT",
     "ONGOING": "ONGOING EMPTY COMPLETE_COMMIT COMPLETE_ABORT",
@@ -153,7 +149,7 @@ def test_the_transitions_are_kafkas() -> None:
     assert ours == kafkas | of_what_is_in_the_log
 
 
-@pytest.mark.parametrize("state", TransactionState)
+@for_each("state", TransactionState)
 def test_no_other_transition_is_made(state: TransactionState) -> None:
     known = TransactionMetadata("x", 7, 1000, state=state)
     steps = {
@@ -193,7 +189,7 @@ def test_a_producer_whose_epochs_are_used_up_gets_another_id(world: World) -> No
     assert world.state().previous_producer_id == 7
     assert world.coordinator.init_producer_id("x", 1000, before) == (101, 0), "it asks again"
     assert world.coordinator.init_producer_id("x", 1000) == (101, 1)
-    assert refused(lambda: world.coordinator.init_producer_id("x", 1000, before)) == ErrorCode.PRODUCER_FENCED
+    assert refused(world.coordinator.init_producer_id, "x", 1000, before) == ErrorCode.PRODUCER_FENCED
 
 
 def test_an_end_that_uses_up_the_epochs_gives_another_id(world: World) -> None:
@@ -204,7 +200,7 @@ def test_an_end_that_uses_up_the_epochs_gives_another_id(world: World) -> None:
     assert world.marked == [(T0, (7, LAST_EPOCH + 1), True)]
     assert world.end(last) == [(101, 0)], "it asks again"
     world.coordinator.add_partitions("x", ProducerIdAndEpoch(101, 0), frozenset([T0]), 2)
-    assert refused(lambda: world.end(last)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert refused(world.end, last) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_who_comes_next_ends_what_was_open(world: World) -> None:
@@ -212,7 +208,7 @@ def test_who_comes_next_ends_what_was_open(world: World) -> None:
     second = world.coordinator.init_producer_id("x", 1000)
     assert world.marked == [(T0, (101, 1), False), (T1, (101, 1), False)]
     assert second == (101, 2)
-    assert refused(lambda: world.end(first)) == ErrorCode.PRODUCER_FENCED
+    assert refused(world.end, first) == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_fenced_producer_with_the_last_epoch_makes_room_for_another_id(world: World) -> None:
@@ -233,11 +229,11 @@ def test_the_outcome_is_written_before_the_markers_and_the_end_behind_them(world
     answers = world.end(producer)
     assert steps == ["Empty", "Ongoing", "PrepareCommit"]
     assert (answers, world.marked) == ([], [])
-    assert refused(lambda: world.end(producer)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refused(world.end, producer) == ErrorCode.CONCURRENT_TRANSACTIONS
     following = ProducerIdAndEpoch(101, 1)
     add = lambda: world.coordinator.add_partitions("x", following, frozenset([T1]), 2)  # noqa: E731
     assert refused(add) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert refused(lambda: world.begin()) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refused(world.begin) == ErrorCode.CONCURRENT_TRANSACTIONS
     world.waiting.pop()(None)
     assert steps[-1] == "CompleteCommit"
     assert answers == [following]
@@ -400,8 +396,8 @@ def test_a_disk_that_is_full_when_time_is_up_is_tried_again(world: World) -> Non
 
 def test_nothing_changes_where_nothing_can_be_written(world: World) -> None:
     world.refuses = True
-    assert refused(lambda: world.begin()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert refused(lambda: world.state()) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert refused(world.begin) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refused(world.state) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     world.refuses = False
     producer = world.begin("x", T0)
     before = world.state()
@@ -505,7 +501,7 @@ def test_an_old_cluster_writes_old_records(world: World) -> None:
 # --- anything, in any order
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(20))
 def test_what_is_written_is_what_is_known_whatever_happens(seed: int) -> None:
     """And a transaction's markers say one thing, on each of its partitions."""
     random = Random(seed)

@@ -22,7 +22,8 @@ from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import parse_bootstrap
 from plog import pytest_plugin
 from plog.testing import RunningCluster, UsageError
-from tests.support.waiting import wait_until
+from tests.support.for_each import for_each
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 from tests.support.zookeeper_server import requires_zookeeper
 
 pytestmark = [
@@ -44,7 +45,7 @@ def cluster(plog_cluster: RunningCluster) -> RunningCluster:
 def metadata(cluster: RunningCluster, broker: int | None = None) -> ClusterMetadata:
     """What one broker says, or any."""
     address = cluster.bootstrap_servers if broker is None else cluster.bootstrap_servers.split(",")[broker - 1]
-    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=10)
+    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=ANSWER_SECONDS)
 
 
 def finalized(cluster: RunningCluster, broker: int) -> dict[str, int]:
@@ -193,7 +194,7 @@ def run_tests(folder: Path, configuration: str, **files: str) -> str:
     environment = {**os.environ, "TMPDIR": "tmp", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "plog.pytest_plugin"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=100, env=environment,
+        cwd=folder, capture_output=True, text=True, check=False, env=environment,
     ).stdout  # fmt: skip
 
 
@@ -217,8 +218,8 @@ def test_the_configuration_says_who_shares_one(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@for_each(
+    "arguments, error",
     [
         ('brokers="x"', "plog_cluster(brokers='x'): expected a number from 1 on"),
         ("brokers=0", "plog_cluster(brokers=0): expected a number from 1 on"),

@@ -11,18 +11,19 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from plog.testing import AccessError, KafkaError, RunningBroker, running_broker, running_server
+from tests.support.waiting import ANSWER_SECONDS
 
 
 def work(broker: RunningBroker) -> None:
     """Produces to a topic that is made by that, and reads it in a group."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("orders", b"one")
-    assert producer.flush(20) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["orders"])
-    message = consumer.poll(20)
+    message = consumer.poll(ANSWER_SECONDS)
     consumer.close()
     assert message is not None
     assert message.value() == b"one"
@@ -66,7 +67,7 @@ from confluent_kafka import Producer
 def write(broker):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("t", b"x")
-    assert producer.flush(20) == 0
+    assert producer.flush(600) == 0
 
 def test_in_process(plog_broker):
     write(plog_broker)
@@ -88,7 +89,7 @@ def test_the_pytest_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "test_somebodys.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
+        cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 failed, 2 passed" in done.stdout, done.stdout
     (kept,) = (tmp_path / "tmp").iterdir()

@@ -9,6 +9,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
 from core.processes.free_port import ensure_free, find_free
+from tests.support.for_each import for_each
 
 A, B = Endpoint("127.0.0.1", 9092), Endpoint("::1", 9093)
 
@@ -41,8 +42,8 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         assert find_free(taken, [found]).port > found.port
 
 
-@pytest.mark.parametrize(
-    ("host", "hint"),
+@for_each(
+    "host, hint",
     [
         ("192.0.2.1", "192.0.2.1 is no address of this machine: --listen 127.0.0.1:{port}"),
         ("127.0.0.1", "if another server listens there, take another port: --listen 127.0.0.1:{next}"),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from core.common.endpoint import Endpoint
 from core.common.properties_file import parse_properties
 from core.processes.process_group import ProcessGroup, describe_end
 from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error, _read_tail
+from tests.support.for_each import for_each
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -43,8 +43,8 @@ Caused by: another
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@for_each(
+    "text, reason",
     [
         ("", ""),
         ("a INFO fine (X)\n", ""),
@@ -58,8 +58,8 @@ def test_the_reason_is_found_in_what_it_says(text: str, reason: str) -> None:
     assert _last_error(text) == reason
 
 
-@pytest.mark.parametrize(
-    ("code", "reason", "text"),
+@for_each(
+    "code, reason, text",
     [
         (1, "the disk is full", "has ended with exit code 1: the disk is full"),
         (0, "", "has ended with exit code 0"),
