@@ -1,4 +1,4 @@
-"""Twelve rounds in which the controller of three plogs is killed, paused, stopped, deposed or cut off in the midst of
+"""Rounds in which the controller of three plogs is killed, paused, stopped, deposed or cut off in the midst of
 its work, or its disk is full.
 
 Sessions are short, so that it goes quickly; on a busy machine one may expire all the same, which is one trouble more.
@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka39
 
-ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "6"))
 FIRST = int(os.environ.get("PLOG_CONTROLLER_SEED", "0"))
 NODES = (5, 6, 7)
 HARMS = 6
