@@ -112,18 +112,6 @@ def test_a_damaged_batch_is_a_gap(directory: Path, where: int, caplog: pytest.Lo
     assert read_around(again)[1] == [expected]
 
 
-def test_what_was_mended_is_no_gap_any_more(directory: Path) -> None:
-    whole = (directory / LOG).read_bytes()
-    damage(directory, 4 * batch_size(directory) + 70, b"\xfe")
-    load(directory).log.close()
-    assert read_damaged_ranges(directory)
-    (directory / LOG).write_bytes(whole)
-    log = load(directory, clean=True).log
-    assert log.gaps == []
-    assert not (directory / "damaged-ranges").exists()
-    assert len(read_all(log)) == 20
-
-
 def test_a_gap_to_the_end_leaves_the_end_where_it_was(directory: Path) -> None:
     size = batch_size(directory)
     damage(directory, 8 * size, bytes(2 * size))

@@ -274,6 +274,7 @@ def test_a_start_forgets_no_damage_whose_checksum_is_right(directory: Path, flip
     path.write_bytes(data)
     mended = open_log(directory)
     assert not mended.gaps
+    assert not (directory / "damaged-ranges").exists()
     assert [record.offset for record in read_all(mended)] == list(range(20))
 
 

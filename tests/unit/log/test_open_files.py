@@ -241,7 +241,7 @@ def test_other_threads_close_nothing_that_is_being_written(tmp_path: Path) -> No
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for number in range(300):
+        for number in range(120):
             append(logs[number % 6], make_batch(b"b"))
             if number % 2:
                 logs[number % 6].flush()

@@ -10,12 +10,11 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.common.steps import finish
-from core.index.transaction_index import AbortedTransaction
 from core.log.log_config import LogConfig
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
-from tests.support.logs import NOW, FullDisk, append, append_marker, make_batch, open_log, read_all
+from tests.support.logs import NOW, FullDisk, append, make_batch, open_log, read_all
 
 
 @pytest.fixture
@@ -212,40 +211,6 @@ def test_a_write_that_fails_leaves_no_trace(tmp_path: Path) -> None:
     disk.is_full = False
     assert append(log, make_batch(b"c")).base_offset == 1
     assert values(read_all(log)) == [b"a", b"c"]
-
-
-# --- producers
-
-
-def test_a_retry_is_answered_with_its_first_offsets(log: PartitionLog) -> None:
-    batches = [
-        make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=sequence) for sequence in range(0, 14, 2)
-    ]
-    for batch in batches:
-        append(log, batch)
-    retry = make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=4)
-    result = append(log, retry)
-    assert (result.base_offset, result.last_offset, result.is_duplicate) == (4, 5, True)
-    assert log.log_end_offset == 14
-    too_old = make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=2)
-    with pytest.raises(KafkaError) as caught:
-        append(log, too_old)
-    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.log_end_offset == 14
-
-
-def test_the_last_stable_offset_waits_for_the_end_of_a_transaction(log: PartitionLog) -> None:
-    append(log, make_batch(b"before"))
-    append(log, make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
-    append(log, make_batch(b"b", producer_id=2, producer_epoch=0, base_sequence=0, is_transactional=True))
-    assert log.last_stable_offset == 1
-    append_marker(log, 1, is_commit=False)
-    assert log.last_stable_offset == 2
-    append_marker(log, 2, is_commit=True)
-    assert log.last_stable_offset == log.high_watermark == 5
-    result = log.read(0, 1 << 20, log.last_stable_offset, with_aborted=True)
-    assert result.aborted == [AbortedTransaction(1, 1, 3, 2)]
-    assert log.read(4, 1 << 20, 5, with_aborted=True).aborted == []
 
 
 # --- timestamps; tests/unit/log/test_offsets_by_time.py holds random logs against a list

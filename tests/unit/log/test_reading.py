@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import (
-    CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from core.log.hole import Hole, HoleReason, TailKind
+from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from tests.support.damage import Place, places
 from tests.support.logs import append, make_batch, open_log
@@ -75,19 +73,6 @@ def test_a_sound_log_is_read_along_and_never_at_once(reader: PartitionReader) ->
     assert (reader.end_offset, reader.reading.tail) == (2 * BATCHES, None)
 
 
-def test_damage_is_an_error_unless_somebody_takes_it_on(directory: Path) -> None:
-    patch(places(directory)[4], 70, b"\xff\xff\xff")
-    reader = PartitionReader(directory)
-    with pytest.raises(CorruptRecordError, match="offsets 8 to 9"):
-        list(reader.read(0, 2 * BATCHES))
-    met: list[Hole] = []
-    read = [batch.base_offset for batch in reader.read(0, 2 * BATCHES, on_hole=met.append)]
-    reader.close()
-    assert 8 not in read
-    assert len(read) == BATCHES - 1
-    assert [(hole.start, hole.end, hole.records) for hole in met] == [(8, 10, 2)]
-
-
 def test_a_hole_without_proof_is_unknown_and_with_the_cleaners_checkpoint_compacted(directory: Path) -> None:
     broken = places(directory)[3]
     data = broken.path.read_bytes()
@@ -96,43 +81,6 @@ def test_a_hole_without_proof_is_unknown_and_with_the_cleaners_checkpoint_compac
     assert holes(directory) == [(broken.offset, broken.end_offset, "unknown")]
     (directory.parent / CLEANER_CHECKPOINT).write_text(f"0\n1\nt 0 {broken.end_offset}\n")
     assert holes(directory) == [(broken.offset, broken.end_offset, "compacted")]
-
-
-def test_a_torn_end_after_a_crash_is_no_loss_and_after_a_clean_stop_is(directory: Path) -> None:
-    last = places(directory)[-1]
-    with last.path.open("r+b") as file:
-        file.truncate(last.end - 5)
-    proven = PartitionReader(directory)
-    assert (proven.end_offset, proven.reading.sound_end) == (last.end_offset, last.offset), "the snapshot knows of it"
-    proven.close()
-    for snapshot in directory.glob("*.snapshot"):
-        snapshot.unlink()
-    crashed = PartitionReader(directory)
-    assert crashed.end_offset == last.offset
-    assert crashed.reading.tail is not None
-    assert crashed.reading.tail.kind is TailKind.TORN
-    notes: list[str] = []
-    assert len(list(crashed.read(0, crashed.end_offset, on_note=notes.append))) == BATCHES - 1
-    assert "what a crash left" in notes[0]
-    crashed.close()
-    (directory.parent / CLEAN_SHUTDOWN).touch()
-    stopped = PartitionReader(directory)
-    assert stopped.reading.tail is not None
-    assert stopped.reading.tail.kind is TailKind.WRONG
-    with pytest.raises(CorruptRecordError):
-        list(stopped.read(0, stopped.end_offset))
-    stopped.close()
-
-
-def test_the_high_watermark_proves_what_was_there(directory: Path) -> None:
-    for snapshot in directory.glob("*.snapshot"):
-        snapshot.unlink()
-    last = places(directory)[-1]
-    with last.path.open("r+b") as file:
-        file.truncate(last.position)
-    assert holes(directory) == []
-    (directory.parent / HIGH_WATERMARK_CHECKPOINT).write_text(f"0\n1\nt 0 {last.end_offset}\n")
-    assert holes(directory) == [(last.offset, last.end_offset, "missing")]
 
 
 def test_a_recovery_point_that_a_broker_did_not_know_proves_nothing(directory: Path) -> None:

@@ -130,14 +130,3 @@ def test_records_without_timestamps_are_as_old_as_their_file(tmp_path: Path) -> 
     os.utime(path.with_name(f"{1:020d}.log"), ns=(NOW * 1_000_000,) * 2)
     delete_old_segments(log, NOW)
     assert bases(log) == [1]
-
-
-def test_a_producer_is_still_known_after_its_segments_went(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=100, retention_ms=DAY_MS)
-    for number in range(3):
-        append(log, make_batch(b"x", producer_id=5, producer_epoch=0, base_sequence=number))
-    delete_old_segments(log, NOW + 2 * DAY_MS)
-    log.close()
-    again = open_log(tmp_path / "t-0")
-    assert append(again, make_batch(b"x", producer_id=5, producer_epoch=0, base_sequence=2)).is_duplicate
-    assert not append(again, make_batch(b"y", producer_id=5, producer_epoch=0, base_sequence=3)).is_duplicate
