@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from cli.stop_signals import exit_code_of, obeying_stop_signals, undivided
-
-SECONDS = 30.0
 
 
 class Cleared:
@@ -38,9 +36,8 @@ def stop() -> None:
 
 
 def wait() -> None:
-    deadline_s = time.monotonic() + SECONDS
-    while time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    """Until the stop comes."""
+    threading.Event().wait()
 
 
 def test_a_stop_that_is_dropped_is_raised_again(capfd: pytest.CaptureFixture[str]) -> None:
@@ -52,14 +49,9 @@ def test_a_stop_that_is_dropped_is_raised_again(capfd: pytest.CaptureFixture[str
 
 
 def test_one_that_is_dropped_twice(capfd: pytest.CaptureFixture[str]) -> None:
-    def wait_a_while() -> None:
-        deadline_s = time.monotonic() + 0.2
-        while time.monotonic() < deadline_s:
-            pass
-
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes at any of them
         Cleared(lambda: Cleared(stop) and None)
-        Cleared(wait_a_while)
+        Cleared(lambda: threading.Event().wait(0.2) and None)
         wait()
 
 
@@ -67,7 +59,7 @@ def test_one_that_is_dropped_waits_for_what_is_under_way() -> None:
     ended = False
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes at any of them
         Cleared(stop)
-        with undivided(SECONDS):
+        with undivided(30.0):
             ended = True
         wait()
     assert ended

@@ -89,7 +89,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(make_ca(), tmp_path_factory.mktemp("authority"))
 
 
-def connector(settings: Mapping[str, str], *, timeout_s: float = 10.0) -> Connector:
+def connector(settings: Mapping[str, str], *, timeout_s: float = 60.0) -> Connector:
     return Connector(parse_client_settings(settings).security, timeout_s=timeout_s)
 
 
@@ -109,7 +109,7 @@ def topics(door: Door, settings: Mapping[str, str]) -> list[str]:
 
 
 def failure(
-    door_port: int, settings: Mapping[str, str], *, host: str = "127.0.0.1", timeout_s: float = 10.0
+    door_port: int, settings: Mapping[str, str], *, host: str = "127.0.0.1", timeout_s: float = 60.0
 ) -> PlogError:
     with pytest.raises(PlogError) as raised:
         connector(settings, timeout_s=timeout_s)(host, door_port).close()
@@ -192,7 +192,7 @@ def make_due(connection: ClientConnection) -> None:
 def test_a_session_is_renewed_on_the_same_connection() -> None:
     with secured_door(MECHANISMS, lifetime_s=1000) as door:
         connection = connector(sasl("SCRAM-SHA-256"))("127.0.0.1", door.port)
-        for _ in range(5):
+        for _ in range(2):
             make_due(connection)
             connection.send(METADATA, MetadataRequest([]))
             connection.send(METADATA, MetadataRequest([]))
@@ -201,7 +201,7 @@ def test_a_session_is_renewed_on_the_same_connection() -> None:
         connection.close()
         assert door.wrongs == []
         assert door.connections == 1
-        assert door.names == ["alice"] * 6
+        assert door.names == ["alice"] * 3
 
 
 def test_the_answers_under_way_come_first_and_in_order() -> None:

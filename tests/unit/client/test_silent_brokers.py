@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.broker import SteeredNode
 from tests.support.certificates import make_ca, sign
 from tests.support.secured_door import server_context
+from tests.support.waiting import machine_seconds
 from tests.unit.client.test_producer import rows_of, stored
 
 ANSWERED = {API_VERSIONS.key, METADATA.key}
@@ -85,7 +85,7 @@ class Server:
     def _serve(self) -> None:
         while not self._is_over.is_set():
             with contextlib.suppress(OSError), self._listener.accept()[0] as plain:
-                plain.settimeout(10)
+                plain.settimeout(60)
                 if self._silent_connections > 0:
                     self._silent_connections -= 1
                     while plain.recv(1 << 16):
@@ -151,13 +151,13 @@ def test_a_silent_broker_is_passed_over(protocol: Protocol, caplog: pytest.LogCa
     """The client of the same cluster that is made next begins with the broker that answers."""
     context, security = protocol
     with Server(set(), silent_connections=99).running() as silent, Server(ANSWERED, context).running() as well:
-        since_s = time.monotonic()
+        since_s = machine_seconds()
         client = KafkaClient([silent.address, well.address], security=security)
         assert len(client.refresh()) == 3000
         client.close()
         other = client.another()
         other.close()
-        assert time.monotonic() - since_s < 15, "an answer may take 30 s"
+        assert machine_seconds() - since_s < 15, "an answer may take 30 s"
     assert said(caplog, but_of=well.where) == [f"{silent.where} does not answer; asking {well.where}"]
 
 
@@ -166,7 +166,7 @@ def test_a_slow_broker_is_asked_again_last(protocol: Protocol, caplog: pytest.Lo
     context, security = protocol
     slow_one = Server(ANSWERED, context, delay_s=1.5, silent_connections=1)
     with slow_one.running() as slow, Server(set(), silent_connections=99).running() as silent:
-        KafkaClient([slow.address, silent.address], connector=Connector(security, timeout_s=10)).close()
+        KafkaClient([slow.address, silent.address], connector=Connector(security, timeout_s=60)).close()
     assert said(caplog)[:2] == [
         f"{slow.where} does not answer; asking {silent.where}",
         f"{silent.where} does not answer; asking {slow.where}",
@@ -176,7 +176,7 @@ def test_a_slow_broker_is_asked_again_last(protocol: Protocol, caplog: pytest.Lo
 def test_the_only_broker_is_waited_for(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
     context, security = protocol
     with Server(ANSWERED, context, delay_s=1.5).running() as slow:
-        client = KafkaClient([slow.address], connector=Connector(security, timeout_s=10))
+        client = KafkaClient([slow.address], connector=Connector(security, timeout_s=60))
         assert len(client.refresh()) == 3000
         client.close()
     assert "does not answer; asking" not in "".join(said(caplog))
@@ -231,7 +231,7 @@ def test_a_small_answer_after_a_large_one_is_noticed(protocol: Protocol, caplog:
     """The socket waits for a large one to come in large pieces, with TLS."""
     context, security = protocol
     with Server(ANSWERED, context).running() as well:
-        connection = Connector(security, timeout_s=10)(*well.address)
+        connection = Connector(security, timeout_s=60)(*well.address)
         for _ in range(3):
             assert len(connection.call(METADATA, MetadataRequest([])).topics) == 3000
             connection.call(API_VERSIONS, ApiVersionsRequest("plog", "1"))

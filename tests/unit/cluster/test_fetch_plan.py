@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.broker.fetch_session import FetchSessionCache
@@ -172,18 +172,6 @@ def test_an_append_goes_on_where_the_log_ends_then() -> None:
     assert named(asked(plan)) == {}, "nothing changed: the leader waits for records"
 
 
-def test_what_is_being_worked_on_is_not_asked_for() -> None:
-    plan = plan_of(ONE, TWO)
-    in_session(plan)
-    asked(plan)
-    diverging = EpochEndOffset(0, 3)
-    assert plan.on_answer(answer(data(1, diverging_epoch=diverging)), 0) == [Truncate(ONE, 0, diverging)]
-    assert forgotten(asked(plan)) == [1]
-    plan.on_answer(answer(), 0)
-    plan.move(ONE, Position(3, 0, 0))
-    assert named(asked(plan)) == {1: 3}
-
-
 def test_out_of_range_asks_for_the_leaders_ends() -> None:
     plan = plan_of(ONE)
     asked(plan)
@@ -234,23 +222,6 @@ def test_a_partition_alone_waits_as_long_as_it_is_told() -> None:
     assert plan.next_due_ms == 1010
     assert plan.request(1009) is None
     assert named(asked(plan, 1010)) == {}, "the session has it still"
-
-
-def test_a_new_leader_epoch_ends_the_waiting() -> None:
-    plan = plan_of(ONE)
-    asked(plan)
-    plan.on_answer(answer(data(1, ErrorCode.FENCED_LEADER_EPOCH)), 0)
-    plan.add(ONE, ID, 1, EMPTY)
-    assert asked(plan).topics[0].partitions[0].current_leader_epoch == 1
-
-
-def test_an_append_that_failed_is_asked_for_again_later() -> None:
-    plan = plan_of(ONE)
-    asked(plan)
-    plan.on_answer(answer(data(1, records=b"abc")), 0)
-    plan.delay(ONE, 5)
-    assert plan.next_due_ms == 1005
-    assert asked(plan, 1005)
 
 
 @for_each("error", [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID])
@@ -553,7 +524,6 @@ class _Life:
         self.take(response)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 1 << 32))
 def test_the_leader_is_asked_for_what_is_wanted_and_nothing_else(seed: int) -> None:
     life = _Life(random.Random(seed))

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the extra spark is not installed")
-
 from cli.session import session_of
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.replay_request import ReplayRequest, commit_to_group, find_target, make_plan
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.server import Server
 
 NOTHING = ReplayRequest(
@@ -23,10 +22,10 @@ NOTHING = ReplayRequest(
 )  # fmt: skip
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """t: two partitions of 1,000 records, one each millisecond from 2013 on."""
-    where = tmp_path / "data"
+    where = tmp_path_factory.mktemp("replayed") / "data"
     ok("topic", "create", "t", "--partitions", "2", "--set", "retention.ms=-1", "--data-dir", str(where))
     lines = b"".join(
         b'{"value": "%d", "partition": %d, "timestamp": %d}\n' % (n, n % 2, 1356998400000 + n) for n in range(2000)
@@ -43,8 +42,8 @@ def ends(request: ReplayRequest, data_dir: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("from_", "until", "expected"),
+@for_each(
+    "from_, until, expected",
     [
         ("beginning", "end", (0, 1000)),
         ("100", "300", (100, 300)),
@@ -85,8 +84,8 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
     assert plan.topic_ids == {"t": text.split("topic_id: ")[1].strip()}
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
+@for_each(
+    "fields, said",
     [
         ({"to": "parquet"}, "expected parquet:DIR"),
         ({"to": ""}, "name a target: --to parquet:DIR, "),
@@ -116,5 +115,9 @@ def test_which_server_a_topic_is_on(data_dir: Path) -> None:
     assert find_target(request, session_of("127.0.0.1:8", data_dir)) == "127.0.0.1:8"
     with pytest.raises(UsageError, match="which server"):
         find_target(request, session_of(None, data_dir))
+
+
+@pytest.mark.longer
+def test_a_topic_is_on_the_server_that_has_the_directory(data_dir: Path) -> None:
     with Server(data_dir) as server:
-        assert find_target(request, session_of(None, data_dir)) == server.address
+        assert find_target(replace(NOTHING, to="topic:u"), session_of(None, data_dir)) == server.address
