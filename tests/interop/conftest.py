@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +20,14 @@ from tests.support.zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +48,8 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 def chroot(zookeeper: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
     """A cluster of the test's own, of which nothing is there yet."""
     path = f"/{''.join(c if c.isalnum() else '-' for c in request.node.name)}"
-    client = zookeeper.client()
-    client.create(path)
-    client.stop()
-    client.close()
+    with zookeeper.client() as client:
+        client.create(path)
     return path
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,40 +36,11 @@ from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, Zoo
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
+from tests.support.zookeeper_sessions import session_of, until
 
 pytestmark = [requires_zookeeper, pytest.mark.java]
 
 BROKER = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), 0, rack="r1")
-
-
-@contextlib.contextmanager
-def another_client(zookeeper: ZooKeeperServer) -> Iterator[Any]:
-    client = zookeeper.client()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
-
-
-@contextlib.asynccontextmanager
-async def session_of(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperSession]:
-    session = ZooKeeperSession(config)
-    try:
-        await session.open()
-        yield session
-    finally:
-        await session.close()
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """The test's own time limit ends it."""
-    while not is_so():
-        await asyncio.sleep(0.01)
 
 
 async def aside(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -95,164 +65,138 @@ def registration(
 # --- registration
 
 
-def test_a_broker_registers_as_kafka_does(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        events: list[Any] = []
-        async with session_of(zookeeper.config(chroot)) as session:
-            epoch = await registration(session, 7, events).register()
-            data, stat = await aside(seen, f"{chroot}/brokers/ids/7")
-            assert (stat.czxid, stat.ephemeralOwner) == (epoch, session.session_id)
-            assert json.loads(data) == {
-                "version": 5,
-                "host": "127.0.0.1",
-                "port": 9092,
-                "jmx_port": -1,
-                "timestamp": "1795453562342",
-                "endpoints": ["PLAINTEXT://127.0.0.1:9092"],
-                "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
-                "features": {},
-                "rack": "r1",
-            }
-            for path in PERSISTENT_PATHS:
-                assert await session.read(path) is not None
-        assert await aside(seen, f"{chroot}/brokers/ids/7") is None, "the session was closed"
-        assert events == [epoch, "lost"]
-
+async def test_a_broker_registers_as_kafka_does(zookeeper: ZooKeeperServer, chroot: str) -> None:
     def seen(path: str) -> Any:
-        with another_client(zookeeper) as client:
+        with zookeeper.client() as client:
             return client.get(path) if client.exists(path) else None
 
-    run(scenario())
+    events: list[Any] = []
+    async with session_of(zookeeper.config(chroot)) as session:
+        epoch = await registration(session, 7, events).register()
+        data, stat = await aside(seen, f"{chroot}/brokers/ids/7")
+        assert (stat.czxid, stat.ephemeralOwner) == (epoch, session.session_id)
+        assert json.loads(data) == {
+            "version": 5,
+            "host": "127.0.0.1",
+            "port": 9092,
+            "jmx_port": -1,
+            "timestamp": "1795453562342",
+            "endpoints": ["PLAINTEXT://127.0.0.1:9092"],
+            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+            "features": {},
+            "rack": "r1",
+        }
+        for path in PERSISTENT_PATHS:
+            assert await session.read(path) is not None
+    assert await aside(seen, f"{chroot}/brokers/ids/7") is None, "the session was closed"
+    assert events == [epoch, "lost"]
 
 
-def test_each_life_has_a_higher_epoch(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        epochs = []
-        for _ in range(2):
-            async with session_of(zookeeper.config(chroot)) as session:
-                epochs.append(await registration(session, 1, []).register())
-        assert epochs[0] < epochs[1]
-
-    run(scenario())
-
-
-def test_after_an_expiry_the_broker_registers_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        events: list[Any] = []
+async def test_each_life_has_a_higher_epoch(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    epochs = []
+    for _ in range(2):
         async with session_of(zookeeper.config(chroot)) as session:
-            states: list[SessionState] = []
-            session.subscribe(states.append)
-            first = await registration(session, 1, events).register()
-            old_session = session.session_id
-            await aside(zookeeper.expire, session)
-            await until(lambda: len(events) == 3)
-            assert events[:2] == [first, "lost"]
-            assert events[2] > first
-            assert session.session_id != old_session
-            assert SessionState.EXPIRED in states
-            assert states[-1] is SessionState.CONNECTED
-            node = await session.read("/brokers/ids/1")
-            assert node is not None
-            assert (node.stat.czxid, node.stat.ephemeral_owner) == (events[2], session.session_id)
-
-    run(scenario())
+            epochs.append(await registration(session, 1, []).register())
+    assert epochs[0] < epochs[1]
 
 
-def test_an_id_that_a_live_broker_has_is_refused(
+async def test_after_an_expiry_the_broker_registers_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    events: list[Any] = []
+    async with session_of(zookeeper.config(chroot)) as session:
+        states: list[SessionState] = []
+        session.subscribe(states.append)
+        first = await registration(session, 1, events).register()
+        old_session = session.session_id
+        await aside(zookeeper.expire, session)
+        await until(lambda: len(events) == 3)
+        assert events[:2] == [first, "lost"]
+        assert events[2] > first
+        assert session.session_id != old_session
+        assert SessionState.EXPIRED in states
+        assert states[-1] is SessionState.CONNECTED
+        node = await session.read("/brokers/ids/1")
+        assert node is not None
+        assert (node.stat.czxid, node.stat.ephemeral_owner) == (events[2], session.session_id)
+
+
+async def test_an_id_that_a_live_broker_has_is_refused(
     zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """After the time that a dead one would keep it; a new directory is not made for it."""
     monkeypatch.setattr("core.zookeeper.registration._GRACE_MS", 0)
 
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as holder:
-            await registration(holder, 3, []).register()
-            async with session_of(zookeeper.config(chroot, session_timeout_ms=1000)) as second:
-                with pytest.raises(AccessError) as refused:
-                    await registration(second, 3, []).register()
-            entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
-            try:
-                with pytest.raises(AccessError, match="node id 3 is taken"):
-                    await entry.open(tmp_path / "new", 3)
-            finally:
-                await entry.close()
-        assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
-        assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
-        assert "choose another id: --node-id" in (refused.value.hint or "")
-
-    run(scenario())
+    async with session_of(zookeeper.config(chroot)) as holder:
+        await registration(holder, 3, []).register()
+        async with session_of(zookeeper.config(chroot, session_timeout_ms=1000)) as second:
+            with pytest.raises(AccessError) as refused:
+                await registration(second, 3, []).register()
+        entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
+        try:
+            with pytest.raises(AccessError, match="node id 3 is taken"):
+                await entry.open(tmp_path / "new", 3)
+        finally:
+            await entry.close()
+    assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
+    assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
+    assert "choose another id: --node-id" in (refused.value.hint or "")
 
 
-def test_an_id_of_an_own_older_session_is_waited_for(
+async def test_an_id_of_an_own_older_session_is_waited_for(
     zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a kill: the broker is back before ZooKeeper has noticed."""
-
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as dead, session_of(zookeeper.config(chroot)) as back:
-            epoch = await registration(dead, 3, []).register()
-            task = asyncio.ensure_future(registration(back, 3, []).register())
-            await until(lambda: "waiting for it to leave" in caplog.text)
-            assert not task.done()
-            await dead.close()
-            assert await task > epoch
-
-    run(scenario())
+    async with session_of(zookeeper.config(chroot)) as dead, session_of(zookeeper.config(chroot)) as back:
+        epoch = await registration(dead, 3, []).register()
+        task = asyncio.ensure_future(registration(back, 3, []).register())
+        await until(lambda: "waiting for it to leave" in caplog.text)
+        assert not task.done()
+        await dead.close()
+        assert await task > epoch
 
 
 # --- the cluster's id
 
 
-def test_the_first_broker_names_the_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as session:
-            assert await ensure_cluster_id(session, None, "new-id") == "new-id"
-            assert await ensure_cluster_id(session, None, "other") == "new-id"
-            assert await ensure_cluster_id(session, "new-id", "other") == "new-id"
-            with pytest.raises(UsageError, match="is of cluster mine, and ZooKeeper has cluster new-id"):
-                await ensure_cluster_id(session, "mine", "other")
-
-    run(scenario())
+async def test_the_first_broker_names_the_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    async with session_of(zookeeper.config(chroot)) as session:
+        assert await ensure_cluster_id(session, None, "new-id") == "new-id"
+        assert await ensure_cluster_id(session, None, "other") == "new-id"
+        assert await ensure_cluster_id(session, "new-id", "other") == "new-id"
+        with pytest.raises(UsageError, match="is of cluster mine, and ZooKeeper has cluster new-id"):
+            await ensure_cluster_id(session, "mine", "other")
 
 
-def test_a_directory_with_an_id_takes_it_to_a_new_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as session:
-            assert await ensure_cluster_id(session, "mine", "new") == "mine"
-
-    run(scenario())
+async def test_a_directory_with_an_id_takes_it_to_a_new_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    async with session_of(zookeeper.config(chroot)) as session:
+        assert await ensure_cluster_id(session, "mine", "new") == "mine"
 
 
 # --- transactions
 
 
-def test_a_controller_of_an_older_epoch_changes_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_a_controller_of_an_older_epoch_changes_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Each change of a controller's checks the version of /controller_epoch."""
-
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as old, session_of(zookeeper.config(chroot)) as new:
-            await old.commit([Create(CONTROLLER_EPOCH, b"1"), Create("/state", b"by old")])
-            (epoch,) = await new.commit([SetData(CONTROLLER_EPOCH, b"2", version=0)])
-            assert isinstance(epoch, NodeStat)
-            assert epoch.version == 1
-            with pytest.raises(ZooKeeperError) as refused:
-                await old.commit([Check(CONTROLLER_EPOCH, 0), SetData("/state", b"zombie"), Create("/more")])
-            assert refused.value.refusal is Refusal.BAD_VERSION
-            assert refused.value.operation == Check(CONTROLLER_EPOCH, 0)
-            assert not refused.value.is_lost
-            assert refused.value.message == (
-                "ZooKeeper: /controller_epoch was changed by somebody else, it no longer has version 0"
-            )
-            assert await old.read("/more") is None
-            node = await new.read("/state")
-            assert node is not None
-            assert (node.data, node.stat.version) == (b"by old", 0)
-            answers = await new.commit(
-                [Check(CONTROLLER_EPOCH, 1), SetData("/state", b"by new", 0), Create("/more"), Delete("/more", 0)]
-            )
-            assert [type(answer) for answer in answers] == [type(None), NodeStat, str, type(None)]
-
-    run(scenario())
+    async with session_of(zookeeper.config(chroot)) as old, session_of(zookeeper.config(chroot)) as new:
+        await old.commit([Create(CONTROLLER_EPOCH, b"1"), Create("/state", b"by old")])
+        (epoch,) = await new.commit([SetData(CONTROLLER_EPOCH, b"2", version=0)])
+        assert isinstance(epoch, NodeStat)
+        assert epoch.version == 1
+        with pytest.raises(ZooKeeperError) as refused:
+            await old.commit([Check(CONTROLLER_EPOCH, 0), SetData("/state", b"zombie"), Create("/more")])
+        assert refused.value.refusal is Refusal.BAD_VERSION
+        assert refused.value.operation == Check(CONTROLLER_EPOCH, 0)
+        assert not refused.value.is_lost
+        assert refused.value.message == (
+            "ZooKeeper: /controller_epoch was changed by somebody else, it no longer has version 0"
+        )
+        assert await old.read("/more") is None
+        node = await new.read("/state")
+        assert node is not None
+        assert (node.data, node.stat.version) == (b"by old", 0)
+        answers = await new.commit(
+            [Check(CONTROLLER_EPOCH, 1), SetData("/state", b"by new", 0), Create("/more"), Delete("/more", 0)]
+        )
+        assert [type(answer) for answer in answers] == [type(None), NodeStat, str, type(None)]
 
 
 @pytest.mark.parametrize(
@@ -264,268 +208,233 @@ def test_a_controller_of_an_older_epoch_changes_nothing(zookeeper: ZooKeeperServ
         ([Create("/no/parent")], Refusal.NO_NODE, "/no/parent"),
     ],
 )
-def test_the_error_names_the_operation_that_failed(
+async def test_the_error_names_the_operation_that_failed(
     zookeeper: ZooKeeperServer, chroot: str, operations: list[Any], refusal: Refusal, path: str
 ) -> None:
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as session:
-            with pytest.raises(ZooKeeperError) as refused:
-                await session.commit(operations)
-            assert (refused.value.refusal, refused.value.where) == (refusal, path)
-            assert refused.value.operation == operations[-1]
-            assert await session.read("/a") is None
-
-    run(scenario())
+    async with session_of(zookeeper.config(chroot)) as session:
+        with pytest.raises(ZooKeeperError) as refused:
+            await session.commit(operations)
+        assert (refused.value.refusal, refused.value.where) == (refusal, path)
+        assert refused.value.operation == operations[-1]
+        assert await session.read("/a") is None
 
 
-def test_paths_are_below_the_chroot(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as session:
-            assert await session.commit([Create("/a"), Create("/a/n-", is_sequential=True)]) == [
-                "/a",
-                "/a/n-0000000000",
-            ]
-            assert await session.children("/a") == ["n-0000000000"]
-            assert await session.children("/b") is None
-            root, missing, node = await session.read_many(["/", "/b", "/a"])
-            assert root is not None
-            assert missing is None
-            assert node is not None
-
-    run(scenario())
+async def test_paths_are_below_the_chroot(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    async with session_of(zookeeper.config(chroot)) as session:
+        assert await session.commit([Create("/a"), Create("/a/n-", is_sequential=True)]) == [
+            "/a",
+            "/a/n-0000000000",
+        ]
+        assert await session.children("/a") == ["n-0000000000"]
+        assert await session.children("/b") is None
+        root, missing, node = await session.read_many(["/", "/b", "/a"])
+        assert root is not None
+        assert missing is None
+        assert node is not None
 
 
-def test_a_chroot_that_is_missing_is_named(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(AccessError, match="has no node /kafak") as refused:
-            async with session_of(zookeeper.config("/kafak")):
-                pass
-        assert chroot in (refused.value.hint or "")
-        assert "/zookeeper" not in (refused.value.hint or "")
-
-    run(scenario())
+async def test_a_chroot_that_is_missing_is_named(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    with pytest.raises(AccessError, match="has no node /kafak") as refused:
+        async with session_of(zookeeper.config("/kafak")):
+            pass
+    assert chroot in (refused.value.hint or "")
+    assert "/zookeeper" not in (refused.value.hint or "")
 
 
 # --- watches
 
 
-def test_children_and_data_are_watched(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_children_and_data_are_watched(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Before a node is there, while it changes, and after it is gone."""
-
-    async def scenario() -> None:
-        names: list[list[str] | None] = []
-        data: list[bytes | None] = []
-        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
-            watch = await session.watch_children("/ids", names.append)
-            await session.watch_data("/ids/1", lambda node: data.append(node and node.data))
-            assert (names, data) == ([None], [None])
-            await other.commit([Create("/ids")])
-            await until(lambda: names[-1] == [])
-            await other.create_ephemeral("/ids/1", b"x")
-            await until(lambda: names[-1] == ["1"] and data[-1] == b"x")
-            await other.commit([SetData("/ids/1", b"y")])
-            await until(lambda: data[-1] == b"y")
-            watch.cancel()
-            await other.commit([Delete("/ids/1"), Create("/ids/2")])
-            await until(lambda: data[-1] is None)
-            assert names[-1] == ["1"]
-
-    run(scenario())
+    names: list[list[str] | None] = []
+    data: list[bytes | None] = []
+    async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
+        watch = await session.watch_children("/ids", names.append)
+        await session.watch_data("/ids/1", lambda node: data.append(node and node.data))
+        assert (names, data) == ([None], [None])
+        await other.commit([Create("/ids")])
+        await until(lambda: names[-1] == [])
+        await other.create_ephemeral("/ids/1", b"x")
+        await until(lambda: names[-1] == ["1"] and data[-1] == b"x")
+        await other.commit([SetData("/ids/1", b"y")])
+        await until(lambda: data[-1] == b"y")
+        watch.cancel()
+        await other.commit([Delete("/ids/1"), Create("/ids/2")])
+        await until(lambda: data[-1] is None)
+        assert names[-1] == ["1"]
 
 
-def test_a_watch_that_was_given_up_before_it_began_tells_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_a_watch_that_was_given_up_before_it_began_tells_nothing(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """As of a controller that is deposed while it takes office. ZooKeeper has been asked for it."""
-
-    async def scenario() -> None:
-        given_up: list[object] = []
-        data: list[bytes | None] = []
-        async with session_of(zookeeper.config(chroot)) as session:
-            await session.commit([Create("/a", b"0")])
-            beginning = asyncio.ensure_future(session.watch_data("/a", given_up.append))
-            await asyncio.sleep(0)
-            beginning.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await beginning
-            await session.watch_data("/a", lambda node: data.append(node and node.data))
-            await session.commit([SetData("/a", b"1")])
-            await until(lambda: data[-1] == b"1")
-            await session.read("/a")  # which is answered after what was asked at the change
-            assert given_up == []
-
-    run(scenario())
+    given_up: list[object] = []
+    data: list[bytes | None] = []
+    async with session_of(zookeeper.config(chroot)) as session:
+        await session.commit([Create("/a", b"0")])
+        beginning = asyncio.ensure_future(session.watch_data("/a", given_up.append))
+        await asyncio.sleep(0)
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+        await session.watch_data("/a", lambda node: data.append(node and node.data))
+        await session.commit([SetData("/a", b"1")])
+        await until(lambda: data[-1] == b"1")
+        await session.read("/a")  # which is answered after what was asked at the change
+        assert given_up == []
 
 
-def test_watches_go_on_after_an_expiry_and_after_a_crash(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        data: list[bytes | None] = []
-        async with session_of(zookeeper.config(chroot)) as session:
-            await session.commit([Create("/a", b"0")])
-            await session.watch_data("/a", lambda node: data.append(node and node.data))
-            await aside(zookeeper.expire, session)
-            await until(lambda: session.state is SessionState.EXPIRED or len(data) > 1)
-            await until(lambda: session.state is SessionState.CONNECTED)
-            await session.commit([SetData("/a", b"1")])
-            await until(lambda: data[-1] == b"1")
-            await aside(zookeeper.kill)
-            await until(lambda: session.state is SessionState.SUSPENDED)
-            waiting = asyncio.ensure_future(session.read("/a"))
-            zookeeper.start()  # not in another thread: it ends with the one that starts it
-            node = await waiting
-            assert node is not None
-            assert node.data == b"1", "what was acknowledged is there"
-            await session.commit([SetData("/a", b"2")])
-            await until(lambda: data[-1] == b"2")
-
-    run(scenario())
+async def test_watches_go_on_after_an_expiry_and_after_a_crash(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    data: list[bytes | None] = []
+    async with session_of(zookeeper.config(chroot)) as session:
+        await session.commit([Create("/a", b"0")])
+        await session.watch_data("/a", lambda node: data.append(node and node.data))
+        await aside(zookeeper.expire, session)
+        await until(lambda: session.state is SessionState.EXPIRED or len(data) > 1)
+        await until(lambda: session.state is SessionState.CONNECTED)
+        await session.commit([SetData("/a", b"1")])
+        await until(lambda: data[-1] == b"1")
+        await aside(zookeeper.kill)
+        await until(lambda: session.state is SessionState.SUSPENDED)
+        waiting = asyncio.ensure_future(session.read("/a"))
+        zookeeper.start()  # not in another thread: it ends with the one that starts it
+        node = await waiting
+        assert node is not None
+        assert node.data == b"1", "what was acknowledged is there"
+        await session.commit([SetData("/a", b"2")])
+        await until(lambda: data[-1] == b"2")
 
 
-def test_a_server_that_hangs_suspends_the_session(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_a_server_that_hangs_suspends_the_session(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """A transaction that was under way says that it may have been done."""
-
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot, session_timeout_ms=4000)) as session:
-            states: list[SessionState] = []
-            session.subscribe(states.append)
-            with zookeeper.paused():
-                with pytest.raises(ZooKeeperError) as lost:
-                    await session.commit([Create("/a")])
-                assert lost.value.is_lost
-                await until(lambda: session.state is not SessionState.CONNECTED)
-                reading = asyncio.ensure_future(session.read("/a"))
-            node = await reading
-            assert states[0] is SessionState.SUSPENDED
-            assert session.state is SessionState.CONNECTED
-            assert (node is None) is (await session.read("/a") is None)
-
-    run(scenario())
+    async with session_of(zookeeper.config(chroot, session_timeout_ms=4000)) as session:
+        states: list[SessionState] = []
+        session.subscribe(states.append)
+        with zookeeper.paused():
+            with pytest.raises(ZooKeeperError) as lost:
+                await session.commit([Create("/a")])
+            assert lost.value.is_lost
+            await until(lambda: session.state is not SessionState.CONNECTED)
+            reading = asyncio.ensure_future(session.read("/a"))
+        node = await reading
+        assert states[0] is SessionState.SUSPENDED
+        assert session.state is SessionState.CONNECTED
+        assert (node is None) is (await session.read("/a") is None)
 
 
 # --- settings
 
 
-def test_changes_of_settings_arrive(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        seen: list[tuple[str, Mapping[str, str]]] = []
-        async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
-            await other.ensure_paths([*PERSISTENT_PATHS, "/config/users/a%20b/clients"])
-            alice = ConfigEntity("users", "a b", "app")
-            topic = ConfigEntity("topics", "t1")
-            await other.commit([Create(topic.path, encode_config({"retention.ms": "1"}))])
-            await other.commit([Create(alice.path, encode_config({"producer_byte_rate": "9"}))])
-            await other.commit([Create(f"{CONFIG_CHANGE_PREFIX}", encode_config_change(topic), is_sequential=True)])
-            changes = ConfigChanges(
-                session, lambda entity, config: seen.append((str(entity.entity_path), config)), clock=SystemClock()
-            )
-            await changes.start()
-            first = [
-                ("topics/t1", {"retention.ms": "1"}),
-                ("users/a%20b", {}),
-                ("users/a%20b/clients/app", {"producer_byte_rate": "9"}),
-            ]
-            assert seen == first
+async def test_changes_of_settings_arrive(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    seen: list[tuple[str, Mapping[str, str]]] = []
+    async with session_of(zookeeper.config(chroot)) as session, session_of(zookeeper.config(chroot)) as other:
+        await other.ensure_paths([*PERSISTENT_PATHS, "/config/users/a%20b/clients"])
+        alice = ConfigEntity("users", "a b", "app")
+        topic = ConfigEntity("topics", "t1")
+        await other.commit([Create(topic.path, encode_config({"retention.ms": "1"}))])
+        await other.commit([Create(alice.path, encode_config({"producer_byte_rate": "9"}))])
+        await other.commit([Create(f"{CONFIG_CHANGE_PREFIX}", encode_config_change(topic), is_sequential=True)])
+        changes = ConfigChanges(
+            session, lambda entity, config: seen.append((str(entity.entity_path), config)), clock=SystemClock()
+        )
+        await changes.start()
+        first = [
+            ("topics/t1", {"retention.ms": "1"}),
+            ("users/a%20b", {}),
+            ("users/a%20b/clients/app", {"producer_byte_rate": "9"}),
+        ]
+        assert seen == first
 
-            async def change(entity: ConfigEntity, config: dict[str, str]) -> None:
-                await other.commit([SetData(entity.path, encode_config(config))])
-                await other.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
+        async def change(entity: ConfigEntity, config: dict[str, str]) -> None:
+            await other.commit([SetData(entity.path, encode_config(config))])
+            await other.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
 
-            await change(alice, {})
-            await until(lambda: seen[3:] == [("users/a%20b/clients/app", {})])
-            await other.commit([Create(CONFIG_CHANGE_PREFIX, b"garbage", is_sequential=True)])
-            await change(topic, {"retention.ms": "2"})
-            await until(lambda: seen[4:] == [("topics/t1", {"retention.ms": "2"})])
-            await aside(zookeeper.expire, session)
-            await until(lambda: len(seen) == 8)
-            assert seen[5:] == [
-                ("topics/t1", {"retention.ms": "2"}),
-                ("users/a%20b", {}),
-                ("users/a%20b/clients/app", {}),
-            ]
-            made = ConfigEntity("topics", "made-since")
-            await other.commit([Create(made.path, encode_config({"retention.ms": "3"}))])
-            found = await changes.read_many([made, ConfigEntity("topics", "none")])
-            assert found == [{"retention.ms": "3"}, {}], "no change tells of it"
-            changes.stop()
-
-    run(scenario())
+        await change(alice, {})
+        await until(lambda: seen[3:] == [("users/a%20b/clients/app", {})])
+        await other.commit([Create(CONFIG_CHANGE_PREFIX, b"garbage", is_sequential=True)])
+        await change(topic, {"retention.ms": "2"})
+        await until(lambda: seen[4:] == [("topics/t1", {"retention.ms": "2"})])
+        await aside(zookeeper.expire, session)
+        await until(lambda: len(seen) == 8)
+        assert seen[5:] == [
+            ("topics/t1", {"retention.ms": "2"}),
+            ("users/a%20b", {}),
+            ("users/a%20b/clients/app", {}),
+        ]
+        made = ConfigEntity("topics", "made-since")
+        await other.commit([Create(made.path, encode_config({"retention.ms": "3"}))])
+        found = await changes.read_many([made, ConfigEntity("topics", "none")])
+        assert found == [{"retention.ms": "3"}, {}], "no change tells of it"
+        changes.stop()
 
 
-def test_old_changes_are_deleted(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_old_changes_are_deleted(zookeeper: ZooKeeperServer, chroot: str) -> None:
     """Those of more than a quarter of an hour ago."""
-
-    async def scenario() -> None:
-        clock = ManualClock(SystemClock().now_ms())
-        topic = ConfigEntity("topics", "t")
-        async with session_of(zookeeper.config(chroot)) as session:
-            await session.ensure_paths(PERSISTENT_PATHS)
-            await ConfigChanges(session, lambda _entity, _config: None, clock=clock).start()
-            write = [Create(CONFIG_CHANGE_PREFIX, encode_config_change(topic), is_sequential=True)]
-            await session.commit(write)
-            assert await session.children("/config/changes") == ["config_change_0000000000"]
-            clock.advance(16 * 60 * 1000)
-            await session.commit(write)
-            left: list[list[str] | None] = []
-            await session.watch_children("/config/changes", left.append)
-            await until(lambda: left[-1] == [])
-
-    run(scenario())
+    clock = ManualClock(SystemClock().now_ms())
+    topic = ConfigEntity("topics", "t")
+    async with session_of(zookeeper.config(chroot)) as session:
+        await session.ensure_paths(PERSISTENT_PATHS)
+        await ConfigChanges(session, lambda _entity, _config: None, clock=clock).start()
+        write = [Create(CONFIG_CHANGE_PREFIX, encode_config_change(topic), is_sequential=True)]
+        await session.commit(write)
+        assert await session.children("/config/changes") == ["config_change_0000000000"]
+        clock.advance(16 * 60 * 1000)
+        await session.commit(write)
+        left: list[list[str] | None] = []
+        await session.watch_children("/config/changes", left.append)
+        await until(lambda: left[-1] == [])
 
 
 # --- rights
 
 
-def test_with_a_login_only_we_change_what_we_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
+async def test_with_a_login_only_we_change_what_we_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
     ours = ZooKeeperLogin("kafka", Secret("secret"))
 
-    async def scenario() -> None:
-        config = zookeeper.config(chroot, digest=ours, sets_acls=True)
-        async with session_of(config) as session, session_of(zookeeper.config(chroot)) as stranger:
-            await session.ensure_paths(PERSISTENT_PATHS)
-            await session.commit([Create("/brokers/ids/1", b"1"), Create("/config/users/alice", b"salt")])
-            await session.commit([SetData("/brokers/ids/1", b"2")])
-            assert await stranger.read("/brokers/ids/1") is not None, "everybody may read what is no secret"
-            with pytest.raises(ZooKeeperError) as refused:
-                await stranger.commit([SetData("/brokers/ids/1", b"3")])
-            assert refused.value.refusal is Refusal.NO_AUTH
-            with pytest.raises(ZooKeeperError, match="our login may not read or change /config/users/alice") as refused:
-                await stranger.read("/config/users/alice")
-            assert "zookeeper.set.acl" in (refused.value.hint or "")
-            await stranger.commit([Create("/consumers/old-group")])
-            acls = [
-                [(acl.perms, acl.id.scheme) for acl in await aside(acls_of, f"{chroot}{path}")]
-                for path in ("/brokers/ids/1", "/config/users/alice", "/consumers")
-            ]
-            assert acls == [[(31, "digest"), (1, "world")], [(31, "digest")], [(31, "world")]]
-
     def acls_of(path: str) -> Any:
-        with another_client(zookeeper) as client:
+        with zookeeper.client() as client:
             client.add_auth("digest", "kafka:secret")
             return client.get_acls(path)[0]
 
-    run(scenario())
+    config = zookeeper.config(chroot, digest=ours, sets_acls=True)
+    async with session_of(config) as session, session_of(zookeeper.config(chroot)) as stranger:
+        await session.ensure_paths(PERSISTENT_PATHS)
+        await session.commit([Create("/brokers/ids/1", b"1"), Create("/config/users/alice", b"salt")])
+        await session.commit([SetData("/brokers/ids/1", b"2")])
+        assert await stranger.read("/brokers/ids/1") is not None, "everybody may read what is no secret"
+        with pytest.raises(ZooKeeperError) as refused:
+            await stranger.commit([SetData("/brokers/ids/1", b"3")])
+        assert refused.value.refusal is Refusal.NO_AUTH
+        with pytest.raises(ZooKeeperError, match="our login may not read or change /config/users/alice") as refused:
+            await stranger.read("/config/users/alice")
+        assert "zookeeper.set.acl" in (refused.value.hint or "")
+        await stranger.commit([Create("/consumers/old-group")])
+        acls = [
+            [(acl.perms, acl.id.scheme) for acl in await aside(acls_of, f"{chroot}{path}")]
+            for path in ("/brokers/ids/1", "/config/users/alice", "/consumers")
+        ]
+        assert acls == [[(31, "digest"), (1, "world")], [(31, "digest")], [(31, "world")]]
 
 
-def test_sasl_proves_who_we_are(zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        login = ZooKeeperLogin("kafka", Secret("secret"))
-        async with session_of(zookeeper.config(chroot, sasl=login, sets_acls=True)) as session:
-            await session.commit([Create("/a")])
-            acls = await aside(acls_of, f"{chroot}/a")
-            assert [(acl.perms, acl.id.scheme, acl.id.id) for acl in acls] == [
-                (31, "sasl", "kafka"),
-                (1, "world", "anyone"),
-            ]
-        with pytest.raises(ZooKeeperError, match="the login was refused") as refused:
-            async with session_of(zookeeper.config(chroot, sasl=ZooKeeperLogin("kafka", Secret("wrong")))):
-                pass
-        assert refused.value.refusal is Refusal.AUTH_FAILED
-        assert "password" in (refused.value.hint or "")
-        assert "has ended: ZooKeeper: the login was refused" in caplog.text
-
+async def test_sasl_proves_who_we_are(
+    zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def acls_of(path: str) -> Any:
-        with another_client(zookeeper) as client:
+        with zookeeper.client() as client:
             return client.get_acls(path)[0]
 
-    run(scenario())
+    login = ZooKeeperLogin("kafka", Secret("secret"))
+    async with session_of(zookeeper.config(chroot, sasl=login, sets_acls=True)) as session:
+        await session.commit([Create("/a")])
+        acls = await aside(acls_of, f"{chroot}/a")
+        assert [(acl.perms, acl.id.scheme, acl.id.id) for acl in acls] == [
+            (31, "sasl", "kafka"),
+            (1, "world", "anyone"),
+        ]
+    with pytest.raises(ZooKeeperError, match="the login was refused") as refused:
+        async with session_of(zookeeper.config(chroot, sasl=ZooKeeperLogin("kafka", Secret("wrong")))):
+            pass
+    assert refused.value.refusal is Refusal.AUTH_FAILED
+    assert "password" in (refused.value.hint or "")
+    assert "has ended: ZooKeeper: the login was refused" in caplog.text
 
 
 def test_rights_without_a_login_are_refused(zookeeper: ZooKeeperServer) -> None:
@@ -536,7 +445,7 @@ def test_rights_without_a_login_are_refused(zookeeper: ZooKeeperServer) -> None:
 # --- TLS
 
 
-def test_tls_with_certificates_on_both_sides(
+async def test_tls_with_certificates_on_both_sides(
     zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By something that stands before ZooKeeper and does the TLS for it."""
@@ -546,21 +455,6 @@ def test_tls_with_certificates_on_both_sides(
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca_file)
     context.load_cert_chain(*sign(ca).write(tmp_path, "server"))
     context.verify_mode = ssl.CERT_REQUIRED
-
-    async def scenario() -> None:
-        listener = await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=context)
-        servers = (Endpoint("127.0.0.1", listener.sockets[0].getsockname()[1]),)
-        ours = ZooKeeperTls(ca=ca_file, certificate=certificate, key=key)
-        async with session_of(ZooKeeperConfig(servers, chroot, tls=ours)) as session:
-            await session.commit([Create("/a", b"x")])
-        other_ca, _ = make_ca().write(tmp_path, "other")
-        stranger = ZooKeeperSession(ZooKeeperConfig(servers, chroot, tls=ZooKeeperTls(ca=other_ca)))
-        opening = asyncio.ensure_future(stranger.open())
-        await until(lambda: "certificate verify failed" in caplog.text)
-        await stranger.close()
-        with pytest.raises(ZooKeeperError):
-            await opening
-        listener.close()
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         plain_reader, plain_writer = await asyncio.open_connection(*zookeeper.address.split(":"))
@@ -574,16 +468,28 @@ def test_tls_with_certificates_on_both_sides(
             writer.write(data)
             await writer.drain()
 
-    run(scenario())
+    listener = await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=context)
+    servers = (Endpoint("127.0.0.1", listener.sockets[0].getsockname()[1]),)
+    ours = ZooKeeperTls(ca=ca_file, certificate=certificate, key=key)
+    async with session_of(ZooKeeperConfig(servers, chroot, tls=ours)) as session:
+        await session.commit([Create("/a", b"x")])
+    other_ca, _ = make_ca().write(tmp_path, "other")
+    stranger = ZooKeeperSession(ZooKeeperConfig(servers, chroot, tls=ZooKeeperTls(ca=other_ca)))
+    opening = asyncio.ensure_future(stranger.open())
+    await until(lambda: "certificate verify failed" in caplog.text)
+    await stranger.close()
+    with pytest.raises(ZooKeeperError):
+        await opening
+    listener.close()
 
 
 # --- no ZooKeeper
 
 
-def test_it_waits_for_a_zookeeper_and_says_so_once(
+async def test_it_waits_for_a_zookeeper_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO):
         config = ZooKeeperConfig((Endpoint("127.0.0.1", free_ports()[0]),))
         session = ZooKeeperSession(config)
         opening = asyncio.ensure_future(session.open())
@@ -594,25 +500,21 @@ def test_it_waits_for_a_zookeeper_and_says_so_once(
         with pytest.raises(ZooKeeperError) as closed:
             await opening
         assert closed.value.refusal is Refusal.CLOSED
-
-    with caplog.at_level(logging.INFO):
-        run(scenario())
     assert caplog.text.count("no ZooKeeper answers") == 1
     assert not [record for record in caplog.records if record.name.startswith("kazoo")]
 
 
-def test_who_waits_for_an_answer_learns_that_the_session_was_closed(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async def scenario() -> None:
-        async with session_of(zookeeper.config(chroot)) as session:
-            with zookeeper.paused():
-                reading = asyncio.ensure_future(session.read("/"))
-                await asyncio.sleep(0)
-                closing = asyncio.ensure_future(session.close())
-                with pytest.raises(PlogError, match="the session is closed"):
-                    await reading
-            await closing
-
-    run(scenario())
+async def test_who_waits_for_an_answer_learns_that_the_session_was_closed(
+    zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    async with session_of(zookeeper.config(chroot)) as session:
+        with zookeeper.paused():
+            reading = asyncio.ensure_future(session.read("/"))
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(session.close())
+            with pytest.raises(PlogError, match="the session is closed"):
+                await reading
+        await closing
 
 
 # --- before the brokers of a cluster start
@@ -625,13 +527,13 @@ def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKee
 
     assert finalize(chroot, group=1)
     assert not finalize(chroot, transaction=2)
-    with another_client(zookeeper) as client:
+    with zookeeper.client() as client:
         written, _ = client.get(f"{chroot}/feature")
         client.create(f"{chroot}/older/brokers/ids", makepath=True)
     assert json.loads(written) == {"version": 2, "status": 1, "features": {"group.version": {"max_version_level": 1}}}
     assert not finalize(f"{chroot}/older", group=1), "a cluster of Kafka before 2.7"
     assert not finalize(f"{chroot}/missing", group=1), "of which its brokers say more"
-    with another_client(zookeeper) as client:
+    with zookeeper.client() as client:
         assert client.exists(f"{chroot}/older/feature") is None
         assert client.exists(f"{chroot}/missing") is None
 
@@ -640,5 +542,5 @@ def test_the_path_of_a_new_cluster_is_made(zookeeper: ZooKeeperServer, chroot: s
     for where, is_made in ((f"{chroot}/a/b", True), (f"{chroot}/a/b", False), ("", False)):
         with ClusterPreparation.open(zookeeper.config(where)) as preparation:
             assert preparation.make_chroot() is is_made
-    with another_client(zookeeper) as client:
+    with zookeeper.client() as client:
         assert client.get_children(f"{chroot}/a") == ["b"]

@@ -79,22 +79,23 @@ class ZooKeeperServer:
         finally:
             self._process.signal(signal.SIGCONT)
 
-    def client(self) -> KazooClient:
+    @contextmanager
+    def client(self, **options: object) -> Iterator[KazooClient]:
         """Another client than ours, connected."""
         from kazoo.client import KazooClient
 
-        client = KazooClient(hosts=self.address, timeout=_SESSION_S)
+        client = KazooClient(hosts=self.address, timeout=_SESSION_S, **options)
         client.start(ANSWER_SECONDS)
-        return client
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
 
     def expire(self, session: ZooKeeperSession) -> None:
         """Ends a session from outside: by a client that says it has it, and closes it."""
-        from kazoo.client import KazooClient
-
-        client = KazooClient(hosts=self.address, timeout=_SESSION_S, client_id=session._client.client_id)
-        client.start(ANSWER_SECONDS)
-        client.stop()
-        client.close()
+        with self.client(client_id=session._client.client_id):
+            pass
 
     def config(self, chroot: str = "", **options: object) -> ZooKeeperConfig:
         servers, _ = parse_zookeeper_connect(self.address)

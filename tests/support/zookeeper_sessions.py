@@ -73,10 +73,6 @@ async def session_of(config: ZooKeeperConfig) -> AsyncIterator[FaultySession]:
         await session.close()
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
-
-
 async def until(is_so: Callable[[], object]) -> None:
     """Returns when it is so."""
     while not is_so():
