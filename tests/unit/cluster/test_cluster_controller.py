@@ -94,11 +94,11 @@ class Cluster:
         confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
         self.drive(self.controller.take_office(live, topics, deleted, confirmed))
 
-    def be_shown(self, states: Mapping[int, PartitionState]) -> None:
-        """The topic is read again; its states were written at zxid 500."""
-        topic = ControlledTopic(ID, 1, dict(states))
-        confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
-        self.drive(self.controller.on_topics({"t": topic}, confirmed))
+    def be_shown(self, states: Mapping[int, PartitionState], name: str = "t", topic_id: bytes = ID) -> None:
+        """A topic is read, once more perhaps; its states were written at zxid 500."""
+        topic = ControlledTopic(topic_id, 1, dict(states))
+        confirmed = {TopicPartition(name, number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
+        self.drive(self.controller.on_topics({name: topic}, confirmed))
 
     def forget(self) -> None:
         self.written.clear()
