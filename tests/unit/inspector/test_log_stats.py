@@ -99,8 +99,7 @@ def test_no_record_is_lost_between_buckets(times: list[int]) -> None:
         assert records == sum(start <= time < start + buckets.width_ms for time in times)
 
 
-def test_a_report_of_every_fixture_is_a_page(tmp_path: Path) -> None:
-    del tmp_path
+def test_a_report_of_every_fixture_is_a_page() -> None:
     logs = {}
     for directory in directories():
         found = find_log(directory)

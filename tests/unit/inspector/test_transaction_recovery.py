@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -159,21 +160,29 @@ def test_trace_and_gaps_say_the_same(golden: Path) -> None:
 # --- others
 
 
-def write(folder: Path, *, ends_cleanly: bool = True) -> list[Place]:
-    """Producer 7: offsets 0 to 1 committed, 3 to 4 aborted, 6 to 7 committed (epoch 0, version 1); 9 is plain."""
+def write(folder: Path, *, has_snapshots: bool = True, ends: Sequence[bool] = (True, False, True)) -> list[Place]:
+    """Producer 7: offsets 0 to 1 committed, 3 to 4 aborted, 6 to 7 committed (epoch 0, version 1), or with other ends;
+    9 is plain.
+    """
     log = open_log(folder)
-    for number, is_commit in enumerate((True, False, True)):
+    for number, is_commit in enumerate(ends):
         fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
         append(log, make_batch(b"%d" % number, b"x", **fields))
         append_marker(log, 7, is_commit=is_commit)
     append(log, make_batch(b"plain" * 30))
-    if ends_cleanly:
-        log.close()
-    else:
-        log.close()
-        for path in folder.glob("*.snapshot"):
+    log.close()
+    for path in folder.glob("*.snapshot"):
+        if not has_snapshots:
             path.unlink()
     return places(folder)
+
+
+def lose(place: Place) -> None:
+    """Every byte of it, and all transaction indexes."""
+    data = place.path.read_bytes()
+    place.path.write_bytes(data[: place.position] + data[place.end :])
+    for path in place.path.parent.glob("*.txnindex"):
+        path.unlink()
 
 
 def test_a_commit_marker_is_written_again_where_the_index_lists_only_others(tmp_path: Path) -> None:
@@ -189,7 +198,7 @@ def test_a_commit_marker_is_written_again_where_the_index_lists_only_others(tmp_
 
 def test_a_transaction_that_nothing_ends_stays_open(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
-    spoil(write(folder, ends_cleanly=False)[5])
+    spoil(write(folder, has_snapshots=False)[5])
     log = PartitionReader(folder)
     assert log.last_stable_offset == 6
     log.close()
@@ -224,17 +233,12 @@ def test_a_broker_that_reads_its_log_again_keeps_what_the_index_knew(tmp_path: P
 
 
 def write_without_marker(folder: Path) -> None:
-    """As `write`, without a transaction index, and without any byte of the abort marker at offset 5; another thing is
-    damaged, so that a recovery has something to do in the same segment.
+    """As `write`, without the abort marker at offset 5; another thing is damaged, so that a recovery has something to
+    do in the same segment.
     """
     marker, plain = (place for place in write(folder) if place.offset in (5, 9))
-    for path in folder.glob("*.txnindex"):
-        path.unlink()
-    data = bytearray(marker.path.read_bytes())
-    data[plain.position + 90] ^= 0x28
-    data[plain.position + 95] ^= 0x81
-    del data[marker.position : marker.end]
-    marker.path.write_bytes(data)
+    spoil(plain, 70)
+    lose(marker)
 
 
 def seen(folder: Path) -> tuple[list[int], list[int], list[int]]:
@@ -272,21 +276,11 @@ def test_given_up_they_are_visible_everywhere(tmp_path: Path) -> None:
 def test_an_index_that_a_recovery_made_proves_no_commit(tmp_path: Path) -> None:
     """It was made from the log that had lost the marker; it lists another abort, as of a whole index's."""
     folder = tmp_path / "t-0"
-    log = open_log(folder)
-    for number, is_commit in enumerate((False, False, True)):
-        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
-        append(log, make_batch(b"%d" % number, b"x", **fields))
-        append_marker(log, 7, is_commit=is_commit)
-    log.close()
-    marker = next(place for place in places(folder) if place.offset == 5)
-    data = bytearray(marker.path.read_bytes())
-    del data[marker.position : marker.end]
-    marker.path.write_bytes(data)
-    (folder / f"{0:020}.txnindex").unlink()
-    assert committed(folder)[0] == [6, 7]
+    lose(next(place for place in write(folder, ends=(False, False, True)) if place.offset == 5))
+    assert committed(folder)[0] == [6, 7, 9]
     recover(folder)
     index = parse_transaction_index((folder / f"{0:020}.txnindex").read_bytes())
     assert [entry.last_offset for entry in index] == [2]
     offsets, told = committed(folder)
-    assert offsets == [6, 7]
+    assert offsets == [6, 7, 9]
     assert any("a recovery made 00000000000000000000.txnindex again from the log" in text for text in told)

@@ -11,6 +11,7 @@ from core.common.filesystem import Buffer, File, FileSystem
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
 from core.log.file_names import parse_partition_directory_name
+from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
@@ -349,6 +350,26 @@ def test_a_start_says_nothing_of_segments_that_were_deleted(
 
 
 # --- followers
+
+
+def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path) -> None:
+    """The broker was killed before the new log start of a deletion of records was on the disk; its epochs were. Without
+    them a follower that parts ways there would be told to go on.
+    """
+    log = opened(tmp_path).create(A, random_uuid(), LogConfig())
+    for epoch, offset in ((1, 0), (2, 1), (4, 4)):
+        log.leader_epochs.assign(epoch, offset)
+        log.append_as_leader(make_batch(*[b"x"] * (3 if epoch == 2 else 1)), epoch)
+    log.leader_epochs.assign(5, log.log_end_offset)
+    before = log.leader_epochs.entries
+    log.update_high_watermark(log.log_end_offset)
+    log.increment_log_start_offset(2)
+    assert log.leader_epochs.entries[0] == EpochEntry(2, 2)
+    again = opened(tmp_path).logs[A]  # as after a kill
+    assert again.log_start_offset == 0
+    assert again.leader_epochs.entries == before
+    assert again.leader_epochs.end_offset_of(1, again.log_end_offset) == (1, 1)
+
 
 CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
 

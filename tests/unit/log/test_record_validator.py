@@ -125,34 +125,31 @@ def test_what_is_taken_and_what_is_stored(
 # --- which records are to blame
 
 
-@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.ZSTD])
+def blamed(records: list[Record], codec: CompressionType = NONE, **config: object) -> tuple[ErrorCode, list[int]]:
+    """The error, and the numbers of the records that have it."""
+    with pytest.raises(InvalidRecordsError) as caught:
+        validate_batch(of_records(records, codec), LogConfig(**config), NOW)  # type: ignore[arg-type]
+    return caught.value.code, [number for number, _ in caught.value.records]
+
+
+COMPACTED = {"cleanup_policy": frozenset({"compact"})}
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
 @pytest.mark.parametrize("count", [10, 20_000], ids=["small", "in steps"])
 def test_the_records_that_are_wrong_are_named(codec: CompressionType, count: int) -> None:
     """By their numbers in the batch; of very many the first thousand."""
     wrong = {1, 3, count - 2} if count == 10 else set(range(0, count, 7))
     records = [Record(n, NOW, None if n in wrong else b"k", b"v") for n in range(count)]
-    batch = RecordBatch(memoryview(bytearray(batch_of(records, compression=codec))))
-    with pytest.raises(InvalidRecordsError) as caught:
-        validate_batch(batch, LogConfig(cleanup_policy=frozenset({"compact"})), NOW)
-    assert caught.value.code is ErrorCode.INVALID_RECORD
-    assert [number for number, _ in caught.value.records] == sorted(wrong)[:1000]
+    assert blamed(records, codec, **COMPACTED) == (ErrorCode.INVALID_RECORD, sorted(wrong)[:1000])
 
 
 def test_a_timestamp_out_of_range_goes_before_a_missing_key() -> None:
     records = [Record(0, NOW, None, b"v"), Record(1, NOW - 2 * DAY, b"k", b"v"), Record(2, NOW, b"k", b"v")]
-    config = LogConfig(cleanup_policy=frozenset({"compact"}), message_timestamp_before_max_ms=DAY)
-    with pytest.raises(InvalidRecordsError) as caught:
-        validate_batch(RecordBatch(memoryview(bytearray(batch_of(records)))), config, NOW)
-    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
-    assert [number for number, _ in caught.value.records] == [0, 1]
-
-
-def test_records_ahead_of_the_clock_are_named() -> None:
+    found = blamed(records, message_timestamp_before_max_ms=DAY, **COMPACTED)
+    assert found == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
     records = [Record(n, NOW + (2 * DAY if n == 1 else 0), b"k", b"v") for n in range(3)]
-    with pytest.raises(InvalidRecordsError) as caught:
-        validate_batch(RecordBatch(memoryview(bytearray(batch_of(records)))), LogConfig(), NOW)
-    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
-    assert [number for number, _ in caught.value.records] == [1]
+    assert blamed(records) == (ErrorCode.INVALID_TIMESTAMP, [1]), "ahead of the clock"
 
 
 # --- what nobody can read

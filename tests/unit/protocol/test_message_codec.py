@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import random
 import re
 from importlib import import_module
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader, entity_writer
 
+from core.broker.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
-from core.protocol.message import array, int8, int32, message, schema_of, string, struct
+from core.protocol.message import array, default_instance, int8, int32, message, schema_of, string, struct
 from core.protocol.message_codec import codec
+from core.protocol.message_json import message_to_json
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS
 from core.protocol.schema.create_topics import CREATE_TOPICS
@@ -111,6 +114,14 @@ def test_a_message_that_is_cut_is_malformed_and_flipped_bytes_never_raise_anythi
                 with contextlib.suppress(MalformedMessageError):
                     codec(cls, version).decode(memoryview(bytes(encoded)))
                 encoded[position] ^= flip
+
+
+def test_every_message_can_be_logged() -> None:
+    for api in SERVED_APIS:
+        for version in range(api.versions.first, api.versions.last + 1):
+            for type_ in (api.request, api.response):
+                logged = json.loads(json.dumps(message_to_json(default_instance(type_), version)))
+                assert isinstance(logged, dict), (api.name, version)
 
 
 def test_unknown_tagged_fields_are_passed_over() -> None:
