@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from core.broker.broker_config import BrokerConfig
 from core.client import consumer as consumer_module
@@ -34,7 +35,7 @@ from core.protocol.schema.produce import PRODUCE, ProduceRequest
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
-from tests.support.broker import SteeredNode, add_topic
+from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
 from tests.support.refusals import refused
@@ -61,6 +62,13 @@ class BreakingTransport(EmbeddedTransport):
         return super().receive()
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits before a try."""
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
+
+
 def client_of(broker: SteeredNode, breaks: Callable[[], bool] = lambda: False) -> KafkaClient:
     return KafkaClient([("embedded", 0)], lambda host, port: BreakingTransport(broker, breaks))
 
@@ -68,6 +76,11 @@ def client_of(broker: SteeredNode, breaks: Callable[[], bool] = lambda: False) -
 def rows_of(partition: int, *numbers: int) -> RecordsToSend:
     values = ByteStrings.of_list([b"%d" % n for n in numbers])
     return RecordsToSend(partition, np.full(len(numbers), NOW, np.int64), None, values, None, np.array(numbers))
+
+
+def write(producer: Producer, *numbers: int, partition: int = 0) -> None:
+    producer.send(rows_of(partition, *numbers))
+    producer.flush()
 
 
 def stored(broker: SteeredNode, partition: int = 0) -> list[int]:
@@ -96,11 +109,10 @@ def test_what_is_sent_is_stored_in_order(broker: SteeredNode, compression: Compr
     ]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_every_record_once_on_a_wire_that_breaks(
-    broker: SteeredNode, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+@for_each("seed", range(settings().max_examples // 2))
+def test_every_record_once_on_a_wire_that_breaks(tmp_path: Path, seed: int) -> None:
+    broker = open_broker(tmp_path, log_retention_ms="-1")
+    add_topic(broker, partitions=2)
     dice = random.Random(seed)
     is_up = True  # while the client is made
     client = client_of(broker, lambda: not is_up and dice.random() < 0.1)
@@ -112,13 +124,13 @@ def test_every_record_once_on_a_wire_that_breaks(
     producer.flush()
     assert producer.acknowledged == 1200
     assert stored(broker, 0) == stored(broker, 1) == list(range(600))
+    broker.close()
 
 
 def test_acks_0_and_1(broker: SteeredNode) -> None:
     for acks in (0, 1):
         producer = Producer(client_of(broker), "t", acks=acks)
-        producer.send(rows_of(0, acks))
-        producer.flush()
+        write(producer, acks)
         assert producer.acknowledged == 1
     assert stored(broker) == [0, 1]
 
@@ -136,8 +148,7 @@ def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: 
     assert stored(broker)[:2] == [1, 2]
 
 
-def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+def test_a_broker_that_stays_away(broker: SteeredNode) -> None:
     is_down = False
     producer = Producer(client_of(broker, lambda: is_down), "t", delivery_timeout_s=0.05)
     is_down = True
@@ -148,7 +159,6 @@ def test_a_broker_that_stays_away(broker: SteeredNode, monkeypatch: pytest.Monke
 
 
 def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
     monkeypatch.setattr(reported_delay, "_QUIET_SECONDS", 0)
     left = 0
 
@@ -161,8 +171,7 @@ def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatc
     producer = Producer(client_of(broker, is_down), "t", tell=told.append)
     for value in (1, 2):
         left = 20
-        producer.send(rows_of(0, value))
-        producer.flush()
+        write(producer, value)
     assert stored(broker) == [1, 2]
     assert len(told) == 4
     for first, last in (told[:2], told[2:]):
@@ -192,8 +201,6 @@ class Leaderless(KafkaClient):
 @pytest.fixture
 def leaderless(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> Leaderless:
     """Nobody waits."""
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
-    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
     monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", -1)
     return Leaderless([("embedded", 0)], lambda host, port: BreakingTransport(broker, lambda: False))
 
@@ -238,9 +245,8 @@ class Replicated(KafkaClient):
         super().forget_topic(name)
 
 
-def test_a_disk_that_fails_is_only_that_of_one_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_only_that_of_one_replica(tmp_path: Path) -> None:
     """With others it is tried again, for as long as it would be without a leader; a lone broker is believed at once."""
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
     disk = FullDisk()
     broker = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
     add_topic(broker)
@@ -248,8 +254,7 @@ def test_a_disk_that_fails_is_only_that_of_one_replica(tmp_path: Path, monkeypat
     client.on_forget = lambda: setattr(disk, "is_full", False)
     producer = Producer(client, "t")
     disk.is_full = True
-    producer.send(rows_of(0, 1, 2))
-    producer.flush()
+    write(producer, 1, 2)
     assert stored(broker) == [1, 2]
     for lasting in (client_of(broker), client):
         client.on_forget = lambda: None
@@ -266,10 +271,8 @@ def test_a_disk_that_fails_is_only_that_of_one_replica(tmp_path: Path, monkeypat
 def test_a_reader_waits_for_another_leader_when_a_disk_fails(
     broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
     producer = Producer(client_of(broker), "t")
-    producer.send(rows_of(0, 1, 2))
-    producer.flush()
+    write(producer, 1, 2)
     client = Replicated([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     client.on_forget = lambda: refusals.pop()
     replicas, refusals = broker.services.replicas, [0, 0, 0]
@@ -298,8 +301,7 @@ def test_others_are_read_while_nobody_leads_one(
     producer = Producer(client_of(broker), "t")
     for partition in (0, 1):
         for number in range(50):
-            producer.send(rows_of(partition, number))
-            producer.flush()
+            write(producer, number, partition=partition)
     told: list[str] = []
     leaderless.left = 3
     reader = Consumer(leaderless, partition_bytes=200, patience=Patience(30, tell=told.append))
@@ -387,9 +389,8 @@ class TwoBrokers:
     def forget_topic(self, name: str) -> None: ...
 
 
-def test_nothing_overtakes_what_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_what_is_sent_again() -> None:
     """One broker dies while a batch for the other is in flight, and with it all connections are made again."""
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
     client = TwoBrokers()
     producer = Producer(client, "t", acks=1)  # type: ignore[arg-type]
     producer._queues = {0: deque(), 1: deque()}  # the dead one's comes first
@@ -444,12 +445,10 @@ def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode, monkeypatch:
     """Its id is another one; the client looks again."""
     monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", 0.0)
     producer = Producer(client_of(broker), "t")
-    producer.send(rows_of(0, 1))
-    producer.flush()
+    write(producer, 1)
     broker.services.topics.delete("t")
     add_topic(broker, partitions=2)
-    producer.send(rows_of(0, 2))
-    producer.flush()
+    write(producer, 2)
     assert stored(broker) == [2]
     broker.services.topics.delete("t")
     producer.send(rows_of(0, 3))
@@ -483,12 +482,10 @@ def test_a_broker_that_has_just_started_is_not_believed(broker: SteeredNode, tmp
     client = KafkaClient([("embedded", 0)], lambda host, port: ways[0])
     producer = Producer(client, "t")
     producer._last_version = 12  # before topics have ids on the wire
-    producer.send(rows_of(0, 1))
-    producer.flush()
+    write(producer, 1)
     del ways[0]
     client.forget_connections()
-    producer.send(rows_of(0, 2))
-    producer.flush()
+    write(producer, 2)
     assert stored(broker) == [1, 2]
     empty.close()
 
@@ -509,8 +506,7 @@ def test_the_first_batch_of_a_producer_goes_alone(broker: SteeredNode) -> None:
     producer = Producer(
         KafkaClient([("embedded", 0)], lambda host, port: Watched(broker.dispatcher)), "t", batch_bytes=200
     )
-    producer.send(rows_of(0, *range(300)))
-    producer.flush()
+    write(producer, *range(300))
     first = heard.index("produce")
     assert heard[first : first + 4] == ["produce", "answer", "produce", "produce"]
     assert stored(broker) == list(range(300))
