@@ -338,7 +338,7 @@ def test_a_broker_that_is_away_when_more_is_looked_for(broker: SteeredNode) -> N
             raise answer
         return answer
 
-    patience = Patience(seconds=60.0, tell=told.append, note=told.append)
+    patience = Patience(60.0, tell=told.append, note=told.append)
     reader = consumer(broker, patience=patience).follow({A: 0}, find_more)
     found = [next(f for f in reader if f is not None) for _ in range(2)]
     assert [partition for partition, _ in found] == [A, B]

@@ -38,12 +38,12 @@ class Cluster:
     def forget_topics(self) -> None:
         self.topics_forgotten += 1
 
-    def ride(self, find_error: Callable[[float], Exception | None], *, seconds: float = 0.0) -> str:
+    def ride(self, find_error: Callable[[float], Exception | None], *, takes_s: float = 0.0) -> str:
         """Each try takes so long."""
 
         def work() -> str:
             self.tries += 1
-            self.now_s += seconds
+            self.now_s += takes_s
             error = find_error(self.now_s)
             if error is not None:
                 raise error
@@ -70,7 +70,7 @@ def test_not_for_ever(monkeypatch: pytest.MonkeyPatch, error: Exception, seconds
 
 def test_it_is_tried_again_however_long_the_first_time_took(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
-    assert cluster.ride(lambda _: LOST if cluster.tries < 2 else None, seconds=40) == "done"
+    assert cluster.ride(lambda _: LOST if cluster.tries < 2 else None, takes_s=40) == "done"
 
 
 @for_each("error, brokers", [(LOST, 1), (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 3), (ValueError(), 3)])
