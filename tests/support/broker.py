@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.loop_runtime import LoopRuntime
@@ -147,10 +148,32 @@ class SteeredRuntime:
 class SteeredNode(Node):
     """A node that does its work at once, unless the test says otherwise to its `runtime`."""
 
+    opened: ClassVar[list[SteeredNode] | None] = None
+    """Those of a test that leaves it to `close_all` to close them."""
+
     def __init__(self, directory: Path, config: BrokerConfig, *, clock: Clock | None = None, **how: Any) -> None:
         """`how` is as for `Node`."""
         self.runtime = SteeredRuntime(clock or SystemClock())
+        self.is_closed = False
         super().__init__(directory, config, runtime=self.runtime, **how)
+        if SteeredNode.opened is not None:
+            SteeredNode.opened.append(self)
+
+    def close(self, *, threads: int = 1) -> None:
+        self.is_closed = True
+        super().close(threads=threads)
+
+    @classmethod
+    @contextmanager
+    def close_all(cls) -> Iterator[None]:
+        """Closes what was opened meanwhile at the end, but for those that were closed, or have lost their directory."""
+        cls.opened = opened = []
+        yield
+        cls.opened = None
+        for node in opened:
+            if not node.is_closed and (node.is_read_only or node._lock._fd >= 0):
+                node.runtime.use(run_in_background=run_now, run_flush=run_now, run_loading=run_now)
+                node.close()
 
 
 def open_broker(

@@ -40,6 +40,13 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
+@pytest.fixture(autouse=True)
+def _brokers_are_closed() -> Iterator[None]:
+    """Those that tests have opened."""
+    with SteeredNode.close_all():
+        yield
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(NOW)

@@ -96,7 +96,6 @@ def test_a_topic_is_made_when_asked_for(broker: SteeredNode) -> None:
 def test_no_topic_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
     broker = open_broker(tmp_path, auto_create_topics_enable="false")
     assert metadata(broker, "new")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    broker.close()
 
 
 def test_metadata_by_id(broker: SteeredNode) -> None:
@@ -125,7 +124,6 @@ def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str
     broker.begin_serving(Endpoint(listen, 9092))
     endpoint = own_endpoint(broker.services, RequestContext(0, None, reached))
     assert f"{endpoint.host}:{endpoint.port}" == expected
-    broker.close()
 
 
 # --- topics
@@ -263,7 +261,6 @@ def test_a_topic_that_is_named_twice_is_not_deleted(tmp_path: Path, kind: str) -
     refused = [ErrorCode.INVALID_REQUEST] * len({(state.name, state.topic_id) for state in twice})
     assert [r.error_code for r in answer.responses] == [*refused, 0]
     assert list(broker.services.image.topics) == ["t"]
-    broker.close()
 
 
 def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
@@ -272,7 +269,6 @@ def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
     answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState("t")]))
     assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
     assert "t" in broker.services.image.topics
-    broker.close()
 
 
 def test_topics_grow(broker: SteeredNode) -> None:
@@ -305,7 +301,6 @@ def test_topics_and_their_settings_are_there_after_a_restart(tmp_path: Path) -> 
     assert broker.services.image.topic_configs("t") == {"retention.ms": "77"}
     assert broker.services.replicas.find("t", 1).log.config.retention_ms == 77
     assert values_of(fetch(broker, 0, partition=1)) == [b"a"]
-    broker.close()
 
 
 # --- configs
@@ -341,7 +336,6 @@ def test_where_a_setting_comes_from(tmp_path: Path) -> None:
     ]
     own = {c.name: c for c in described(broker, BROKER, "1").configs}
     assert own["log.retention.ms"].value == "99"
-    broker.close()
 
 
 def test_configs_that_there_are_not(broker: SteeredNode) -> None:

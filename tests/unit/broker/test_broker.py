@@ -60,7 +60,6 @@ def test_records_are_there_after_a_restart(tmp_path: Path, is_clean: bool) -> No
     assert second.services.image.topics["t"].topic_id == topic_id
     assert second.services.node.cluster_id == first.services.node.cluster_id
     assert not (tmp_path / ".kafka_cleanshutdown").exists(), "a crash from now on is known as one"
-    second.close()
 
 
 def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
@@ -81,7 +80,6 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     assert values(second) == [b"new"]
     assert not list(tmp_path.glob("*-delete")), "what an earlier stop left to delete is gone"
     assert len(list(tmp_path.glob("t-0.*-stray"))) == 1
-    second.close()
 
 
 def test_a_partition_that_the_disk_refuses_is_offline_alone(tmp_path: Path) -> None:
@@ -141,7 +139,6 @@ def test_producer_ids_of_logs_from_elsewhere_are_not_given(tmp_path: Path) -> No
     batch = make_batch(b"x", producer_id=5000, producer_epoch=0, base_sequence=0)
     assert produce(broker, batch).error_code == 0
     assert broker.services.transaction_log.next_producer_id() > 5000
-    broker.close()
 
 
 def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
@@ -160,7 +157,6 @@ def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
     clock.advance(60_000)
     broker.housekeeping.step()
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [0]
-    broker.close()
 
 
 def test_what_was_recovered_need_not_be_recovered_again(tmp_path: Path) -> None:
@@ -176,7 +172,6 @@ def test_what_was_recovered_need_not_be_recovered_again(tmp_path: Path) -> None:
     flushing.run()
     assert second.services.replicas.find("t", 0).log.recovery_point == 2
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [2]
-    second.close()
 
 
 def test_what_was_recovered_behind_a_roll_is_flushed_once(tmp_path: Path) -> None:
@@ -197,7 +192,6 @@ def test_what_was_recovered_behind_a_roll_is_flushed_once(tmp_path: Path) -> Non
             flushing.run()
     assert flushing.waiting == []
     assert second.services.replicas.find("t", 0).log.recovery_point == 3
-    second.close()
 
 
 def test_what_was_recovered_where_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +212,6 @@ def test_what_was_recovered_where_the_disk_refuses(tmp_path: Path, monkeypatch: 
     second.begin_serving(Endpoint("127.0.0.1", 1))
     assert second.services.replicas.find("other", 0).log.recovery_point == 1
     assert fetch(second, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    second.close()
 
 
 def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
@@ -236,7 +229,6 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     clock.advance(600_000)
     broker.housekeeping.step()
     assert producers.find(7) is None
-    broker.close()
 
 
 def test_strays_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -289,7 +281,6 @@ def test_housekeeping_goes_on_when_the_clock_is_set(tmp_path: Path, step_ms: int
     clock.advance(5000)
     broker.housekeeping.step()
     assert "t 0 1" in checkpoint.read_text()
-    broker.close()
 
 
 def test_a_start_works_out_a_topics_settings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

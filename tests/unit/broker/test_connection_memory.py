@@ -20,6 +20,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import PRODUCE_BY_NAME, produce_request
 from tests.support.logs import make_batch
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 MB = 1024 * 1024
 
@@ -208,7 +209,7 @@ def memory_of(server: Server, field: str) -> int:
 
 class Healthy:
     def __init__(self, server: Server) -> None:
-        self.socket = socket.create_connection(server.host_and_port, timeout=30)
+        self.socket = socket.create_connection(server.host_and_port, timeout=ANSWER_SECONDS)
         self.batch = make_batch(bytes(100_000))
 
     def is_served(self) -> bool:
@@ -240,6 +241,7 @@ def send_what_goes(clients: list[socket.socket], data: memoryview) -> None:
                 sent += client.send(data[sent : sent + 262_144])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("count", "size"), [(20, LARGEST), (200, MB // 2), (400, 3000)])
 def test_half_sent_requests(server: Server, count: int, size: int) -> None:
     healthy = Healthy(server)
@@ -256,6 +258,7 @@ def test_half_sent_requests(server: Server, count: int, size: int) -> None:
     assert healthy.is_served()
 
 
+@pytest.mark.longer
 def test_answers_that_nobody_reads(server: Server) -> None:
     healthy = Healthy(server)
     assert healthy.is_served()

@@ -106,7 +106,6 @@ def test_deleted_records_stay_deleted(tmp_path: Path, is_clean: bool) -> None:
     again = open_broker(tmp_path)
     assert fetch(again, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert values_of(fetch(again, 2)) == [b"c"]
-    again.close()
 
 
 def test_retention_is_applied_when_its_time_comes(tmp_path: Path) -> None:
@@ -127,7 +126,6 @@ def test_retention_is_applied_when_its_time_comes(tmp_path: Path) -> None:
     timers.fire()
     assert list(folder.glob("*.deleted")) == []
     assert [p.name for p in folder.glob("*.log")] == [f"{2:020d}.log"]
-    broker.close()
 
 
 def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
@@ -141,7 +139,6 @@ def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
     broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
     broker.housekeeping.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    broker.close()
 
 
 # --- with followers

@@ -61,7 +61,6 @@ def test_after_retention(tmp_path: Path) -> None:
     broker.housekeeping.apply_retention()
     assert len(log.segments) < 3
     assert len(opened_below(log.directory)) <= 3 * len(log.segments)
-    broker.close()
 
 
 def test_an_answer_under_way_keeps_its_file(tmp_path: Path) -> None:
@@ -76,7 +75,6 @@ def test_an_answer_under_way_keeps_its_file(tmp_path: Path) -> None:
     assert "00000000000000000000.log.deleted" in opened_below(log.directory)
     del pieces, regions
     assert "00000000000000000000.log.deleted" not in opened_below(log.directory)
-    broker.close()
 
 
 def test_after_compaction(tmp_path: Path) -> None:
@@ -95,16 +93,14 @@ def test_after_compaction(tmp_path: Path) -> None:
     assert len(log.segments) < 4
     assert len(read_all(log)) == SEGMENTS
     assert len(opened_below(log.directory)) <= 3 * len(log.segments)
-    broker.close()
 
 
 def test_after_truncation(tmp_path: Path) -> None:
-    log = filled(broker := open_broker(tmp_path))
+    log = filled(open_broker(tmp_path))
     log.truncate_to(2)
     assert len(opened_below(log.directory)) <= 3 * len(log.segments) <= 9
     log.truncate_fully_and_start_at(100)
     assert opened_below(log.directory) == [f"{100:020d}.log"]
-    broker.close()
 
 
 def test_after_a_topic_is_deleted(tmp_path: Path) -> None:
@@ -117,7 +113,6 @@ def test_after_a_topic_is_deleted(tmp_path: Path) -> None:
     assert len(opened_below(tmp_path)) <= before - SEGMENTS
     assert not [name for name in opened_below(tmp_path) if "(deleted)" in name]
     assert held.log is log
-    broker.close()
 
 
 def test_after_a_flush_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +132,3 @@ def test_after_a_flush_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not broker.services.replicas.partitions
     del log
     assert opened_below(directory) == []
-    broker.close()

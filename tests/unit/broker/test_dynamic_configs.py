@@ -175,7 +175,6 @@ def test_a_broker_says_what_it_runs_with(tmp_path: Path) -> None:
     }
     assert {name: configs[name].value for name in expected} == expected
     assert {configs[name].config_source for name in expected} == {ConfigSource.STATIC_BROKER_CONFIG}
-    broker.close()
 
 
 def test_what_the_properties_say_of_listeners_stays(tmp_path: Path) -> None:
@@ -190,7 +189,6 @@ def test_what_the_properties_say_of_listeners_stays(tmp_path: Path) -> None:
     assert {name: describe(broker, BROKER, "1")[name].value for name in said} == said
     broker.begin_serving(Endpoint("127.0.0.1", 7777))  # by --listen
     assert describe(broker, BROKER, "1")["listeners"].value == "EXTERNAL://127.0.0.1:7777"
-    broker.close()
 
 
 def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
@@ -225,7 +223,6 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
     assert replace(broker, BROKER, "") == 0
     assert log.config.retention_ms == 5000
     assert describe(broker, BROKER, "1")["max.connections"].value == "9"
-    broker.close()
 
 
 def test_a_list_of_the_broker_grows_and_shrinks(broker: SteeredNode) -> None:
@@ -263,7 +260,6 @@ def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: 
     assert broker.services.config.listener is None
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "5")) == (0, "")
     assert broker.services.replicas.find("t", 0).log.config.retention_ms == 5
-    broker.close()
 
 
 # --- groups
@@ -385,4 +381,3 @@ def test_a_log_that_is_made_later_forgets_producers_as_it_is_set_then(tmp_path: 
     clock.advance(600_000)
     broker.housekeeping.step()
     assert producers.find(7) is None
-    broker.close()

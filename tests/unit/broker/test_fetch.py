@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from core.common.error_code import ErrorCode
-from core.common.pending import Pending
 from core.log.file_records import FileRegion
 from core.log.partition_log import PartitionLog, ReadResult
 from core.protocol.schema.delete_records import (
@@ -15,7 +14,7 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchTopic
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchResponse, FetchTopic, PartitionData
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
@@ -23,6 +22,7 @@ from tests.support.broker import (
     Timers,
     add_topic,
     ask,
+    ask_later,
     decode,
     fetch,
     fetch_request,
@@ -55,76 +55,55 @@ def test_records_leave_as_regions_of_the_file(broker: SteeredNode) -> None:
     assert [type(piece) for piece in pieces].count(FileRegion) == 1
 
 
-@pytest.mark.parametrize(
-    ("offset", "code"), [(-1, ErrorCode.OFFSET_OUT_OF_RANGE), (3, ErrorCode.OFFSET_OUT_OF_RANGE), (2, 0), (0, 0)]
-)
-def test_range(broker: SteeredNode, offset: int, code: int) -> None:
+def fetch_with(broker: SteeredNode, offset: int, **fields: int) -> PartitionData:
+    """`fields` are the partition's."""
+    request = fetch_request(offset)
+    for name, value in fields.items():
+        setattr(request.topics[0].partitions[0], name, value)
+    return ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+
+
+def test_what_is_refused(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")
-    assert fetch(broker, offset).error_code == code
-
-
-def test_unknown_partitions_and_topics(broker: SteeredNode) -> None:
-    add_topic(broker)
+    for offset, fields, code in (
+        (-1, {}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (0, {}, 0),
+        (2, {}, 0),
+        (3, {}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (0, {"current_leader_epoch": -1}, 0),
+        (0, {"current_leader_epoch": 0}, 0),
+        (0, {"current_leader_epoch": 1}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (0, {"partition": 5}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        assert fetch_with(broker, offset, **fields).error_code == code, (offset, fields)
     assert fetch(broker, 0, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert fetch(broker, 0, partition=5).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     by_id = ask(broker, FETCH, fetch_request(0), 13)
     assert by_id.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_leader_epochs(broker: SteeredNode) -> None:
-    add_topic(broker)
-    for epoch, code in ((0, 0), (-1, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-        request = fetch_request(0)
-        request.topics[0].partitions[0].current_leader_epoch = epoch
-        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-        assert data.error_code == code
-
-
 def test_where_logs_part_ways(broker: SteeredNode) -> None:
-    """A fetcher whose last epoch ended earlier here is told where (KIP-595)."""
-    add_topic(broker)
-    produce_values(broker, b"a")
-    request = fetch_request(1)
-    request.topics[0].partitions[0].last_fetched_epoch = 0
-    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-    assert (data.error_code, data.diverging_epoch.epoch) == (0, -1)
-
-
-def test_below_the_log_start_a_fetcher_is_told_of_that_and_not_where_logs_part(broker: SteeredNode) -> None:
-    """There is nothing to go back to."""
+    """A fetcher whose last epoch ended earlier here is told where (KIP-595). As Kafka 4.3.1 answers: divergence goes
+    before range, but for what is below the log's start, where there is nothing to go back to.
+    """
     add_topic(broker)
     produce_values(broker, *[b"a"] * 10)
     log = broker.services.replicas.find("t", 0).log
+    out_of_range = (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)
+
+    def found(offset: int, last_epoch: int) -> tuple[int, int, int]:
+        data = fetch_with(broker, offset, last_fetched_epoch=last_epoch)
+        assert not data.records or offset < 10
+        return data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset
+
+    assert found(1, 0) == (0, -1, -1)
+    assert [found(15, last_epoch) for last_epoch in (0, -1, 1)] == [(0, 0, 10), out_of_range, out_of_range]
     log.leader_epochs.assign(2, 10)
     log.increment_log_start_offset(5)
-    for offset, code, end_offset in ((4, ErrorCode.OFFSET_OUT_OF_RANGE, -1), (5, 0, 10)):
-        request = fetch_request(offset)
-        request.topics[0].partitions[0].last_fetched_epoch = 1
-        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-        assert (data.error_code, data.diverging_epoch.end_offset) == (code, end_offset)
-
-
-def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broker: SteeredNode) -> None:
-    """As Kafka 4.3.1 answers: divergence goes before range, but for what is below the log's start."""
-    add_topic(broker)
-    produce_values(broker, *[b"a"] * 10)
-    for last_epoch, expected in (
-        (0, (0, 0, 10)),
-        (-1, (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)),
-        (1, (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)),
-    ):
-        request = fetch_request(15)
-        request.topics[0].partitions[0].last_fetched_epoch = last_epoch
-        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-        assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == expected
-        assert not data.records
-    partition = broker.services.replicas.find("t", 0)
-    partition.log.increment_log_start_offset(10)
-    request = fetch_request(5)
-    request.topics[0].partitions[0].last_fetched_epoch = 0
-    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert found(4, 1) == out_of_range
+    assert found(5, 1)[2] == 10
+    log.increment_log_start_offset(10)
+    assert found(5, 0) == out_of_range
 
 
 # --- how much
@@ -187,35 +166,32 @@ def test_a_later_partitions_first_batch_comes_whole_or_not_at_all(broker: Steere
 # --- waiting
 
 
-def waiting(broker: SteeredNode, **fields: int) -> Pending:
-    answer = send(broker, FETCH, fetch_request(0, **{"max_wait_ms": 500, **fields}), PRODUCE_BY_NAME)
-    assert isinstance(answer, Pending)
-    return answer
+def waiting(broker: SteeredNode, **fields: int) -> list[FetchResponse]:
+    """The answer, once it is there."""
+    return ask_later(broker, FETCH, fetch_request(0, **{"max_wait_ms": 500, **fields}), PRODUCE_BY_NAME)
+
+
+def answered(answers: list[FetchResponse]) -> list[PartitionData]:
+    return [answer.responses[0].partitions[0] for answer in answers]
 
 
 def test_a_fetch_waits_until_records_come(broker: SteeredNode) -> None:
     timers = Timers()
     broker.runtime.use(schedule=timers)
     add_topic(broker)
-    answers: list[list[bytes | None]] = []
-    pending = waiting(broker)
-    pending.on_value = lambda pieces: answers.append(
-        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
-    )
+    answers = waiting(broker)
     assert timers.delays == [500]
     assert answers == []
     produce_values(broker, b"a")
-    assert answers == [[b"a"]]
+    assert [values_of(data) for data in answered(answers)] == [[b"a"]]
     assert timers.delays == []
     produce_values(broker, b"b")
-    assert answers == [[b"a"]], "answered once"
+    assert len(answers) == 1, "answered once"
 
 
 def test_a_fetch_waits_for_min_bytes(broker: SteeredNode) -> None:
     add_topic(broker)
-    answers: list[int] = []
-    pending = waiting(broker, min_bytes=300)
-    pending.on_value = lambda pieces: answers.append(len(pieces))
+    answers = waiting(broker, min_bytes=300)
     for value in (b"a", b"b", b"c"):
         assert answers == []
         produce_values(broker, value * 60)
@@ -229,10 +205,7 @@ def test_an_append_makes_a_fetch_look_at_its_partition_alone(
     partitions = [FetchPartition(number, fetch_offset=0, partition_max_bytes=1 << 20) for number in range(50)]
     request = fetch_request(0, min_bytes=250, max_wait_ms=500)
     request.topics = [FetchTopic("t", partitions=partitions)]
-    waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
-    assert isinstance(waiting, Pending)
-    answers: list[int] = []
-    waiting.on_value = lambda pieces: answers.append(len(pieces))
+    answers = ask_later(broker, FETCH, request, PRODUCE_BY_NAME)
     looked_at = 0
     read = PartitionLog.read
 
@@ -252,8 +225,7 @@ def test_an_append_makes_a_fetch_look_at_its_partition_alone(
 def test_a_fetch_waits_for_no_more_than_it_may_get(broker: SteeredNode) -> None:
     """As Kafka: `min_bytes` above `max_bytes` would never be there."""
     add_topic(broker)
-    answers: list[int] = []
-    waiting(broker, min_bytes=10_000, max_bytes=200).on_value = lambda pieces: answers.append(len(pieces))
+    answers = waiting(broker, min_bytes=10_000, max_bytes=200)
     produce_values(broker, b"x" * 50)
     assert answers == []
     produce_values(broker, b"x" * 50, b"x" * 50)
@@ -267,10 +239,7 @@ def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: Steered
         assert produce(broker, make_batch(bytes(size)), partition=partition).error_code == 0
     request = fetch_request(0, max_wait_ms=500, min_bytes=560, max_bytes=600)
     request.topics[0].partitions = [FetchPartition(n, partition_max_bytes=1 if n == 1 else 1 << 20) for n in range(3)]
-    waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
-    assert isinstance(waiting, Pending)
-    answers: list[int] = []
-    waiting.on_value = lambda pieces: answers.append(len(pieces))
+    answers = ask_later(broker, FETCH, request, PRODUCE_BY_NAME)
     assert produce(broker, make_batch(bytes(150)), partition=0).error_code == 0
     assert len(answers) == 1
 
@@ -278,40 +247,31 @@ def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: Steered
 def test_records_that_go_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")
-    codes: list[int] = []
-    waiting(broker, min_bytes=1000).on_value = lambda pieces: codes.append(
-        decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
-    )
+    answers = waiting(broker, min_bytes=1000)
     deleted = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])])
     assert ask(broker, DELETE_RECORDS, deleted).topics[0].partitions[0].error_code == 0
-    assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert [data.error_code for data in answered(answers)] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
 def test_a_fetch_ends_with_its_time(broker: SteeredNode) -> None:
     timers = Timers()
     broker.runtime.use(schedule=timers)
     add_topic(broker)
-    answers: list[list[bytes | None]] = []
-    waiting(broker).on_value = lambda pieces: answers.append(
-        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
-    )
+    answers = waiting(broker)
     timers.fire()
-    assert answers == [[]]
+    assert [values_of(data) for data in answered(answers)] == [[]]
 
 
 def test_a_topic_that_is_deleted_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
-    codes: list[int] = []
-    waiting(broker).on_value = lambda pieces: codes.append(
-        decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
-    )
+    answers = waiting(broker)
     broker.services.topics.delete("t")
-    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [data.error_code for data in answered(answers)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_client_that_is_gone_is_forgotten(broker: SteeredNode) -> None:
     add_topic(broker)
-    pending = waiting(broker)
+    pending = send(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
     pending.on_value = lambda pieces: pytest.fail("answered")
     pending.cancel()
     assert broker.services.replicas._waiting == {}

@@ -21,6 +21,7 @@ from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, Timers, add_topic, open_broker, produce, produce_request
 from tests.support.logs import make_batch
 from tests.support.server import PLOG, Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 DESCRIPTORS = 96
 PARTITIONS = 100
@@ -41,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 class Client:
     def __init__(self, server: Server) -> None:
-        self.socket = socket.create_connection(server.host_and_port, timeout=20)
+        self.socket = socket.create_connection(server.host_and_port, timeout=ANSWER_SECONDS)
 
     def ask(self, api: Api, request: object, version: int = PRODUCE_BY_NAME):  # type: ignore[type-arg, no-untyped-def]
         self.socket.sendall(encode_request(api, version, 1, "x", request))
@@ -72,6 +73,7 @@ class Client:
         return {len(data.records) for data in partitions}
 
 
+@pytest.mark.longer
 def test_more_partitions_than_descriptors(server: Server) -> None:
     client = Client(server)
     client.produce_everywhere(b"a")
@@ -83,6 +85,7 @@ def test_more_partitions_than_descriptors(server: Server) -> None:
     assert Client(server).sizes_everywhere() == {2 * size}
 
 
+@pytest.mark.longer
 def test_more_clients_than_descriptors(server: Server) -> None:
     """Whoever comes after the last that there is room for waits until another goes."""
     first = Client(server)
@@ -95,11 +98,12 @@ def test_more_clients_than_descriptors(server: Server) -> None:
     assert first.sizes_everywhere() == {len(make_batch(b"a").buffer)}
     for client in clients:
         client.socket.close()
-    late.socket.settimeout(20)
+    late.socket.settimeout(ANSWER_SECONDS)
     assert late.receive()
     assert server.log.read_text().count("as many as ulimit -n leaves room for; who comes now waits") == 1
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("stop", [Server.stop, Server.kill])
 def test_a_server_that_only_reads(tmp_path: Path, stop: Callable[[Server], None]) -> None:
     """By the fewest with which anything is served, and of a directory that was left as a crash leaves it, too."""
@@ -120,6 +124,7 @@ def test_a_server_that_only_reads(tmp_path: Path, stop: Callable[[Server], None]
     assert "ERROR" not in reading.log.read_text()
 
 
+@pytest.mark.longer
 def test_too_few_for_anything(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -n 40; exec "$0" "$@"', PLOG, "serve"]
     with pytest.raises(AssertionError, match="this process may open 40 files and connections, a broker needs 64"):
@@ -149,4 +154,3 @@ def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
     timers.fire()
     assert log.recovery_point == 1
     assert produce(broker, make_batch(b"b")).error_code == 0
-    broker.close()

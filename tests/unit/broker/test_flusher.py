@@ -464,7 +464,6 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     broker.close()
     again = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW))
     assert values_of(fetch(again, 0))[:1] == [b"kept"]
-    again.close()
 
 
 def test_a_flush_that_ran_while_the_log_was_cut_counts_for_nothing(

@@ -11,7 +11,6 @@ from core.broker.coordinator_log import java_hash, partition_of
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
-from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -40,7 +39,7 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, decode, open_broker, produce, send
+from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, ask_later, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 
@@ -53,6 +52,11 @@ def broker(tmp_path: Path) -> SteeredNode:
     broker = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
     add_topic(broker, partitions=2)
     return broker
+
+
+def restarted(broker: SteeredNode, **settings: str) -> SteeredNode:
+    broker.close()
+    return open_broker(broker.directory, ManualClock(NOW), **settings)
 
 
 def commit_request(
@@ -84,10 +88,7 @@ def join(broker: SteeredNode, timers: Timers, version: int, group: str = "g") ->
         required = ask(broker, JOIN_GROUP, request, version)
         assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
         request.member_id = required.member_id
-    pending = send(broker, JOIN_GROUP, request, version)
-    assert isinstance(pending, Pending)
-    answers: list[JoinGroupResponse] = []
-    pending.on_value = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, version))
+    answers = ask_later(broker, JOIN_GROUP, request, version)
     timers.fire(within_ms=3000)
     return answers[0]
 
@@ -243,17 +244,14 @@ def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: SteeredNode
     ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     for number in range(20):
         assert commit(broker, f"group {number}", offset=number) == 0
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     assert [committed(again, f"group {number}") for number in range(20)] == [(0, number) for number in range(20)]
     assert ask(again, HEARTBEAT, HeartbeatRequest("g", 1, joined.member_id)).error_code == 0
-    again.close()
 
 
 def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: SteeredNode) -> None:
     commit(broker)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     reading = Background()
     again.runtime.use(run_in_background=reading)
     again.services.group_log.load_all()
@@ -264,7 +262,6 @@ def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: Ste
         reading.run()
     assert committed(again) == (0, 5)
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == 0
-    again.close()
 
 
 class Steps:
@@ -280,8 +277,7 @@ class Steps:
 def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, broker: SteeredNode) -> None:
     for number in range(20):
         commit(broker, f"group {number}", offset=number)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     again.runtime.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
     again.services.group_log.load_all()
     steps = 0
@@ -296,7 +292,6 @@ def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, brok
             steps += 1
     assert steps >= 20
     assert [committed(again, f"group {number}") for number in range(20)] == [(0, number) for number in range(20)]
-    again.close()
 
 
 def test_a_group_without_offsets_is_there_after_a_restart(tmp_path: Path, broker: SteeredNode) -> None:
@@ -304,21 +299,17 @@ def test_a_group_without_offsets_is_there_after_a_restart(tmp_path: Path, broker
     commit(broker)
     topics = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]
     assert ask(broker, OFFSET_DELETE, OffsetDeleteRequest("g", topics)).error_code == 0
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     assert [r.error_code for r in ask(again, DELETE_GROUPS, DeleteGroupsRequest(["g"])).results] == [0]
-    again.close()
-    last = open_broker(tmp_path / "data", ManualClock(NOW))
+    last = restarted(again)
     last.services.group_log.load_all()
     assert last.services.groups.groups == {}
-    last.close()
 
 
 def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, broker: SteeredNode) -> None:
     for number in range(6):
         commit(broker, f"group {number}", offset=number)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     again.runtime.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
     again.services.group_log.load_all()
     next(turns.work[0])
@@ -326,7 +317,6 @@ def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, b
     for work in turns.work:
         assert len(list(work)) < 2, "it notices at its next step"
     assert again.services.groups.groups == {}
-    again.close()
 
 
 def test_what_can_be_read_is_read_past_damage(
@@ -343,15 +333,13 @@ def test_what_can_be_read_is_read_past_damage(
     again = open_broker(tmp_path / "data", ManualClock(NOW))
     assert (committed(again, partition=0), committed(again, partition=1)) == ((0, 3), (0, 2))
     assert "can't be read" in caplog.text
-    again.close()
 
 
 def test_a_disk_that_refuses_while_groups_are_read(
     tmp_path: Path, broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(broker)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
 
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
@@ -361,7 +349,6 @@ def test_a_disk_that_refuses_while_groups_are_read(
         assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "nothing is said that may be wrong"
     assert "Input/output error" in caplog.text
     assert committed(again) == (0, 5), "asked again, when the disk gives it"
-    again.close()
 
 
 def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: SteeredNode, timers: Timers) -> None:
@@ -383,14 +370,12 @@ def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: S
 def test_a_partition_that_was_never_read_says_nothing(tmp_path: Path, broker: SteeredNode) -> None:
     """What may be in it must not be taken for nothing: a consumer would begin again."""
     commit(broker)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(broker)
     for partition in list(again.services.replicas.partitions.values()):
         if partition.log.partition.topic == "__consumer_offsets":
             again.services.replicas.on_flush_failed(partition.log, OSError(5, "Input/output error"))
     assert committed(again)[0] == commit(again) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    again.close()
 
 
 def test_members_that_were_there_before_the_topic_stay(broker: SteeredNode, timers: Timers) -> None:
@@ -412,11 +397,7 @@ def test_a_partition_that_is_offline(broker: SteeredNode) -> None:
 def waiting_join(broker: SteeredNode) -> list[JoinGroupResponse]:
     """A JoinGroup that waits; its answer, once there is one."""
     request = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"m")])
-    pending = send(broker, JOIN_GROUP, request, 3)
-    assert isinstance(pending, Pending)
-    answers: list[JoinGroupResponse] = []
-    pending.on_value = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, 3))
-    return answers
+    return ask_later(broker, JOIN_GROUP, request, 3)
 
 
 def test_members_that_wait_are_answered_when_the_partition_goes_offline(broker: SteeredNode) -> None:
@@ -450,8 +431,7 @@ def test_a_partition_that_stops_while_it_is_read_and_comes_back_is_read_again(
     tmp_path: Path, broker: SteeredNode
 ) -> None:
     commit(broker)
-    broker.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
+    again = restarted(broker, offsets_topic_num_partitions="3")
     reading, timers = Background(), Timers()
     again.runtime.use(run_in_background=reading, schedule=timers)
     log = again.services.group_log
@@ -471,7 +451,6 @@ def test_a_partition_that_stops_while_it_is_read_and_comes_back_is_read_again(
     while reading.waiting:
         reading.run()
     assert committed(again) == (0, 5)
-    again.close()
 
 
 def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -479,16 +458,10 @@ def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> No
     add_topic(broker, flush_messages="100")
     flushing = Background()
     broker.runtime.use(run_flush=flushing)
-    pending = send(broker, OFFSET_COMMIT, commit_request(broker, 9), 9)
-    assert isinstance(pending, Pending)
-    answers: list[int] = []
-    pending.on_value = lambda pieces: answers.append(
-        decode(OFFSET_COMMIT, pieces, 9).topics[0].partitions[0].error_code
-    )
+    answers = ask_later(broker, OFFSET_COMMIT, commit_request(broker, 9), 9)
     assert answers == []
     flushing.run()
-    assert answers == [0]
-    broker.close()
+    assert answers[0].topics[0].partitions[0].error_code == 0
 
 
 def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker: SteeredNode) -> None:
@@ -500,10 +473,8 @@ def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker:
     assert committed(reader) == (0, 9)
     results = ask(reader, DELETE_GROUPS, DeleteGroupsRequest(["before"])).results
     assert results[0].error_code == ErrorCode.POLICY_VIOLATION
-    reader.close()
-    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again = restarted(reader)
     assert (committed(again, "before"), committed(again)) == ((0, 7), (0, -1))
-    again.close()
 
 
 def test_reading_only_forgets_nothing(tmp_path: Path, broker: SteeredNode) -> None:
@@ -515,7 +486,6 @@ def test_reading_only_forgets_nothing(tmp_path: Path, broker: SteeredNode) -> No
     clock.advance(600_000)
     reader.housekeeping.step()
     assert committed(reader) == (0, 5)
-    reader.close()
 
 
 def test_groups_go_with_the_topic_that_keeps_them(broker: SteeredNode, timers: Timers) -> None:
@@ -583,7 +553,6 @@ def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: SteeredNod
     broker.close()
     again = open_broker(tmp_path / "data", clock)
     assert committed(again) == (0, 5)
-    again.close()
 
 
 def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
@@ -605,4 +574,3 @@ def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
     again = open_broker(tmp_path / "data", clock, **settings)
     again.services.group_log.load_all()
     assert committed(again, "a") == committed(again, "b") == (0, 299)
-    again.close()

@@ -29,6 +29,9 @@ from core.records.record_batch_builder import batch_of
 from tests.support.broker import fetch_request, produce_request
 from tests.support.logs import NOW, make_batch
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
+
+pytestmark = pytest.mark.longer
 
 ROOM_BYTES = 184 * 1024 * 1024
 """What the server may take on top of what it has when it is ready; a batch may unfold to 128 MB, and two large buffers
@@ -36,7 +39,6 @@ are kept.
 """
 
 CASES = 12_000
-ANSWER_SECONDS = 20
 
 
 @pytest.fixture(scope="module")

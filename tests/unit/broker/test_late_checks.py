@@ -47,4 +47,3 @@ def test_who_asks_for_what_is_missing_has_the_segments_checked_first(tmp_path: P
     assert told_of(broker, UNEXPLAINED_OFFSETS) == missing
     background.run()
     assert told_of(broker, UNEXPLAINED_OFFSETS) == missing
-    broker.close()

@@ -140,7 +140,6 @@ def test_a_start_reads_nothing_and_says_what_there_is(served: Served, directory:
     }
     assert sizes == {n: sum(p.stat().st_size for p in (directory / f"t-{n}").glob("*.log")) for n in VALUES}
     assert not served.thread.waiting
-    served.broker.close()
 
 
 def test_what_is_small_is_read_at_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +149,6 @@ def test_what_is_small_is_read_at_once(directory: Path, monkeypatch: pytest.Monk
     assert list(served.broker.services.log_manager.unloaded) == [TopicPartition("t", 2)]
     response = decode(FETCH, send(served.broker, FETCH, fetch_of(1), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
     assert values_of(response.responses[0].partitions[0]) == VALUES[1]
-    served.broker.close()
 
 
 def test_who_asks_waits_until_it_is_read(served: Served, caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +159,6 @@ def test_who_asks_waits_until_it_is_read(served: Served, caplog: pytest.LogCaptu
     served.thread.run()
     assert values_of(served.fetched()[1]) == VALUES[1]
     assert served.unloaded == [0, 2]
-    served.broker.close()
 
 
 def test_the_smallest_comes_first_and_others_are_served_meanwhile(served: Served) -> None:
@@ -178,7 +175,6 @@ def test_the_smallest_comes_first_and_others_are_served_meanwhile(served: Served
     served.thread.run()
     assert list(served.fetched()) == [1]
     assert not served.thread.waiting
-    served.broker.close()
 
 
 def test_who_has_waited_long_is_told_to_ask_again(served: Served) -> None:
@@ -189,7 +185,6 @@ def test_who_has_waited_long_is_told_to_ask_again(served: Served) -> None:
     served.thread.run()
     response = decode(FETCH, send(served.broker, FETCH, fetch_of(1), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
     assert values_of(response.responses[0].partitions[0]) == VALUES[1]
-    served.broker.close()
 
 
 def test_a_fetch_gets_what_is_there_and_is_told_to_ask_again_for_the_rest(served: Served) -> None:
@@ -200,7 +195,6 @@ def test_a_fetch_gets_what_is_there_and_is_told_to_ask_again_for_the_rest(served
     assert values_of(first) == VALUES[0]
     assert (second.error_code, values_of(second)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
     assert len(served.thread.waiting) == 1, "it is being read"
-    served.broker.close()
 
 
 def test_a_fetch_that_waits_for_records_gets_those_of_a_log_that_was_read_meanwhile(served: Served) -> None:
@@ -212,7 +206,6 @@ def test_a_fetch_that_waits_for_records_gets_those_of_a_log_that_was_read_meanwh
     assert not served.answers
     served.thread.run()
     assert values_of(served.fetched()[1]) == VALUES[1]
-    served.broker.close()
 
 
 def test_offsets_are_told_when_all_that_were_asked_for_are_read(served: Served) -> None:
@@ -227,7 +220,6 @@ def test_offsets_are_told_when_all_that_were_asked_for_are_read(served: Served) 
     assert {p.partition_index: (p.error_code, p.offset) for p in topic.partitions} == {
         number: (0, len(values)) for number, values in VALUES.items()
     }
-    served.broker.close()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +242,6 @@ def test_a_log_that_can_not_be_opened_is_offline(
     served.ask_later(FETCH, fetch_of(0), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == VALUES[0]
-    served.broker.close()
 
 
 def test_a_log_whose_epoch_the_disk_does_not_take_is_offline(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +266,6 @@ def test_a_log_whose_epoch_the_disk_does_not_take_is_offline(served: Served, mon
     served.ask_later(FETCH, fetch_of(0), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == VALUES[0]
-    served.broker.close()
 
 
 def test_a_client_that_goes_leaves_nothing_behind(served: Served) -> None:
@@ -284,7 +274,6 @@ def test_a_client_that_goes_leaves_nothing_behind(served: Served) -> None:
     served.thread.run()
     assert not served.answers
     assert served.unloaded == [0, 2], "what was begun is done"
-    served.broker.close()
 
 
 async def test_a_fetch_ends_when_its_client_goes(served: Served) -> None:
@@ -296,7 +285,6 @@ async def test_a_fetch_ends_when_its_client_goes(served: Served) -> None:
         await until(lambda: bool(served.thread.waiting))
         writer.close()
         await until(lambda: server.open_connections == 0)
-    served.broker.close()
 
 
 def test_a_group_is_known_when_its_partition_was_read(served: Served) -> None:
@@ -309,7 +297,6 @@ def test_a_group_is_known_when_its_partition_was_read(served: Served) -> None:
     served.thread.run()
     (group,) = ask(served.broker, OFFSET_FETCH, request, 8).groups
     assert [(p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions] == [(1, 2)]
-    served.broker.close()
 
 
 def test_nothing_is_written_to_the_directory(directory: Path) -> None:
@@ -334,8 +321,6 @@ def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) 
     assert values_of(served.fetched()[0]) == [b"d"]
     assert served.broker.services.replicas.unexplained == {}
     assert first.exists()
-    served.broker.close()
-    live.close()
 
 
 # --- of an owner, after a stop that was no clean one
@@ -424,7 +409,6 @@ def test_a_torn_end_is_cut_and_the_leader_epoch_rises(directory: Path) -> None:
     assert served.broker.services.image.topics["t"].partitions[1].leader_epoch > before
     assert served.broker.services.replicas.find("t", 1).leader_epoch > before
     assert list((directory / "t-1").glob("*.cut-at-*"))
-    served.broker.close()
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
@@ -474,7 +458,6 @@ def test_a_topic_is_not_deleted_under_the_one_who_reads_it(directory: Path) -> N
     while served.thread.waiting:
         served.thread.run()
     assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
-    served.broker.close()
 
 
 def test_a_topic_that_waits_to_be_read_may_be_deleted_and_made_again(directory: Path) -> None:
@@ -499,7 +482,6 @@ def test_producer_ids_wait_for_logs_that_may_hold_some(directory: Path) -> None:
     while served.thread.waiting:
         served.thread.run()
     assert served.broker.services.transaction_log.next_producer_id() >= 0
-    served.broker.close()
 
 
 def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_path: Path) -> None:
@@ -521,7 +503,6 @@ def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_pa
     assert len(shared) == 0
     again = open_broker(tmp_path)
     assert again.services.replicas.find("t", 0).log.log_end_offset == 22
-    again.close()
 
 
 def test_what_has_to_be_read_is_told_by_recovery_points_and_snapshots(tmp_path: Path) -> None:

@@ -127,7 +127,6 @@ def test_configs_tell_where_it_listens(tmp_path: Path) -> None:
     (result,) = ask(broker, DESCRIBE_CONFIGS, DescribeConfigsRequest([wanted])).results
     expected = "INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
     assert {one.name: one.value for one in result.configs} == dict.fromkeys(wanted.configuration_keys or (), expected)
-    broker.close()
 
 
 def parse(**settings: str) -> BrokerConfig:
@@ -192,4 +191,3 @@ def test_others_are_told_the_name_of_the_host_of_a_listener_on_all_addresses(
         "OUTSIDE": "example.com:2",
         "THIRD": "this.host:3",
     }
-    broker.close()

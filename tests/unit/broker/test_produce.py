@@ -238,7 +238,6 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     disk.is_full = False
     assert produce(broker, make_batch(b"c")).base_offset == 1
     assert values_of(fetch(broker, 0)) == [b"a", b"c"]
-    broker.close()
 
 
 def test_an_append_that_fails_in_the_middle_takes_the_partition_offline(
@@ -264,4 +263,3 @@ def test_an_append_that_fails_in_the_middle_takes_the_partition_offline(
     values = values_of(fetch(again, 0))
     assert values == [b"a", b"a", b"a", b"b"]
     assert produce(again, make_batch(b"d")).base_offset == 4
-    again.close()

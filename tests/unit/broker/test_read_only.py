@@ -125,7 +125,6 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     assert broker.services.transaction_log.next_producer_id() >= 0, (
         "an idempotent producer is told no when it produces, with the reason"
     )
-    broker.close()
 
 
 @BY_THE_START
@@ -155,7 +154,6 @@ def test_beside_a_live_broker(tmp_path: Path) -> None:
     assert all_values(beside) == [b"a", b"b"], "as of its start"
     beside.close()
     assert all_values(live) == [b"a", b"b", b"c"]
-    live.close()
 
 
 @BY_THE_START
@@ -172,8 +170,6 @@ def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("core.broker.node.link_tree", link_and_delete)
     beside = open_read_only(tmp_path)
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
-    beside.close()
-    live.close()
 
 
 @BY_THE_START
@@ -202,8 +198,6 @@ def test_a_live_broker_that_starts_while_the_logs_are_loaded(
     beside = open_read_only(tmp_path)
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
     assert "damaged" not in caplog.text
-    beside.close()
-    live[0].close()
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
@@ -278,7 +272,6 @@ def test_nothing_is_deleted_until_somebody_says_so(folders: Path) -> None:
     broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
     broker.housekeeping.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    broker.close()
 
 
 def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
@@ -293,7 +286,6 @@ def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
     shutil.rmtree(folders / "__cluster_metadata-0")
     again = open_broker(folders)
     assert again.services.replicas.find("t", 2).leader_epoch > latest
-    again.close()
 
 
 @pytest.mark.parametrize("is_second_start", [False, True])
@@ -309,7 +301,6 @@ def test_damage_does_not_cost_what_lies_behind_it(folders: Path, is_second_start
     assert fetch(broker, 0, partition=2).error_code == ErrorCode.CORRUPT_MESSAGE
     assert values_of(fetch(broker, 1, partition=2)) == [b"later"]
     assert [p.name for p in (folders / "t-2").glob("*.cut-at-*")] == [f"{path.name}.cut-at-{len(data)}"]
-    broker.close()
 
 
 def test_nothing_is_missing_where_nobody_knows_how_far_a_log_was_safe(folders: Path) -> None:
@@ -318,7 +309,6 @@ def test_nothing_is_missing_where_nobody_knows_how_far_a_log_was_safe(folders: P
     broker = open_read_only(folders)
     log = broker.services.replicas.find("t", 2).log
     assert (log.log_end_offset, log.gaps) == (2, [])
-    broker.close()
 
 
 def test_read_only(folders: Path) -> None:
@@ -338,7 +328,6 @@ def test_a_copy_without_meta_properties_is_the_nodes_that_wrote_it(tmp_path: Pat
     again = open_broker(tmp_path)
     assert again.services.node.node_id == 7
     assert values_of(fetch(again, 0)) == [b"a"]
-    again.close()
 
 
 def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -410,7 +399,6 @@ def with_damaged_metadata(directory: Path) -> Path:
 def test_topics_whose_metadata_are_damaged_are_served_to_readers(tmp_path: Path) -> None:
     broker = open_read_only(with_damaged_metadata(tmp_path))
     assert [all_values(broker, topic) for topic in "tuv"] == [[b"t"], [b"u"], [b"v"]]
-    broker.close()
 
 
 def test_metadata_with_sound_records_after_damage_are_not_cut(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.background import run_now
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
@@ -66,7 +65,6 @@ def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixt
     broker.close()
     again = open_broker(tmp_path, clock, log_retention_ms="-1")
     assert fetch(again, 3).error_code == ErrorCode.CORRUPT_MESSAGE
-    again.close()
 
 
 @pytest.mark.parametrize("step_ms", [-3_600_000, DAY_MS])
@@ -80,7 +78,6 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, ste
     clock.advance(DAY_MS)
     broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:3-3"
-    broker.close()
 
 
 def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
@@ -94,7 +91,6 @@ def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
     for _ in range(4):
         broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:5-5"
-    broker.close()
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
@@ -105,7 +101,6 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
         clock.advance(DAY_MS)
         broker.housekeeping.step()
     assert damaged_offsets(broker) is None
-    broker.close()
 
 
 def test_it_waits_for_its_reading(tmp_path: Path) -> None:
@@ -120,8 +115,6 @@ def test_it_waits_for_its_reading(tmp_path: Path) -> None:
     assert sum("_scrub" in repr(work) or "Scrubber" in repr(work) for work, _ in background.waiting) == 1
     while background.waiting:
         background.run()
-    broker.runtime.use(run_in_background=run_now)
-    broker.close()
 
 
 def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
@@ -138,8 +131,6 @@ def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
         broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     assert values_of(fetch(broker, 5)) == [b"value 5", b"later"]
-    broker.runtime.use(run_in_background=run_now)
-    broker.close()
 
 
 @pytest.mark.parametrize("bytes_per_second", [200, 100_000])
@@ -164,8 +155,6 @@ def test_what_is_cut_meanwhile_is_no_damage(tmp_path: Path, bytes_per_second: in
         broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     assert broker.scrubber._current is None
-    broker.runtime.use(run_in_background=run_now)
-    broker.close()
 
 
 def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> None:
@@ -181,8 +170,6 @@ def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> Non
     background.run()
     assert damaged_offsets(broker) == "0:5-5"
     assert values_of(fetch(broker, 6)) == [b"later"]
-    broker.runtime.use(run_in_background=run_now)
-    broker.close()
 
 
 def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
@@ -194,7 +181,6 @@ def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
         for _ in range(8):
             broker.housekeeping.step()
         assert damaged_offsets(broker) == known
-    broker.close()
 
 
 def test_a_disk_that_refuses_does_not_end_it(
@@ -216,7 +202,6 @@ def test_a_disk_that_refuses_does_not_end_it(
     for _ in range(3):
         broker.housekeeping.step()
     assert damaged_offsets(broker) == "0:3-3"
-    broker.close()
 
 
 def test_damage_that_a_reader_meets_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -227,7 +212,6 @@ def test_damage_that_a_reader_meets_is_noted(tmp_path: Path, caplog: pytest.LogC
     assert values_of(fetch(broker, 4)) == [b"value 4", b"value 5"]
     assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
     assert values_of(fetch(broker, 1)) == [b"value 1", b"value 2"]
-    broker.close()
 
 
 # --- transaction indexes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
@@ -26,7 +24,7 @@ from core.protocol.schema.add_partitions_to_txn import (
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
@@ -54,7 +52,7 @@ from tests.support.broker import (
     Timers,
     add_topic,
     ask,
-    decode,
+    ask_later,
     fetch,
     open_broker,
     produce,
@@ -88,10 +86,10 @@ def reopened(broker: SteeredNode, *, is_clean: bool = False) -> SteeredNode:
 class Client:
     """A transactional producer that says each request by itself."""
 
-    def __init__(self, broker: SteeredNode, name: str = ID) -> None:
+    def __init__(self, broker: SteeredNode, name: str = ID, begun: InitProducerIdResponse | None = None) -> None:
         self.broker = broker
         self.name = name
-        answer = ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(name, 60_000))
+        answer = begun or ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(name, 60_000))
         assert answer.error_code == 0
         self.producer = answer.producer_id, answer.producer_epoch
         self._sequences: dict[int, int] = {}
@@ -382,38 +380,32 @@ def flushing(broker: SteeredNode) -> Background:
     return background
 
 
-def answered(broker: SteeredNode, api: Api[Any, Any], request: Any, version: int) -> list[Any]:
-    """The answer, once there is one."""
-    pending = send(broker, api, request, version)
-    assert isinstance(pending, Pending)
-    answers: list[Any] = []
-    pending.on_value = lambda pieces: answers.append(decode(api, pieces, version))
-    return answers
-
-
 def flush(broker: SteeredNode, flushing: Background) -> None:
     if not flushing.waiting:
         broker.runtime._schedule.fire(within_ms=100)  # type: ignore[attr-defined]
     flushing.run()
 
 
-def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: SteeredNode, flushing: Background) -> None:
-    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
-    assert pending == []
+def begin(broker: SteeredNode, flushing: Background, version: int = 5) -> Client:
+    """A producer whose id is on the disk."""
+    begun = ask_later(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), version)
+    assert begun == []
     flush(broker, flushing)
-    client = Client.__new__(Client)
-    client.broker, client.name, client._sequences = broker, ID, {}
-    client.producer = pending[0].producer_id, pending[0].producer_epoch
+    return Client(broker, begun=begun[0])
+
+
+def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: SteeredNode, flushing: Background) -> None:
+    client = begin(broker, flushing)
     log = broker.services.replicas.find("t", 0).log
 
-    produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
+    produced = ask_later(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
     assert log.log_end_offset == 0, "that it joins is not on the disk"
     flush(broker, flushing)
     assert (log.log_end_offset, produced) == (1, [])
     flush(broker, flushing)
     assert produced[0].responses[0].partition_responses[0].error_code == 0
 
-    offsets = answered(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 5)
+    offsets = ask_later(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 5)
     kept = broker.services.group_log.partition(GROUP).log
     assert kept.log_end_offset == 0
     flush(broker, flushing)
@@ -421,7 +413,7 @@ def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: SteeredNod
     flush(broker, flushing)
     assert offsets[0].topics[0].partitions[0].error_code == 0
 
-    ended = answered(broker, END_TXN, EndTxnRequest(ID, *client.producer, True), 5)
+    ended = ask_later(broker, END_TXN, EndTxnRequest(ID, *client.producer, True), 5)
     assert (log.log_end_offset, state_of(broker)) == (1, "PrepareCommit")
     flush(broker, flushing)
     assert (log.log_end_offset, state_of(broker)) == (2, "PrepareCommit")
@@ -436,19 +428,16 @@ def test_what_waited_while_its_transaction_was_ended_begins_no_other(
     broker: SteeredNode, flushing: Background, what: str
 ) -> None:
     """Of clients of old, whose epoch stays: nobody would ever end it."""
-    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
-    flush(broker, flushing)
-    producer = pending[0].producer_id, pending[0].producer_epoch
+    client = begin(broker, flushing, 4)
+    producer = client.producer
     topics = [AddPartitionsToTxnTopic("t", [0])]
-    answered(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
-    answered(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)  # both are not on the disk
-    client = Client.__new__(Client)
-    client.broker, client.name, client._sequences, client.producer = broker, ID, {}, producer
+    ask_later(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
+    ask_later(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)  # both are not on the disk
     if what == "records":
-        late = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 11)
+        late = ask_later(broker, PRODUCE, client.produce_request(b"a", 0, None), 11)
     else:
-        late = answered(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 3)
-    ended = answered(broker, END_TXN, EndTxnRequest(ID, *producer, False), 4)
+        late = ask_later(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 3)
+    ended = ask_later(broker, END_TXN, EndTxnRequest(ID, *producer, False), 4)
     while not (late and ended):
         flush(broker, flushing)
     assert ended[0].error_code == 0
@@ -460,11 +449,7 @@ def test_what_waited_while_its_transaction_was_ended_begins_no_other(
 
 def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: SteeredNode, flushing: Background) -> None:
     """Nothing holds its request any more, and nobody is told."""
-    begun = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
-    flush(broker, flushing)
-    client = Client.__new__(Client)
-    client.broker, client.name, client._sequences = broker, ID, {}
-    client.producer = begun[0].producer_id, begun[0].producer_epoch
+    client = begin(broker, flushing)
     pending = send(broker, PRODUCE, client.produce_request(b"v", 0, 0), 12)
     assert isinstance(pending, Pending)
     pending.cancel()
@@ -473,25 +458,19 @@ def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: Stee
 
 
 def test_clients_of_old_wait_for_the_disk_too(broker: SteeredNode, flushing: Background) -> None:
-    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
-    flush(broker, flushing)
-    producer = pending[0].producer_id, pending[0].producer_epoch
+    producer = begin(broker, flushing, 4).producer
     topics = [AddPartitionsToTxnTopic("t", [0])]
-    added = answered(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
+    added = ask_later(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
     flush(broker, flushing)
     assert added[0].results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
-    offsets = answered(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)
+    offsets = ask_later(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)
     flush(broker, flushing)
     assert offsets[0].error_code == 0
 
 
 def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: SteeredNode, flushing: Background) -> None:
-    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
-    flush(broker, flushing)
-    client = Client.__new__(Client)
-    client.broker, client.name, client._sequences = broker, ID, {}
-    client.producer = pending[0].producer_id, pending[0].producer_epoch
-    produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
+    client = begin(broker, flushing)
+    produced = ask_later(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
     state = broker.services.transaction_log.partition(ID)
     broker.services.replicas.take_offline(state, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
     assert produced[0].responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -499,7 +478,7 @@ def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: SteeredNod
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_a_transaction_whose_partition_is_offline_is_refused_and_answered(broker: SteeredNode, version: int) -> None:
+def test_a_transaction_whose_partition_is_offline_is_refused_and_ask_later(broker: SteeredNode, version: int) -> None:
     """Also if it wrote to the partition before: whether that is kept is not known. Its connection was closed."""
     client = Client(broker)
     assert client.produce(b"a") == client.commit_offset(1) == client.add(1) == ErrorCode.NONE
@@ -565,7 +544,6 @@ def test_a_broker_that_only_reads_has_no_producers(broker: SteeredNode) -> None:
     assert asked.error_code == ErrorCode.POLICY_VIOLATION
     found = ask(reader, FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]))
     assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    reader.close()
 
 
 # --- from time to time

@@ -474,7 +474,6 @@ async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
         await read_frame(reader)
         assert memory.total_bytes == 0
     assert log_of(broker).log_end_offset == 1
-    broker.close()
 
 
 @pytest.mark.parametrize("key", [b"k", None])
@@ -748,7 +747,6 @@ def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: 
     assert asked.partition.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE)
     partition = broker.services.replicas.find("t", 0)
     assert partition.log.log_end_offset == end_offset == partition.log.last_stable_offset
-    broker.close()
 
 
 def test_a_lookup_over_many_partitions_gives_way_between_them(broker: SteeredNode, loop: Loop) -> None:

@@ -26,13 +26,10 @@ from tests.support.for_each import for_each
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 from tests.support.zookeeper_server import requires_zookeeper
 
-pytestmark = [
-    requires_zookeeper,
-    pytest.mark.java,
-    pytest.mark.plog_cluster(
-        features="transaction.version=1", zookeeper_session_timeout_ms="6000", min_insync_replicas="2"
-    ),
-]
+CLUSTER = pytest.mark.plog_cluster(
+    features="transaction.version=1", zookeeper_session_timeout_ms="6000", min_insync_replicas="2"
+)
+pytestmark = [pytest.mark.longer, requires_zookeeper, pytest.mark.java, CLUSTER]
 
 DOCUMENTATION = (Path(__file__).resolve().parents[3] / "docs" / "testing.md").read_text()
 

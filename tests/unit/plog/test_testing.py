@@ -83,6 +83,7 @@ def test_that_fails(plog_broker):
 """
 
 
+@pytest.mark.longer
 def test_the_pytest_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_somebodys.py").write_text(SOMEBODYS_TESTS)
     (tmp_path / "tmp").mkdir()
