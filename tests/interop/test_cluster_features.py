@@ -23,7 +23,6 @@ from core.broker.coordinator_log import partition_of
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.client.admin import LATEST, Admin
-from core.client.client_connection import ClientConnection, SocketTransport
 from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient
 from core.client.transaction_admin import TransactionAdmin
@@ -35,6 +34,7 @@ from core.common.topic_partition import TopicPartition as Name
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from core.protocol.schema.end_txn import END_TXN
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.produce import PRODUCE
 from tests.interop.test_mixed_coordinators import Worker, a_writer, committed_records, in_transaction, working
 from tests.interop.test_mixed_coordinators import a_producer as a_transactional_producer
@@ -89,9 +89,7 @@ def bring_home(cluster: MixedCluster, name: Name) -> None:
 
 def told_by(cluster: MixedCluster, node: int, version: int = 4) -> ApiVersionsResponse:
     """What a broker says of itself."""
-    host, _, port = cluster.brokers[node].address.rpartition(":")
-    with contextlib.closing(ClientConnection(SocketTransport(host, int(port)))) as connection:
-        return connection.call(API_VERSIONS, ApiVersionsRequest("test", "1"), at_most=version)
+    return cluster.call(node, API_VERSIONS, ApiVersionsRequest("test", "1"), at_most=version)
 
 
 def finalized(cluster: MixedCluster, node: int) -> dict[str, int]:
@@ -233,11 +231,7 @@ class Reader:
 
 def group_type(cluster: MixedCluster, node: int, group: str) -> str | None:
     """What that broker says of a group, if it coordinates it."""
-    from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
-
-    host, _, port = cluster.brokers[node].address.rpartition(":")
-    with contextlib.closing(ClientConnection(SocketTransport(host, int(port)))) as connection:
-        groups = connection.call(LIST_GROUPS, ListGroupsRequest()).groups
+    groups = cluster.call(node, LIST_GROUPS, ListGroupsRequest()).groups
     return next((one.group_type for one in groups if one.group_id == group), None)
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
@@ -27,7 +25,8 @@ from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.topic_reader import read_partitions
+from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -180,23 +179,8 @@ def assert_kafka_serves(directory: Path) -> None:
     """A real broker opens what plog cleaned, real clients read it, and Kafka's own dump finds nothing wrong."""
     wanted = {tp: committed(directory / str(tp)) for tp in ALL}
     with KafkaServer(directory, log_cleaner_enable="false", offsets_topic_num_partitions="1") as server:
-        consumer = Consumer(
-            {"bootstrap.servers": server.address, "group.id": "x", "enable.partition.eof": True, "check.crcs": True,
-             "enable.auto.commit": False, "isolation.level": "read_committed"}
-        )  # fmt: skip
-        consumer.assign([KafkaPartition(tp.topic, tp.partition, OFFSET_BEGINNING) for tp in ALL])
-        found: dict[TopicPartition, list[tuple[int, bytes | None, bytes | None]]] = {tp: [] for tp in ALL}
-        unread = set(ALL)
-        while unread:
-            message = consumer.poll(ANSWER_SECONDS)
-            assert message is not None, f"nothing comes of {unread}"
-            tp = TopicPartition(message.topic() or "", message.partition() or 0)
-            if message.error():
-                unread.discard(tp)
-            else:
-                found[tp].append((message.offset() or 0, message.key(), message.value()))
-        consumer.close()
-        assert found == wanted
+        found = read_partitions(server.address, *ALL)
+        assert {tp: [(m.offset(), m.key(), m.value()) for m in messages] for tp, messages in found.items()} == wanted
         for topic in RETENTION_MS:
             printed = run_tool(
                 "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", server.address,

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -18,10 +17,8 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from core.broker.coordinator_log import partition_of
-from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
 from core.protocol.schema.alter_client_quotas import (
     ALTER_CLIENT_QUOTAS,
     AlterClientQuotasRequest,
@@ -404,7 +401,7 @@ def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> Non
         request = AlterClientQuotasRequest(
             [AlteredQuotas([AlteredEntity(*one) for one in entity], [QuotaOp(*one) for one in quotas.items()])]
         )
-        answer = call(cluster, (5, 1)[turn % 2], ALTER_CLIENT_QUOTAS, request)
+        answer = cluster.call((5, 1)[turn % 2], ALTER_CLIENT_QUOTAS, request)
         assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
     for node_id in cluster.brokers:
         wait_until(lambda node_id=node_id: quotas_told(cluster, node_id) == QUOTAS, f"{node_id} tells of all quotas")
@@ -422,7 +419,7 @@ def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> Non
         AlteredQuotas([AlteredEntity(*one) for one in entity], [QuotaOp(key, remove=True) for key in quotas])
         for entity, quotas in QUOTAS.items()
     ]
-    call(cluster, 5, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(gone))
+    cluster.call(5, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(gone))
     for node_id in cluster.brokers:
         wait_until(lambda node_id=node_id: not quotas_told(cluster, node_id), f"{node_id} tells of none")
     wrong = [
@@ -432,14 +429,14 @@ def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> Non
         AlteredQuotas([], [QuotaOp("producer_byte_rate", 1.0)]),
     ]
     for one in wrong:
-        answers = [call(cluster, node_id, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([one])) for node_id in (1, 5)]
+        answers = [cluster.call(node_id, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([one])) for node_id in (1, 5)]
         assert [answer.entries[0].error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def quotas_told(
     cluster: MixedCluster, node_id: int, components: list[ComponentData] | None = None, *, strict: bool = False
 ) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-    answer = call(cluster, node_id, DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(components or [], strict))
+    answer = cluster.call(node_id, DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(components or [], strict))
     assert answer.error_code == 0
     order = ("user", "client-id", "ip")
     return {
@@ -448,15 +445,6 @@ def quotas_told(
         }
         for one in answer.entries or ()
     }
-
-
-def call(cluster: MixedCluster, node_id: int, api: Api[Any, Any], request: Any) -> Any:
-    host, _, port = cluster.brokers[node_id].address.rpartition(":")
-    connection = ClientConnection(SocketTransport(host, int(port)))
-    try:
-        return connection.call(api, request)
-    finally:
-        connection.close()
 
 
 def test_the_commands_say_that_all_is_well(cluster: MixedCluster) -> None:

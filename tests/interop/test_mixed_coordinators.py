@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient
 from core.broker.coordinator_log import partition_of
 from core.broker.group_log import GROUPS_TOPIC
 from core.broker.transaction_log import TRANSACTIONS_TOPIC
-from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.topic_partition import TopicPartition as Name
 from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -35,6 +34,7 @@ from tests.support.group_member import close
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
+from tests.support.topic_reader import read_topic
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 pytestmark = requires_kafka39
@@ -71,33 +71,8 @@ def produce(cluster: MixedCluster, topic: str, values: Sequence[bytes]) -> None:
     assert producer.flush(ANSWER_SECONDS) == 0
 
 
-def committed_records(cluster: MixedCluster, topic: str, partitions: int = 1) -> list[bytes]:
-    """All that a consumer sees that reads what is committed alone, up to what is open or the end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.address,
-            "group.id": "unused",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found: list[bytes] = []
-    ended: set[int] = set()
-
-    def is_at_end() -> bool:
-        for message in consumer.consume(1000, 0.2):
-            if message.error() is None:
-                found.append(message.value())
-            elif message.error().code() == -191:  # the end of a partition
-                ended.add(message.partition())
-        return len(ended) == partitions
-
-    wait_until(is_at_end, f"the end of {topic}")
-    consumer.close()
-    return found
+def committed_records(cluster: MixedCluster, topic: str, partitions: int = 1) -> list[bytes | None]:
+    return [message.value() for message in read_topic(cluster.address, topic, partitions)]  # type: ignore[misc]
 
 
 def committed_offsets(cluster: MixedCluster, group: str, topic: str) -> dict[int, int]:
@@ -327,10 +302,7 @@ def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
 
 def versions_of(cluster: MixedCluster, broker: int) -> dict[int, int]:
     """The last version of each API that the broker advertises; no features may be finalized."""
-    host, _, port = cluster.brokers[broker].address.rpartition(":")
-    connection = ClientConnection(SocketTransport(host, int(port)))
-    answer = connection.call(API_VERSIONS, ApiVersionsRequest("test", "1"))
-    connection.close()
+    answer = cluster.call(broker, API_VERSIONS, ApiVersionsRequest("test", "1"))
     supported = {one.name: one.max_version for one in answer.supported_features}
     assert supported == ({"group.version": 1, "transaction.version": 2} if broker == PLOG else {})
     assert (answer.finalized_features, answer.finalized_features_epoch) == ([], 0)
@@ -389,10 +361,7 @@ def test_the_coordinator_dies_before_the_markers_are_written(cluster: MixedClust
 
 
 def state_of(cluster: MixedCluster, broker: int, transactional_id: str) -> str:
-    host, _, port = cluster.brokers[broker].address.rpartition(":")
-    connection = ClientConnection(SocketTransport(host, int(port)))
-    answer = connection.call(DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest([transactional_id]))
-    connection.close()
+    answer = cluster.call(broker, DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest([transactional_id]))
     return str(answer.transaction_states[0].transaction_state)
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.support.damage import cleaner_checkpoint, places, plant, write_log
 from tests.support.golden import GOLDEN
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.server import call_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.topic_reader import read_partitions, read_topic
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -47,22 +46,9 @@ def damaged(folder: Path, seed: int, mode: list[str], cleaned: list[str]) -> Rec
 
 
 def read(address: str, topic: str) -> dict[int, Records]:
-    consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": "x", "enable.partition.eof": True, "enable.auto.commit": False,
-         "isolation.level": "read_uncommitted", "check.crcs": True}
-    )  # fmt: skip
-    found: dict[int, Records] = {number: {} for number in range(PARTITIONS)}
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
-    unread = set(found)
-    while unread:
-        message = consumer.poll(ANSWER_SECONDS)
-        assert message is not None, f"nothing comes of {unread}"
-        if message.error():
-            unread.discard(message.partition())
-        else:
-            found[message.partition()][message.offset()] = message.key(), message.value()
-    consumer.close()
-    return found
+    places = ((topic, number) for number in range(PARTITIONS))
+    found = read_partitions(address, *places, isolation="read_uncommitted")
+    return {number: {m.offset(): (m.key(), m.value()) for m in of_one} for (_, number), of_one in found.items()}  # type: ignore[misc]
 
 
 def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
@@ -107,13 +93,5 @@ def test_kafka_hides_what_was_aborted_by_a_marker_that_was_lost(tmp_path: Path) 
     with KafkaServer(data_dir) as kafka:
         served = call_plog("consume", "t", "--bootstrap-server", kafka.address, *read_committed)
         assert served.stdout.split() == expected
-        consumer = Consumer(
-            {"bootstrap.servers": kafka.address, "group.id": "x", "enable.partition.eof": True,
-             "enable.auto.commit": False, "isolation.level": "read_committed"}
-        )  # fmt: skip
-        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-        found = []
-        while (message := consumer.poll(ANSWER_SECONDS)) is not None and not message.error():
-            found.append(b"%d" % (message.offset() or 0))
-        consumer.close()
+        found = [b"%d" % (message.offset() or 0) for message in read_topic(kafka.address, "t")]
     assert found == expected

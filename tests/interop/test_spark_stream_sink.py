@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
@@ -28,7 +27,7 @@ from core.records.byte_strings import ByteStrings
 from core.spark.topic_writer import PreparedTask, TopicStreamWriter, WriterOptions
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import Server, run_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.topic_reader import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,18 +75,7 @@ def forget_batches(checkpoint: Path, folder: str, first: int) -> None:
 
 def values(broker: Server, topic: str) -> list[int]:
     """What a client reads that sees committed records only, in order of their numbers."""
-    settings = {"bootstrap.servers": broker.address, "group.id": "reader", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found = []
-    while True:
-        message = consumer.poll(ANSWER_SECONDS)
-        assert message is not None
-        if message.error():
-            break
-        found.append(int(message.value() or b""))
-    consumer.close()
-    return sorted(found)
+    return sorted(int(message.value() or b"") for message in read_topic(broker.address, topic))
 
 
 @pytest.mark.parametrize("options", [{}, {"transactionalIdPrefix": "mine"}])

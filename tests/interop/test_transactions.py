@@ -34,6 +34,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.log_model import LogModel
 from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
+from tests.support.topic_reader import read_topic
 from tests.support.waiting import ANSWER_SECONDS
 
 TOOLS = "org.apache.kafka.tools."
@@ -70,28 +71,8 @@ def committed(server: Server, topic: str, isolation: str = "read_committed") -> 
 
 def records_of(server: Server, topic: str, isolation: str = "read_committed") -> list[tuple[int, bytes]]:
     """The same with their offsets."""
-    from confluent_kafka import Consumer
-    from confluent_kafka import TopicPartition as Assignment
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": server.address,
-            "group.id": "reader",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.assign([Assignment(topic, 0, 0)])
-    found = []
-    while True:
-        message = consumer.poll(ANSWER_SECONDS)
-        assert message is not None
-        if message.error() is not None:  # the end
-            break
-        found.append((message.offset(), message.value()))
-    consumer.close()
-    return found
+    found = read_topic(server.address, topic, isolation=isolation)
+    return [(message.offset(), message.value()) for message in found]  # type: ignore[misc]
 
 
 def group_offset(server: Server, group: str, topic: str) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Position
+from confluent_kafka import Producer
 
+from tests.support.topic_reader import read_topic
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 
@@ -61,22 +61,12 @@ class Load:
 
 
 def read_numbers(address: str, topic: str, count: int) -> list[int]:
-    """Reads all of partition 0, which has so many at least."""
-    settings = {"bootstrap.servers": address, "group.id": "reader", "auto.offset.reset": "earliest"}
-    reader = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0})
-    reader.assign([Position(topic, 0, 0)])
+    """Reads all of partition 0, which has so many at least: a new leader tells of the last ones a moment later."""
     found: list[int] = []
-    is_end = False
 
     def is_done() -> bool:
-        nonlocal is_end
-        for message in reader.consume(500, 0.2):
-            if message.error() is None:
-                found.append(int(message.value() or b""))
-            else:
-                is_end = True
-        return is_end and len(found) >= count
+        found[:] = [int(message.value() or b"") for message in read_topic(address, topic)]
+        return len(found) >= count
 
-    wait_until(is_done, f"{topic} has {count} records")
-    reader.close()
+    wait_until(is_done, lambda: f"{topic} has {count} records; there are {len(found)}")
     return found

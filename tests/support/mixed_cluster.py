@@ -13,24 +13,28 @@ import struct
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.client.client_connection import ClientConnection, SocketTransport
 from core.common.topic_partition import TopicPartition as Name
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from core.protocol.api import Api
+from core.protocol.message import MAX_VERSION
 from tests.support.free_ports import free_ports
 from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation, zookeeper_client
 from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
 from tests.support.waiting import wait_until
 
+Res = TypeVar("Res")
 SESSION_MS = 6000
 """How long ZooKeeper keeps a broker that is silent."""
 
@@ -242,6 +246,12 @@ class MixedCluster:
         for member in self.plogs.values():
             member.kill()
         self.kafka.kill()
+
+    def call(self, node_id: int, api: Api[Any, Res], request: Any, *, at_most: int = MAX_VERSION) -> Res:
+        """What a broker answers a client."""
+        host, _, port = self.brokers[node_id].address.rpartition(":")
+        with closing(ClientConnection(SocketTransport(host, int(port)))) as connection:
+            return connection.call(api, request, at_most=at_most)
 
     # --- topics
 

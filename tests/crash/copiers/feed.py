@@ -11,7 +11,8 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.crash.copiers.librdkafka_copier import PARTITIONS, QUICK
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.topic_reader import read_partitions
+from tests.support.waiting import ANSWER_SECONDS
 
 WORDS = ("the", "log", "is", "truth", "and", "all", "else", "can", "be", "made", "again", "of", "it")
 _PAUSE_SECONDS = 0.02
@@ -112,21 +113,8 @@ class Watch(_Worker):
 
 def read_all(address: str, topics: Sequence[str]) -> dict[tuple[str, int], list[Record]]:
     """All committed records, up to the end or to what is open."""
-    found: dict[tuple[str, int], list[Record]] = {(t, p): [] for t in topics for p in range(PARTITIONS)}
-    consumer = a_reader(address, list(found))
-    ended = set()
-
-    def is_at_end() -> bool:
-        for message in consumer.consume(1000, 0.2):
-            if message.error() is None:
-                found[_place(message)].append((message.key(), message.value()))  # type: ignore[arg-type]
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                ended.add(_place(message))
-        return ended == found.keys()
-
-    wait_until(is_at_end, f"the end of {topics}")
-    consumer.close()
-    return found
+    found = read_partitions(address, *((topic, number) for topic in topics for number in range(PARTITIONS)))
+    return {place: [(m.key(), m.value()) for m in messages] for place, messages in found.items()}  # type: ignore[misc]
 
 
 def a_reader(address: str, places: Sequence[tuple[str, int]]) -> Consumer:
