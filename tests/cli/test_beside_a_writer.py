@@ -19,6 +19,7 @@ from core.records.record import Record
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import Server, call_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 ROUNDS = 6
 
@@ -41,13 +42,13 @@ def live(tmp_path: Path) -> Iterator[Server]:
                 number += 1
                 if number % 20 == 0:
                     producer.poll(0.002)
-                    assert producer.flush(30) == 0
+                    assert producer.flush(ANSWER_SECONDS) == 0
                     has_begun.set()
-            producer.flush(10)
+            producer.flush(ANSWER_SECONDS)
 
         writer = threading.Thread(target=write)
         writer.start()
-        assert has_begun.wait(30)
+        has_begun.wait()
         yield server
         is_over.set()
         writer.join()
@@ -57,6 +58,7 @@ def values(records: list[Record]) -> list[int]:
     return [int((record.value or b"").split(b" ")[0]) for record in records]
 
 
+@pytest.mark.longer
 def test_reading_the_files_of_a_live_server(live: Server) -> None:
     ends: list[int] = []
     for _ in range(ROUNDS):
@@ -82,6 +84,7 @@ def test_reading_the_files_of_a_live_server(live: Server) -> None:
     assert ends[-1] > ends[0]
 
 
+@pytest.mark.longer
 def test_a_read_only_server_beside_a_live_one(live: Server, tmp_path: Path) -> None:
     for _ in range(3):
         with Server(live.data_dir, "--read-only") as beside:

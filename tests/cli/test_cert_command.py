@@ -18,23 +18,15 @@ import pytest
 from core.client.client_config import read_settings_file
 from core.security.client_settings import parse_client_settings
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.secured_door import secured_door, server_context
 from tests.support.server import Server, call_plog
 
 STORES = GOLDEN.parent / "keystores"
 FILES = [
-    "ca.key",
-    "ca.pem",
-    "client.key",
-    "client.p12",
-    "client.pem",
-    "client.properties",
-    "kcat.conf",
-    "server.key",
-    "server.p12",
-    "server.pem",
-    "server.properties",
+    *("ca.key", "ca.pem", "client.key", "client.p12", "client.pem", "client.properties", "kcat.conf"),
+    *("server.key", "server.p12", "server.pem", "server.properties"),
 ]
 
 
@@ -88,7 +80,7 @@ def test_nothing_is_replaced_that_is_there(certs: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == FILES
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "bücher.example",
@@ -124,7 +116,7 @@ def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
     assert f"could not make {tmp_path / 'file' / 'certs'}" in told
 
 
-@pytest.mark.parametrize("file", ["client.properties", "kcat.conf"])
+@for_each("file", ["client.properties", "kcat.conf"])
 def test_both_settings_reach_a_server_that_wants_certificates(file: str, certs: Path) -> None:
     context = server_context(str(certs / "server.pem"), str(certs / "server.key"), ca=str(certs / "ca.pem"))
     with secured_door(context=context) as door:
@@ -163,7 +155,7 @@ def test_a_table_of_80_columns(certs: Path) -> None:
     assert "364 days left: good\n" in shown
 
 
-@pytest.mark.parametrize("file", ["client.pem", "client.jks", "trust.jks", "client.der"])
+@for_each("file", ["client.pem", "client.jks", "trust.jks", "client.der"])
 def test_files_of_keytool(file: str, tmp_path: Path) -> None:
     """One certificate in each form; the fingerprint is as openssl prints it."""
     path = STORES / file
@@ -175,7 +167,7 @@ def test_files_of_keytool(file: str, tmp_path: Path) -> None:
     assert (row["subject"], row["state"], row["trusted"]) == ("CN=alice,OU=eng,O=plog", "good", None)
 
 
-@pytest.mark.parametrize("file", ["client.p12", "trust.p12"])
+@for_each("file", ["client.p12", "trust.p12"])
 def test_passwords_of_pkcs12(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "changeit")
     monkeypatch.setenv("WRONG", "marked")
@@ -238,8 +230,8 @@ def test_days_that_are_left(tmp_path: Path) -> None:
     assert plog("cert", "show", tmp_path / "expired.pem", code=1)[1].endswith("expired, 2 days ago\n")
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "message"),
+@for_each(
+    "content, code, message",
     [
         (b"", 2, "is empty"),
         (b"hello", 2, "is nothing that plog knows, expected PEM, PKCS12 or JKS"),
@@ -343,6 +335,7 @@ def test_a_server_whose_certificate_expired(tmp_path: Path) -> None:
     assert (row["state"], row["trusted"]) == ("expired", False)
 
 
+@pytest.mark.longer
 def test_a_server_without_tls(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         _, told = plog("cert", "show", server.address, code=3)
@@ -363,6 +356,7 @@ def test_a_clear_word_without_cryptography(tmp_path: Path, monkeypatch: pytest.M
         )
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
 def test_keytool_reads_our_key_stores(certs: Path) -> None:
     for name in ("server", "client"):

@@ -36,6 +36,7 @@ def rows(*arguments: str | Path, code: int = 0, command: str = "status") -> list
     return found
 
 
+@pytest.mark.longer
 def test_a_server(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--set", "broker.rack=r1") as server:
         (row,) = rows("--bootstrap-server", server.address)
@@ -57,6 +58,7 @@ def test_a_server(tmp_path: Path) -> None:
     assert shown.splitlines()[0].split() == ["broker", "listeners", "rack", "controller", "state", "apis"]
 
 
+@pytest.mark.longer
 def test_versions_of_each_api(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         found = rows("--bootstrap-server", server.address, "--api-versions")
@@ -137,6 +139,7 @@ def test_a_directory_without_a_metadata_log() -> None:
     assert "cluster without an id: controller not known, brokers: 0\n" in plog("--data-dir", SAMPLE)[1]
 
 
+@pytest.mark.longer
 def test_a_directory_that_plog_served(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as server:
         (served,) = rows("--bootstrap-server", server.address, code=3)
@@ -157,6 +160,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     assert "none" in plog("--data-dir", tmp_path / "none", code=3)[1]
 
 
+@pytest.mark.longer
 def test_what_plogs_own_server_holds(tmp_path: Path) -> None:
     """One broker has all, and is all well; the same directory says the same once it is not served any more."""
     with Server(tmp_path / "data") as server:

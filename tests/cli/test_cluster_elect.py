@@ -16,6 +16,7 @@ from core.cluster.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
+from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
 
 Outcome = dict[TopicPartition, KafkaError | None]
@@ -47,8 +48,8 @@ def elect(
     return json.loads(done.stdout), done.stderr.decode()
 
 
-@pytest.mark.parametrize(
-    ("leader", "isr", "expected"),
+@for_each(
+    "leader, isr, expected",
     [
         (1, (1, 2), "1 leads: not needed"), (2, (1, 2), "1 would lead"), (2, (2,), "1 is not in sync: refused"),
         (-1, (9,), "9 is away: refused"),
@@ -65,6 +66,7 @@ def delete_one(admin: ClusterAdmin) -> None:
     Admin(admin._client).delete_topics(["going"])
 
 
+@pytest.mark.longer
 def test_a_topic_that_was_deleted_does_not_hide_the_others(own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, said = elect(own_server, monkeypatch, delete_one)
     assert [(row["partition"], row["leader"], row["result"]) for row in rows] == [
@@ -74,6 +76,7 @@ def test_a_topic_that_was_deleted_does_not_hide_the_others(own_server: Server, m
     assert "knows of no such partition any more" in said
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("code", [0, 1])
 def test_no_broker_answers_any_more(own_server: Server, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """The exit code is that of the elections."""

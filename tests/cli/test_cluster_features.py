@@ -41,6 +41,7 @@ def levels(found: list[dict[str, Any]]) -> dict[str, tuple[int, ...]]:
     return {row["feature"]: (row["finalized"], row["min"], row["max"], *row["brokers"]) for row in found}
 
 
+@pytest.mark.longer
 def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None:
     """It begins as a new Kafka does (tests/interop/test_transaction_answers.py), and keeps what it is told."""
     with Server(tmp_path / "data") as server:

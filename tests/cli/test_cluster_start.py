@@ -19,12 +19,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from core.log.directory_lock import DirectoryLock
 from core.processes.local_cluster import ClusterOptions, LocalCluster
+from tests.support.for_each import for_each
 from tests.support.free_ports import free_ports
 from tests.support.server import PLOG, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
-SECONDS = 100
+pytestmark = pytest.mark.longer
 
 
 class Started:
@@ -57,7 +58,7 @@ class Started:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return self.process.wait(SECONDS)
+        return wait_for_exit(self.process)
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def is_gone(pid: int) -> bool:
 def produce(servers: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
     producer.produce("t", value)
-    assert producer.flush(60) == 0
+    assert producer.flush(ANSWER_SECONDS) == 0
 
 
 def finalized(servers: str) -> dict[str, int]:
@@ -110,7 +111,7 @@ def settings_of(servers: str, broker: int) -> dict[str, str | None]:
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
     admin = AdminClient({"bootstrap.servers": servers})
     (asked,) = admin.describe_configs([resource]).values()
-    return {name: entry.value for name, entry in asked.result(SECONDS).items()}
+    return {name: entry.value for name, entry in asked.result(ANSWER_SECONDS).items()}
 
 
 def assert_same_settings(cluster: Started, arguments: list[str]) -> None:
@@ -135,7 +136,7 @@ def consume(servers: str, count: int, protocol: str = "consumer") -> list[bytes 
     settings = {"bootstrap.servers": servers, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**settings, "group.id": f"of-{protocol}", "group.protocol": protocol})
     consumer.subscribe(["t"])
-    found = [message.value() for _ in range(count) if (message := consumer.poll(60)) is not None]
+    found = [message.value() for _ in range(count) if (message := consumer.poll(ANSWER_SECONDS)) is not None]
     consumer.close()
     return found
 
@@ -156,7 +157,7 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert consume(first.servers, 1) == [b"one"]
         lower = ("--downgrade", "transaction.version=1", "--bootstrap-server", first.servers.split(",")[0])
         assert call_plog("cluster", "features", *lower).returncode == 0
-        topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=10).topics
+        topics = AdminClient({"bootstrap.servers": first.servers}).list_topics(timeout=ANSWER_SECONDS).topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 1, "__consumer_offsets": 4}
         assert all(len(one.replicas) == 2 for topic in topics.values() for one in topic.partitions.values())
         by_directory = call_plog("topic", "list", "--data-dir", str(directory), "--output", "json")
@@ -236,7 +237,7 @@ def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
         (folder,) = tmp_path.iterdir()
         children = children_of(one.pid)
         one.send_signal(signal.SIGTERM)
-        assert one.wait(SECONDS) == 0
+        assert wait_for_exit(one) == 0
         assert one.stderr is not None
         assert "that directory is deleted at the end, with all records; --data-dir keeps them" in one.stderr.read()
     assert not list(tmp_path.iterdir())
@@ -257,7 +258,7 @@ def stop_twice_before_it_is_ready(folder: Path, *arguments: str | Path) -> str:
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "stopping the cluster .." in said.read_text(), "it stops")
         process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 128 + signal.SIGINT
+        assert wait_for_exit(process) == 128 + signal.SIGINT
         wait_until(lambda: is_gone(java))
     finally:
         process.kill()
@@ -314,7 +315,7 @@ def test_a_new_cluster_gets_its_path_in_somebodys_zookeeper(tmp_path: Path) -> N
                 assert one.stdout.readline().endswith(f" zookeeper {zookeeper.address}/my/own\n")
             finally:
                 one.send_signal(signal.SIGTERM)
-            assert one.wait(SECONDS) == 0
+            assert wait_for_exit(one) == 0
             assert one.stderr is not None
             assert "note: ZooKeeper had no node /my/own: it is made for the new cluster\n" in one.stderr.read()
         mistyped = call_plog("cluster", *map(str, command[2:]), "--zookeeper", f"{zookeeper.address}/my/onw")
@@ -333,8 +334,8 @@ def refusal(tmp_path: Path, *arguments: str) -> tuple[int, str]:
 
 
 @requires_zookeeper
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@for_each(
+    "arguments, said",
     [
         (["--brokers", "0"], "0 is not in the range"),
         (["--brokers", "17"], "17 is not in the range"),

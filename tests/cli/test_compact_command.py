@@ -15,6 +15,7 @@ from core.inspector.recovery import Recovery
 from tests.cli.conftest import ok
 from tests.support.broker import add_topic, open_broker
 from tests.support.compaction import RandomWriter
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 from tests.support.server import Server, call_plog
 
@@ -113,6 +114,7 @@ def test_a_data_directory_knows_which_topics_are_compacted(directory: Path) -> N
     assert "cleanup.policy of u is delete" in refused["why"]
 
 
+@pytest.mark.longer
 def test_it_refuses_a_directory_in_use(directory: Path) -> None:
     with Server(directory):
         done = call_plog("compact", str(directory), "--apply")
@@ -296,7 +298,7 @@ def test_what_if_says_what_a_setting_would_save(directory: Path) -> None:
     assert fingerprint(directory) == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ["--explain"],

@@ -16,8 +16,10 @@ from core.client.kafka_client import KafkaClient
 from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
-from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, complaints, run_plog
-from tests.support.waiting import wait_until
+from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, complaints
+from tests.support.waiting import wait_for_exit, wait_until
+
+pytestmark = pytest.mark.longer
 
 LINES = [b"line %d" % number for number in range(200)]
 
@@ -87,7 +89,7 @@ class Member:
 
     def stop(self, *, may_talk: bool = False) -> int:
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(timeout=60)
+        wait_for_exit(self._process)
         assert may_talk or complaints(self.told()) == []
         return self._process.returncode
 
@@ -245,14 +247,12 @@ def test_members_that_a_killed_server_left_in_a_directory(server: Server, tmp_pa
     member.kill()
 
 
-@pytest.mark.parametrize("option", [["--partition", "0"], ["--until", "5"]])
-def test_what_the_group_says_is_not_said_twice(tmp_path: Path, option: list[str]) -> None:
-    done = run_plog("consume", "t", "--group", "g", *option, "--data-dir", str(tmp_path))
-    assert done.returncode == 2
-    assert b"--group has neither --partition nor --until" in done.stderr
-
-
-def test_no_such_topic(server: Server) -> None:
-    done = run_plog("consume", "nope", "--group", "g", "--bootstrap-server", server.address)
+def test_what_is_refused(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    for options in (["--partition", "0"], ["--until", "5"]):
+        done = call_plog("consume", "t", "--group", "g", *options, *where)
+        assert done.returncode == 2
+        assert b"--group has neither --partition nor --until" in done.stderr
+    done = call_plog("consume", "nope", "--group", "g", *where)
     assert done.returncode == 1
     assert b"no topic 'nope'" in done.stderr

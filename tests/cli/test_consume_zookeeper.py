@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.zookeeper import session_thread
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
 pytest.importorskip("kazoo", reason="the extra cluster is not installed")
@@ -31,8 +32,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_thread, "_OPEN_SECONDS", 0.5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
+@for_each(
+    "arguments, problem",
     [
         (["--zookeeper", "h:1", "--bootstrap-server", "h:2"], "names two places, --bootstrap-server and --zookeeper"),
         (["--zookeeper", "h:1", "--data-dir", "d"], "names two places, --data-dir and --zookeeper"),

@@ -17,6 +17,9 @@ import yaml
 
 from tests.support.installed import ROOT, Installed
 from tests.support.server import Server
+from tests.support.waiting import wait_for_exit
+
+pytestmark = pytest.mark.longer
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,7 @@ def test_the_container_serves_is_healthy_and_stops(
         assert subprocess.run([installed.bin / check[0], *check[1:]], capture_output=True, check=False).returncode == 0
         assert server.process is not None
         server.process.send_signal(getattr(signal, last(dockerfile, "STOPSIGNAL")))
-        assert server.process.wait(30) == 0
+        assert wait_for_exit(server.process) == 0
         assert subprocess.run([installed.bin / check[0], *check[1:]], capture_output=True, check=False).returncode == 3
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.pseudo_terminal import call_at_terminal
 from tests.support.server import call_plog
 
@@ -22,8 +23,8 @@ def where(tmp_path: Path) -> list[str]:
     return where
 
 
-@pytest.mark.parametrize(
-    ("format_", "shown"),
+@for_each(
+    "format_, shown",
     [
         ("value", f"{TAME}\n"),
         ("%s\\n", f"{TAME}\n"),
@@ -55,7 +56,7 @@ def test_raw_on_a_terminal_and_a_pipe_have_the_bytes(where: list[str], tmp_path:
     assert (tmp_path / "out").read_bytes() == EVIL + b"\n"
 
 
-@pytest.mark.parametrize("format_", ["kafka", "table", "csv", "ndjson"])
+@for_each("format_", ["kafka", "table", "csv", "ndjson"])
 def test_dump_segment_on_a_terminal(where: list[str], format_: str) -> None:
     path = Path(where[1]) / "t-0" / "00000000000000000000.log"
     printed, code = call_at_terminal("dump-segment", path, "--print-data-log", "--format", format_)

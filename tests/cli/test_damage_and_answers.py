@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from core.broker.broker_config import BrokerConfig
 from tests.cli.conftest import ok
 from tests.support.broker import SteeredNode
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
 DESCRIBE = ["group", "describe", "etl"]
@@ -58,19 +62,19 @@ def log_of(root: Path, topic: str) -> Path:
     return log
 
 
-@pytest.mark.parametrize("damage", [flip, lengthen, make_folder], ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize(
-    ("topic", "touched"),
-    [
-        ("t", (*OF_OPEN_ONES, DESCRIBE)),
-        ("__consumer_offsets", OF_GROUPS + OF_OPEN_ONES),
-        ("__transaction_state", (*OF_TRANSACTIONS, *OF_OPEN_ONES, OF_OTHER)),
-    ],
-)
+TOUCHED = {
+    "t": (*OF_OPEN_ONES, DESCRIBE),
+    "__consumer_offsets": OF_GROUPS + OF_OPEN_ONES,
+    "__transaction_state": (*OF_TRANSACTIONS, *OF_OPEN_ONES, OF_OTHER),
+}
+
+
+@for_each("topic, damage", product(TOUCHED, [flip, lengthen, make_folder]), first=4)
 def test_what_touches_the_answer_is_told_and_nothing_else(
-    topic: str, touched: tuple[list[str], ...], damage: object, root: Path
+    topic: str, damage: Callable[[Path], None], root: Path, tmp_path: Path
 ) -> None:
-    damage(log_of(root, topic))  # type: ignore[operator]
+    root, touched = Path(shutil.copytree(root, tmp_path / "damaged")), TOUCHED[topic]
+    damage(log_of(root, topic))
     for arguments in ALL:
         done = call_plog(*arguments, "--data-dir", str(root))
         if arguments not in touched:

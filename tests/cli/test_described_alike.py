@@ -13,6 +13,8 @@ from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.server import Server
 
+pytestmark = pytest.mark.longer
+
 _FROM_KAFKA = ["__consumer_offsets-0", "__cluster_metadata-0"]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenRecord, case
 from tests.support.server import call_plog
 
@@ -41,7 +41,7 @@ def data_records(name: str) -> list[GoldenRecord]:
     return case(name).records()
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_ndjson(name: str) -> None:
     rows = ndjson(*logs(GOLDEN / name), "--print-data-log")
     expected = data_records(name)
@@ -58,7 +58,7 @@ def test_ndjson(name: str) -> None:
     assert others == sum(b["is_control"] for b in batches), "all else are control records"
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_arrow(name: str) -> None:
     stream = ok("dump-segment", "--format", "arrow", *logs(GOLDEN / name))
     table = pa.ipc.open_stream(stream).read_all()
@@ -105,9 +105,7 @@ def test_deep_iteration_shows_no_data() -> None:
     assert not {"key", "value"} & rows[0].keys()
 
 
-@pytest.mark.parametrize(
-    ("suffix", "columns"), [("index", ["offset", "position"]), ("timeindex", ["timestamp", "offset"])]
-)
+@for_each("suffix, columns", [("index", ["offset", "position"]), ("timeindex", ["timestamp", "offset"])])
 def test_indexes(suffix: str, columns: list[str]) -> None:
     rows = ndjson(str(FIRST.with_suffix(f".{suffix}")))
     assert rows
@@ -144,9 +142,12 @@ def offsets_of_rows(*arguments: str) -> list[int]:
     return [row["offset"] for row in ndjson("--print-data-log", *arguments)]
 
 
-@pytest.mark.parametrize("read", [offsets_of_text, offsets_of_arrow, offsets_of_rows])
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+READERS = [offsets_of_text, offsets_of_arrow, offsets_of_rows]
+
+
+@for_each("read", READERS)
+@for_each(
+    "arguments, expected",
     [
         ([], range(118)),
         (["--offset", "100"], range(100, 118)),
@@ -161,7 +162,7 @@ def test_by_offset_and_count(read: Any, arguments: list[str], expected: range) -
     assert read(str(FIRST), *arguments) == list(expected)
 
 
-@pytest.mark.parametrize("read", [offsets_of_text, offsets_of_arrow, offsets_of_rows])
+@for_each("read", READERS)
 def test_by_time(read: Any) -> None:
     """From the first batch on that is as new, whatever the times behind it."""
     records = data_records("timestamps")
@@ -185,7 +186,7 @@ def damaged_copy(tmp_path: Path, position: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("format_", ["kafka", "ndjson", "csv", "table", "arrow"])
+@for_each("format_", ["kafka", "ndjson", "csv", "table", "arrow"])
 def test_a_wrong_checksum_is_said_and_the_rest_is_shown(tmp_path: Path, format_: str) -> None:
     batches = ndjson(str(FIRST))
     third = batches[2]
@@ -210,7 +211,7 @@ def test_a_torn_tail(tmp_path: Path) -> None:
     assert "torn-tail" in done.stderr.decode()
 
 
-@pytest.mark.parametrize("option", ["--verify-index-only", "--index-sanity-check"])
+@for_each("option", ["--verify-index-only", "--index-sanity-check"])
 def test_indexes_are_checked_alone(option: str) -> None:
     sound = call_plog("dump-segment", option, str(SEGMENTS))
     assert (sound.returncode, sound.stdout, sound.stderr) == (0, b"", b"")

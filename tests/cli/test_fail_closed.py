@@ -10,7 +10,8 @@ from core.cluster.metadata_log import MetadataLog
 from core.common.clock import SystemClock
 from core.common.filesystem import FileSystem
 from core.protocol.schema.metadata_records import AccessControlEntryRecord, UserScramCredentialRecord
-from tests.support.server import Server, call_plog, run_plog
+from tests.support.for_each import for_each
+from tests.support.server import Server, call_plog
 from tests.support.server_properties import STOCK
 
 SECURED = """\
@@ -24,7 +25,7 @@ listener.name.sasl_plaintext.plain.sasl.jaas.config=PlainLoginModule required us
 def test_a_configuration_that_asks_for_security_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(SECURED)
-    done = run_plog("serve", "--config", str(file), "--data-dir", str(tmp_path / "data"))
+    done = call_plog("serve", "--config", str(file), "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 2
     message = done.stderr.decode()
     for key in ("listeners (SASL_PLAINTEXT is", "sasl.enabled.mechanisms", "authorizer.class.name"):
@@ -35,10 +36,13 @@ def test_a_configuration_that_asks_for_security_is_refused(tmp_path: Path) -> No
 
 
 def test_settings_of_the_command_line_count_as_well(tmp_path: Path) -> None:
-    done = run_plog("serve", "--set", "authorizer.class.name=A", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    done = call_plog(
+        "serve", "--set", "authorizer.class.name=A", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"
+    )
     assert (done.returncode, b"authorizer.class.name" in done.stderr) == (2, True)
 
 
+@pytest.mark.longer
 def test_it_is_served_open_where_somebody_says_so(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(SECURED)
@@ -49,6 +53,7 @@ def test_it_is_served_open_where_somebody_says_so(tmp_path: Path) -> None:
     assert "s3cret" not in log
 
 
+@pytest.mark.longer
 def test_kafkas_stock_file_goes_on_working(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(STOCK)
@@ -69,13 +74,13 @@ def secured_directory(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("read_only", [(), ("--read-only",)])
+@for_each("read_only", [(), ("--read-only",)])
 def test_metadata_with_acls_are_not_served_beyond_this_machine(
     secured_directory: Path, read_only: tuple[str, ...]
 ) -> None:
     log = secured_directory / "__cluster_metadata-0" / "00000000000000000000.log"
     before = log.read_bytes()
-    done = run_plog("serve", "--data-dir", str(secured_directory), "--listen", "0.0.0.0:0", *read_only)
+    done = call_plog("serve", "--data-dir", str(secured_directory), "--listen", "0.0.0.0:0", *read_only)
     assert done.returncode == 2
     message = done.stderr.decode()
     assert "the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them: not served on 0.0.0.0:0" in message
@@ -83,6 +88,7 @@ def test_metadata_with_acls_are_not_served_beyond_this_machine(
     assert (done.stdout, log.read_bytes()) == (b"", before)
 
 
+@pytest.mark.longer
 def test_metadata_with_acls_are_served_to_this_machine_with_a_warning(secured_directory: Path) -> None:
     with Server(secured_directory) as server:
         assert call_plog("topic", "list", "--bootstrap-server", server.address).returncode == 0
@@ -91,6 +97,7 @@ def test_metadata_with_acls_are_served_to_this_machine_with_a_warning(secured_di
     assert "without authentication" not in log
 
 
+@pytest.mark.longer
 def test_an_address_that_others_reach_is_warned_of(secured_directory: Path) -> None:
     arguments = ["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0", "--insecure-ignore-security"]
     with Server(secured_directory, *arguments) as server:

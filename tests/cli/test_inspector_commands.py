@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import fingerprint
 from tests.support.server import Server, call_plog
@@ -98,6 +99,7 @@ def test_recover_asks_before_it_shows_what_may_be_aborted(tmp_path: Path) -> Non
     assert {b"53", b"55", b"62"} <= set(offsets)
 
 
+@pytest.mark.longer
 def test_what_was_aborted_stays_so_for_plogs_own_server(tmp_path: Path) -> None:
     root = Path(shutil.copytree(ABORT_MARKER_CUT, tmp_path / "data"))
     assert call_plog("recover", str(root), "--apply").returncode == 0
@@ -231,7 +233,7 @@ def test_dump_hex() -> None:
     assert "relative offset: " in index
 
 
-@pytest.mark.parametrize("option", ["--offset 3", "--time -2h", "--max-records 1", "--max-bytes 9", "--key k"])
+@for_each("option", ["--offset 3", "--time -2h", "--max-records 1", "--max-bytes 9", "--key k"])
 def test_dump_hex_leaves_nothing_out(option: str) -> None:
     done = call_plog("dump-segment", "--hex", str(GOLDEN / "headers"), *option.split())
     assert done.returncode == 2

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.installed import Installed
 from tests.support.oracle import why_not
+
+pytestmark = pytest.mark.longer
 
 
 def test_there_is_one_top_level_package(installed: Installed) -> None:
@@ -55,7 +58,7 @@ def test_the_applications_suite_and_ours(installed: Installed) -> None:
         assert passed in installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}").stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@for_each("command", COMMANDS)
 def test_every_command_is_there(installed: Installed, command: str) -> None:
     said = installed.run("plog", command, "--help").stdout.decode()
     assert "Usage: plog" in said

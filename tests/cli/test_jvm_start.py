@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.server import PLOG, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for_exit, wait_until
+
+pytestmark = pytest.mark.longer
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
@@ -42,18 +44,18 @@ def test_no_jvm_stays(number: signal.Signals, code: int, tmp_path: Path) -> None
         [PLOG, "spark-replay", "t", "--to", f"parquet:{tmp_path / 'out'}", *where],
         env={**os.environ, "JAVA_HOME": str(java.parent.parent)},
     )
-    deadline = time.monotonic() + 60
     started: dict[int, str] = {}
-    while "sleep" not in started.values():
-        assert time.monotonic() < deadline
+
+    def has_a_jvm() -> bool:
+        nonlocal started
         assert replay.poll() is None
-        time.sleep(0.01)  # it says nothing of what it starts
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):  # one has ended meanwhile
             started = descendants(replay.pid)
-        except (FileNotFoundError, ProcessLookupError):  # one has ended meanwhile
-            continue
+        return "sleep" in started.values()
+
+    wait_until(has_a_jvm, "it starts a JVM, of which it says nothing")
     replay.send_signal(number)
-    assert replay.wait(60) == code
+    assert wait_for_exit(replay) == code
     wait_until(lambda: not any(map(is_alive, started)), f"one of {started} stays")  # a signal may take a moment
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from core.inspector.trace import is_settled_by
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
 
 
@@ -45,7 +46,7 @@ def rows(*arguments: str) -> Any:
     return json.loads(ok(*arguments, "--output", "json"))
 
 
-@pytest.mark.parametrize("place", ["t:0", "t-0"])
+@for_each("place", ["t:0", "t-0"])
 def test_a_partition_by_its_name(place: str, where: list[str]) -> None:
     assert [log["summary"]["end_offset"] for log in rows("stats", place, *where)] == [50]
     assert [(gap["start_offset"], gap["end_offset"], gap["reason"]) for gap in rows("gaps", place, *where)] == [
@@ -128,8 +129,8 @@ def test_paths(served: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [log["log"] for log in rows("stats", "t-1", "--data-dir", str(served.data_dir))] == ["t-1"]
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "said"),
+@for_each(
+    "command, code, said",
     [
         (["stats", "t@1"], 2, b"t@1: whole logs are looked at, not one record\nhint: leave @1 out"),
         (["gaps", "t", "--from", "5", "--until", "1"], 2, b"--from 5 lies after --until 1"),
@@ -159,8 +160,8 @@ class _Batch:
         self.is_transactional, self.is_control = producer_id >= 0, is_control
 
 
-@pytest.mark.parametrize(
-    ("batches", "settled"),
+@for_each(
+    "batches, settled",
     [
         ([_Batch(3), _Batch(9), _Batch(12)], 1),
         ([_Batch(9, 1), _Batch(10, 2, is_control=True), _Batch(11), _Batch(12, 1, is_control=True), _Batch(13)], 3),
@@ -173,6 +174,7 @@ def test_what_is_copied_ends_when_no_later_batch_tells_more(batches: list[Any], 
     assert next((n for n, batch in enumerate(batches) if is_enough(batch)), None) == settled
 
 
+@pytest.mark.longer
 def test_damage_of_a_server_is_missing_in_its_copy(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data) as server:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server import Server, call_plog, run_plog
+from tests.support.waiting import ANSWER_SECONDS
 
 
 class Watched(Server):
@@ -25,7 +26,7 @@ class Watched(Server):
     def metrics(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """By name and the values of the labels, sorted by the labels' names."""
         found = re.findall(r"metrics (\S+)$", self.log.read_text(), re.MULTILINE)
-        with urllib.request.urlopen(f"http://{found[-1]}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{found[-1]}/metrics") as response:
             text = response.read().decode()
         return {
             (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -47,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         producer = Producer({"bootstrap.servers": server.address})
         for number in range(100):
             producer.produce("t", b"%d" % number, partition=0)
-        assert producer.flush(10) == 0
+        assert producer.flush(ANSWER_SECONDS) == 0
         consumer = Consumer(
             {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest",
              "enable.auto.commit": False}
@@ -55,13 +56,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         consumer.subscribe(["t"])
         seen = 0
         while seen < 100:
-            message = consumer.poll(20)
+            message = consumer.poll(ANSWER_SECONDS)
             assert message is not None
             assert not message.error()
             seen += 1
         consumer.commit(offsets=[TopicPartition("t", 0, 100)], asynchronous=False)
         consumer.close()
-        run_plog("topic", "describe", "nope", *where)
+        call_plog("topic", "describe", "nope", *where)
         yield server
 
 
@@ -104,7 +105,7 @@ def test_requests_are_counted(server: Watched) -> None:
 def test_connections_are_counted(server: Watched) -> None:
     before = server.metrics()
     client = Producer({"bootstrap.servers": server.address})
-    client.list_topics(timeout=10)
+    client.list_topics(timeout=ANSWER_SECONDS)
     after = server.metrics()
     opened = "kafka_server_socket_server_metrics_connection_creation_total", ()
     assert after[opened] > before[opened]

@@ -21,6 +21,8 @@ from core.spark.replay_plan import ReplayPlan
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import call_plog
 
+pytestmark = pytest.mark.longer
+
 DAYS = 24 * 3600_000
 
 

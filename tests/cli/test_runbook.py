@@ -37,6 +37,7 @@ def on_ports(text: str, tens: str) -> str:
     return text.replace(_PAGES_BROKERS, f"127.0.0.1:{tens}").replace(_PAGES_ZOOKEEPER, f"127.0.0.1:{tens}0")
 
 
+@pytest.mark.longer
 @requires_zookeeper
 @pytest.mark.java
 @pytest.mark.timeout(900)

@@ -11,6 +11,7 @@ import pytest
 
 from core.cluster.metadata_log import read_metadata_image
 from tests.cli.conftest import ok
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 
 LOG = GOLDEN.parent / "secured" / "__cluster_metadata-0" / "00000000000000000000.log"
@@ -36,16 +37,12 @@ def shown(output: bytes, secret: bytes) -> bool:
     )
 
 
-@pytest.mark.parametrize("arguments", FORMATS)
-def test_no_format_shows_secrets(arguments: tuple[str, ...], secrets: list[bytes]) -> None:
+@for_each("arguments", FORMATS)
+def test_no_format_shows_secrets_but_to_who_asks(arguments: tuple[str, ...], secrets: list[bytes]) -> None:
     hidden = ok("dump-segment", str(LOG), *arguments)
     assert [secret for secret in secrets if shown(hidden, secret)] == []
     assert b"[hidden]" in hidden
     assert b"retention.ms" in hidden
-
-
-@pytest.mark.parametrize("arguments", FORMATS)
-def test_every_format_shows_them_to_who_asks(arguments: tuple[str, ...]) -> None:
     told = ok("dump-segment", str(LOG), *arguments, "--show-secrets")
     assert shown(told, b"changeit")
     assert b"[hidden]" not in told
@@ -58,18 +55,11 @@ def test_settings_that_are_no_secrets_are_shown() -> None:
     assert '"salt":"[hidden]","storedKey":"[hidden]","serverKey":"[hidden]"' in told
 
 
-@pytest.mark.parametrize("arguments", FORMATS)
+@for_each("arguments", [*FORMATS, ("--print-data-log", "--value-format", "hex")], first=3)
 def test_a_snapshot_is_metadata_wherever_it_lies(
     arguments: tuple[str, ...], tmp_path: Path, secrets: list[bytes]
 ) -> None:
     copy = tmp_path / "bootstrap.checkpoint"
     shutil.copy(LOG, copy)
     hidden = ok("dump-segment", str(copy), *arguments)
-    assert [secret for secret in secrets if shown(hidden, secret)] == []
-
-
-def test_other_formats_of_values_hide_them_too(tmp_path: Path, secrets: list[bytes]) -> None:
-    copy = tmp_path / "bootstrap.checkpoint"
-    shutil.copy(LOG, copy)
-    hidden = ok("dump-segment", str(copy), "--print-data-log", "--value-format", "hex")
     assert [secret for secret in secrets if shown(hidden, secret)] == []

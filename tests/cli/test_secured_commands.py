@@ -22,6 +22,7 @@ from cli.inspect.app import InspectApp
 from core.security.sasl.scram import SCRAM_SHA_512, ScramServer
 from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
+from tests.support.for_each import for_each
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.secured_commands import commands_with_a_server, lines
 from tests.support.secured_door import Door, secured_door, server_context
@@ -150,15 +151,15 @@ def test_a_directory_that_was_typed_is_meant(config: Path, tmp_path: Path) -> No
     assert b"here" in found
 
 
-@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "sasl.jaas.config", "sasl.oauthbearer.token"])
+@for_each("name", ["sasl.password", "ssl.key.password", "sasl.jaas.config", "sasl.oauthbearer.token"])
 def test_a_secret_on_the_command_line_is_refused(name: str) -> None:
     _, told = plog("topic", "list", "-X", f"{name}=marked", code=2)
     assert f"error: -X {name}: a secret on the command line is seen by others" in told
     assert "${env:NAME}" in told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message", "hint"),
+@for_each(
+    "arguments, message, hint",
     [
         (("-X", "sasl.mechanim=PLAIN"), "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
         (("-X", "nothing"), "-X nothing: expected KEY=VALUE", None),
@@ -226,6 +227,7 @@ class _Terminal:
         return True
 
 
+@pytest.mark.longer
 def test_debugging_shows_no_secret_either(config: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = folder / "wrong2.properties"
     wrong.write_text(config.read_text().replace(PASSWORD, "marked-wrong"))
@@ -312,8 +314,8 @@ def test_a_schema_registry_over_tls_with_a_user(form: str, config: Path, folder:
             assert "password is wrong" in told
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
+@for_each(
+    "name, hint",
     [
         ("ssl.trustore.location", "did you mean schema.registry.ssl.truststore.location?"),
         ("enable.ssl.certificate.verification", None),

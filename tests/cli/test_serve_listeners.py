@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import Server, call_plog, run_plog
+from tests.support.for_each import for_each
+from tests.support.server import Server, call_plog
 
 
+@pytest.mark.longer
 def test_clients_of_each_listener_get_its_address(tmp_path: Path) -> None:
     arguments = ["--listener", "INSIDE://127.0.0.1:0", "--listener", "OUTSIDE://127.0.0.1:0"]
     with Server(tmp_path / "data", *arguments, "--advertise", "OUTSIDE://localhost:0") as server:
@@ -27,8 +29,8 @@ def told(address: str) -> list[str]:
     return [row["address"] for row in json.loads(done.stdout)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message", "hint"),
+@for_each(
+    "arguments, message, hint",
     [
         (["--listen", ":1", "--listener", "A://:2"], "use one of them", "--listener PLAINTEXT://:1"),
         (["--listener", "127.0.0.1:1"], "'127.0.0.1:1' is no NAME://HOST:PORT", "INTERNAL://127.0.0.1:9093"),
@@ -40,7 +42,7 @@ def told(address: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, arguments: list[str], message: str, hint: str) -> None:
-    done = run_plog("serve", "--data-dir", str(tmp_path / "data"), *arguments)
+    done = call_plog("serve", "--data-dir", str(tmp_path / "data"), *arguments)
     assert done.returncode == 2
     assert message in done.stderr.decode()
     assert hint in done.stderr.decode()

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.server import Server
 
+pytestmark = pytest.mark.longer
+
 STARTED_UNDER = """
 import os, sys
 from cli.main import run

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
+from tests.support.for_each import for_each
 from tests.support.server import PLOG
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for_exit, wait_until
 
 _JOINS_NOTHING = """\
 warning: zookeeper.connect joins no cluster: what is here is served by a broker of its own
@@ -20,8 +21,8 @@ hint: --zookeeper zk:1//x joins the cluster, with the same data directory and no
 _ANOTHER = "warning: zookeeper.connect is zk:1//x, and --zookeeper wins: zk:2//x\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@for_each(
+    "arguments, said",
     [
         (["--read-only"], _JOINS_NOTHING),
         (["--zookeeper", "zk:1//x"], ""),
@@ -51,6 +52,7 @@ def test_a_new_member_needs_a_node_id(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not new.exists()
 
 
+@pytest.mark.longer
 def test_a_signal_ends_the_wait_for_a_zookeeper_that_hangs(tmp_path: Path) -> None:
     """It takes connections, and says nothing: closing the session would wait for it in vain."""
     new, said = tmp_path / "new", tmp_path / "said"
@@ -61,7 +63,7 @@ def test_a_signal_ends_the_wait_for_a_zookeeper_that_hangs(tmp_path: Path) -> No
         try:
             wait_until(lambda: "waiting for it" in said.read_text(), "it says that it waits")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 128 + signal.SIGTERM
+            assert wait_for_exit(process) == 128 + signal.SIGTERM
         finally:
             process.kill()
     assert said.read_text().count("\n") == 1, said.read_text()

@@ -17,6 +17,7 @@ from core.pipeline.stats_account import account_for
 from core.view.map_strips import STRIPS
 from core.view.stats_report import make_report
 from tests.support.damage import plant, write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, directories
 from tests.support.logs import fingerprint
 from tests.support.server import Server, call_plog
@@ -107,7 +108,7 @@ def test_findings_and_gaps_are_those_of_verify_and_gaps(tmp_path: Path) -> None:
     assert fingerprint(SAMPLE_DATA) == before
 
 
-@pytest.mark.parametrize("folder", directories("*.corrupt")[::3], ids=lambda folder: folder.name)
+@for_each("folder", directories("*.corrupt")[::3])
 def test_a_damaged_folder_has_its_findings_gaps_and_map(folder: Path, tmp_path: Path) -> None:
     page = page_of(tmp_path, folder)
     ensure_findings(page, folder)
@@ -156,6 +157,7 @@ def test_the_map_is_to_scale(tmp_path: Path) -> None:
     assert any(title.startswith("an error: bytes ") for title in page.titles)
 
 
+@pytest.mark.longer
 def test_groups_are_those_of_group_describe_and_nothing_of_a_log_becomes_a_tag(tmp_path: Path) -> None:
     root = tmp_path / "data"
     with Server(root) as server:

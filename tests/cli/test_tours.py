@@ -10,18 +10,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.installed import ROOT, Installed
 from tests.support.oracle import why_not
 from tests.support.server import Server
 from tests.support.terminal import Terminal, Typed
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.longer
+
 COLUMNS = 80
 FINDS_SOMETHING = ("plog recover sample-data/damaged",)
 """Ends with exit code 1: it is damaged."""
 AN_HOUR_LATER = """
 import time
-
 def moved(clock, by):
     return lambda: clock() + by
 

@@ -18,6 +18,7 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import MetadataResponse
 from plog.testing import running_broker
+from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
 NOBODY = -1
@@ -70,8 +71,8 @@ def counted_by_doors(where: tuple[str, str]) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize(
-    ("added", "expected"), [((), 3), ((0,), 2), ((0, 1), 1)], ids=["none moves", "one moves", "two move"]
+@for_each(
+    "added, expected", [((), 3), ((0,), 2), ((0, 1), 1)]
 )  # fmt: skip
 def test_a_replica_that_is_being_added_is_not_missing(
     where: tuple[str, str], monkeypatch: pytest.MonkeyPatch, added: tuple[int, ...], expected: int

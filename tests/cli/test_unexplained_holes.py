@@ -55,6 +55,7 @@ def test_nothing_is_said_where_the_checkpoint_tells(tmp_path: Path, left: list[i
     assert ([int(line) for line in done.stdout.split()], done.returncode, done.stderr) == (left, 0, b"")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 def test_a_server_that_only_reads_says_it_once_at_its_start(
     tmp_path: Path, left: list[int], *, has_checkpoint: bool

@@ -67,6 +67,7 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "site")}
 
 
+@pytest.mark.longer
 def test_everything_works_with_other_calls(elsewhere: dict[str, str], tmp_path: Path) -> None:
     lines = b"".join(b"k%d:%s\n" % (number % 7, b"v" * 1000) for number in range(4000))
     data = tmp_path / "data"

