@@ -19,7 +19,7 @@ from tests.support.broker import fetch, produce, values_of
 from tests.support.fake_entry import FakeEntry
 from tests.support.fetched import as_leader, joined
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import OTHER, US, Member
+from tests.support.member import OTHER, US, Member
 
 LED, FOLLOWED, DELETED = range(3)
 

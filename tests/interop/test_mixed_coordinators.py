@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from core.broker.coordinator_log import partition_of
@@ -29,7 +30,8 @@ from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
-from tests.crash.copiers.librdkafka_copier import watched
+from tests.crash.copiers.copier_crew import CopierCrew
+from tests.crash.copiers.copier_process import SOURCE
 from tests.support.group_member import close
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
@@ -365,115 +367,19 @@ def state_of(cluster: MixedCluster, broker: int, transactional_id: str) -> str:
     return str(answer.transaction_states[0].transaction_state)
 
 
-class Copier:
-    """Copies each record once, in transactions; begins again after each error as a program would."""
-
-    def __init__(self, cluster: MixedCluster, source: str, target: str, group: str, transactional_id: str) -> None:
-        self._cluster = cluster
-        self._source, self._target = source, target
-        self._group, self._transactional_id = group, transactional_id
-        self.transactions = 0
-        self._begin()
-        self.worker = Worker(self._step, lambda: close(self._consumer))
-
-    def _begin(self) -> None:
-        self._producer = a_producer(self._cluster, self._transactional_id, transaction_timeout_ms=60_000)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": self._cluster.address,
-                "group.id": self._group,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-                **PATIENT,
-            }
-        )
-        self._consumer.subscribe([self._source])
-
-    def _step(self) -> None:
-        messages = [one for one in self._consumer.consume(100, 0.1) if one.error() is None]
-        if not messages:
-            return
-        try:
-            self._copy(messages)
-        except TimeoutError:
-            self._consumer.close()
-            self._begin()
-        except KafkaException as failure:
-            error = failure.args[0]
-            if error.txn_requires_abort():
-                self._abort()
-            elif not error.fatal():
-                raise
-            self._consumer.close()
-            self._begin()
-
-    def _copy(self, messages: Sequence[Message]) -> None:
-        self._producer.begin_transaction()
-        for message in messages:
-            self._producer.produce(self._target, message.value())
-        self._send_offsets()
-        while True:
-            try:
-                self._producer.commit_transaction(ANSWER_SECONDS)
-                break
-            except KafkaException as failure:
-                if not failure.args[0].retriable():
-                    raise
-        self.transactions += 1
-
-    def _send_offsets(self) -> None:
-        """Raise TimeoutError for a producer that is to be given up, as a program with a watchdog does.
-
-        librdkafka waits here without a limit (its issue 5456) for a coordinator that has left the
-        cluster's metadata (its issue 5511). Its transaction is aborted by the next one of the id; should
-        the call come back after that, it is a zombie's, and must change nothing.
-        """
-        producer, metadata = self._producer, self._consumer.consumer_group_metadata()
-        positions = self._consumer.position(self._consumer.assignment())
-        watched(lambda: producer.send_offsets_to_transaction(positions, metadata, ANSWER_SECONDS))
-
-    def _abort(self) -> None:
-        with suppress(KafkaException):  # the next one of the id is begun either way
-            self._producer.abort_transaction(ANSWER_SECONDS)
-
-
-def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster) -> None:
-    cluster.make_topic("source", REPLICAS[1], REPLICAS[0])
-    cluster.make_topic("target", REPLICAS[0], REPLICAS[2])
-    copiers = [
-        Copier(cluster, "source", "target", coordinated_by(PLOG, "copiers"), coordinated_by(PLOG, "copier")),
-    ]
-    written = 0
-
-    def write() -> None:
-        nonlocal written
-        writer.produce("source", b"%d" % written)
-        written += 1
-        writer.poll(0.02)
-
-    writer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
-    with working(*(copier.worker for copier in copiers)):
-        with working(Worker(write, lambda: writer.flush(ANSWER_SECONDS))):
-            for victim in (PLOG, 1, PLOG):
-                goes_on(copiers)
-                cluster.brokers[victim].kill()
-                goes_on(copiers)
-                cluster.brokers[victim].start()
-                bring_home(cluster)
-            goes_on(copiers)
-        expected = [b"%d" % number for number in range(written)]
-        wait_until(lambda: len(committed_records(cluster, "target", 2)) >= written, "all is copied")
-    assert sorted(committed_records(cluster, "target", 2), key=int) == expected
-
-
-def goes_on(copiers: Sequence[Copier]) -> None:
-    before = [copier.transactions for copier in copiers]
-    wait_until(
-        lambda: all(c.transactions > b + 3 for c, b in zip(copiers, before, strict=True)),
-        "copiers go on",  # a member that is given up has a session of 45 s
-    )
+def test_each_record_is_copied_once_while_brokers_die(cluster: MixedCluster, tmp_path: Path) -> None:
+    for topic in (SOURCE, "out-confluent"):
+        cluster.make_topic(topic, *REPLICAS)
+    ids = {"confluent": coordinated_by(PLOG, "copier")}
+    with CopierCrew(cluster.address, tmp_path / "copiers", ids, targets=["out-confluent"]) as crew:
+        for victim in (PLOG, 1, PLOG):
+            crew.wait_for_progress()
+            cluster.brokers[victim].kill()
+            crew.wait_for_progress()
+            cluster.brokers[victim].start()
+            bring_home(cluster)
+        crew.wait_for_progress()
+        crew.finish()
 
 
 def test_all_replicas_of_the_internal_topics_are_equal(cluster: MixedCluster) -> None:

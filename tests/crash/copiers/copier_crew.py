@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from core.common.topic_partition import TopicPartition
 from tests.crash.copiers.copier_process import (
     COUNTS,
     SOURCE,
+    CopierProcess,
     franz_gos,
     librdkafkas,
     streams_counter,
@@ -25,27 +26,40 @@ from tests.crash.copiers.librdkafka_copier import PARTITIONS
 from tests.support.server import call_plog
 from tests.support.waiting import wait_until
 
+TARGETS = ("out-confluent", "out-idempotent", "out-franz", COUNTS)
 _IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 
 
 class CopierCrew:
     """Owned by one thread. Fed and at work while `with` lasts; then `finish` it."""
 
-    def __init__(self, address: str, folder: Path, transactional_ids: Mapping[str, str], instances: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        folder: Path,
+        transactional_ids: Mapping[str, str],
+        instances: int = 1,
+        targets: Sequence[str] = TARGETS,
+    ) -> None:
         """`transactional_ids` of the copiers `confluent` and `franz`, which name their groups as well; `instances`
-        of the Streams application.
+        of the Streams application. A copier, or its instances, for each of the targets.
         """
         self._address = address
         self._groups = transactional_ids
-        self.targets = ("out-confluent", "out-idempotent", "out-franz", COUNTS)
+        self.targets = targets
         folder.mkdir()
-        confluent, franz = transactional_ids["confluent"], transactional_ids["franz"]
-        self.copiers = [
-            librdkafkas("transactional", confluent, address, "out-confluent", folder),
-            librdkafkas("idempotent", "idempotent", address, "out-idempotent", folder),
-            franz_gos(franz, address, "out-franz", folder),
-            *(streams_counter(f"streams-{number}", address, folder) for number in range(instances)),
-        ]
+
+        def copiers_of(target: str) -> list[CopierProcess]:
+            match target:
+                case "out-confluent":
+                    return [librdkafkas("transactional", transactional_ids["confluent"], address, target, folder)]
+                case "out-idempotent":
+                    return [librdkafkas("idempotent", "idempotent", address, target, folder)]
+                case "out-franz":
+                    return [franz_gos(transactional_ids["franz"], address, target, folder)]
+            return [streams_counter(f"streams-{number}", address, folder) for number in range(instances)]
+
+        self.copiers = [copier for target in targets for copier in copiers_of(target)]
         self._feed = Feed(address, SOURCE)
         self._watch = Watch(address, self.targets)
         self._stack = ExitStack()
@@ -147,6 +161,12 @@ class CopierCrew:
             if target != COUNTS:
                 for partition in range(PARTITIONS):
                     assert found[target, partition] == fed[SOURCE, partition], f"{target}-{partition}"
+        if COUNTS in self.targets:
+            self._ensure_counted(fed, found)
+
+    def _ensure_counted(
+        self, fed: Mapping[tuple[str, int], list[Record]], found: Mapping[tuple[str, int], list[Record]]
+    ) -> None:
         occurrences: dict[bytes, int] = defaultdict(int)
         for partition in range(PARTITIONS):
             for _, word in fed[SOURCE, partition]:

@@ -79,7 +79,7 @@ class LibrdkafkaCopier:
             ends = {one.partition(): one.offset() + 1 for one in messages}  # type: ignore[operator]
             offsets = [TopicPartition(self._source, partition, end) for partition, end in ends.items()]  # type: ignore[arg-type]
             group = consumer.consumer_group_metadata()
-            self._again(lambda: watched(lambda: producer.send_offsets_to_transaction(offsets, group, _ANSWER_S)))
+            self._again(lambda: _watched(lambda: producer.send_offsets_to_transaction(offsets, group, _ANSWER_S)))
             if next(self._turns) % 5:
                 self._again(lambda: producer.commit_transaction(_TRANSACTION_S))
                 return
@@ -137,7 +137,7 @@ class LibrdkafkaCopier:
         return {"bootstrap.servers": self._address, **QUICK, **told, **more}
 
 
-def watched(call: Callable[[], None]) -> None:
+def _watched(call: Callable[[], None]) -> None:
     """TimeoutError if the call does not come back, as docs/transactions.md says of librdkafka's
     `send_offsets_to_transaction` after a broker was lost: the producer is of no use then, and another one of its
     transactional id fences it.
