@@ -98,14 +98,14 @@ def play(directory: Path, disk: FailingDisk) -> Life:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_members_disk_refuses_at_every_operation(tmp_path: Path, code: int) -> None:
+def test_a_members_disk_refuses_at_every_operation(scratch: Path, code: int) -> None:
     disk = FailingDisk(code)
-    play(tmp_path / "well", disk)
+    play(scratch / "well", disk)
     assert disk.count > 30
     for number in range(disk.count):
         failing = FailingDisk(code)
         failing.fails_from = number
-        life = play(tmp_path / str(number), failing)
+        life = play(scratch / str(number), failing)
 
         async def look(life: Life = life) -> None:
             life.ensure_whole()

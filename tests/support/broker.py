@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -12,10 +13,12 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.loop_runtime import LoopRuntime
 from core.broker.node import Node
 from core.broker.runtime import ImmediateRuntime
+from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns
 from core.cluster.controller import NewTopic
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, ManualClock, SystemClock
+from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
 from core.log.file_records import FileRegion
 from core.protocol.api import Api
@@ -174,6 +177,20 @@ class SteeredNode(Node):
             if not node.is_closed and (node.is_read_only or node._lock._fd >= 0):
                 node.runtime.use(run_in_background=run_now, run_flush=run_now, run_loading=run_now)
                 node.close()
+
+
+@asynccontextmanager
+async def serving(broker: SteeredNode) -> AsyncIterator[SocketServer]:
+    """A server of the broker, in the loop that runs."""
+    runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
+    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
+    await server.start()
+    running = asyncio.create_task(server.run())
+    try:
+        yield server
+    finally:
+        server.stop()
+        await running
 
 
 def open_broker(

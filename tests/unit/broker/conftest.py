@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from core.broker.socket_server import SocketServer
 from core.common.clock import ManualClock
-from tests.support.broker import SteeredNode, Timers, open_broker
+from tests.support.broker import SteeredNode, Timers, open_broker, serving
 from tests.support.logs import NOW
+from tests.support.member import Member, playing
+from tests.support.office import Office, office
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import KnownPeers
 from tests.support.waiting import ANSWER_SECONDS
@@ -58,6 +61,30 @@ def broker(tmp_path: Path, clock: ManualClock) -> Iterator[SteeredNode]:
     opened = open_broker(tmp_path / "data", clock, log_retention_ms="-1")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def server(broker: SteeredNode, runner: asyncio.Runner) -> Iterator[SocketServer]:
+    """Of the broker, in the loop of the test."""
+    context = serving(broker)
+    yield runner.run(context.__aenter__())
+    runner.run(context.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def member(tmp_path: Path, runner: asyncio.Runner) -> Iterator[Member]:
+    """Broker 5 of a cluster whose controller is the test."""
+    context = playing(tmp_path)
+    yield runner.run(context.__aenter__())
+    runner.run(context.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def it(runner: asyncio.Runner) -> Iterator[Office]:
+    """A controller in office, with nothing left to do."""
+    context = office()
+    yield runner.run(context.__aenter__())
+    runner.run(context.__aexit__(None, None, None))
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
 from core.zookeeper.controller_store import OutOfOfficeError
-from tests.unit.broker.test_controller_term import Office, codes, office, outcome
+from tests.support.office import Office
+from tests.unit.broker.test_controller_term import codes, outcome
 
 _BATCH = 500
 """Partitions of one turn."""
@@ -54,99 +55,94 @@ def made(writes: Sequence[Write]) -> list[str]:
     return [write.topic for write in writes if isinstance(write, AssignmentWrite)]
 
 
-async def test_a_topic_that_zookeeper_does_not_take_is_the_only_one_that_is_refused() -> None:
+async def test_a_topic_that_zookeeper_does_not_take_is_the_only_one_that_is_refused(it: Office) -> None:
     def refuse(writes: Sequence[Write]) -> None:
         if "huge" in made(writes):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "it is too large")
 
-    async with office() as it:
-        before_each_commit(it, refuse)
-        pending = create(it, "a", "huge", "b")
-        await it.settle()
-        assert codes(outcome(pending)) == {"a": 0, "huge": ErrorCode.INVALID_REQUEST, "b": 0}
-        assert isinstance(outcome(pending)["a"], TopicImage)
-        assert made(it.store.written) == ["a", "b"]
-        assert it.term.context.topics.keys() == {"t", "a", "b"}
+    before_each_commit(it, refuse)
+    pending = create(it, "a", "huge", "b")
+    await it.settle()
+    assert codes(outcome(pending)) == {"a": 0, "huge": ErrorCode.INVALID_REQUEST, "b": 0}
+    assert isinstance(outcome(pending)["a"], TopicImage)
+    assert made(it.store.written) == ["a", "b"]
+    assert it.term.context.topics.keys() == {"t", "a", "b"}
 
 
-async def test_a_term_that_ends_refuses_only_what_it_had_not_done() -> None:
+async def test_a_term_that_ends_refuses_only_what_it_had_not_done(it: Office) -> None:
     """A client that tries the refused ones again must not be told that others exist already."""
-    async with office() as it:
 
-        def end(writes: Sequence[Write]) -> None:
-            if f"new{_BATCH}" in made(writes):
-                raise OutOfOfficeError
+    def end(writes: Sequence[Write]) -> None:
+        if f"new{_BATCH}" in made(writes):
+            raise OutOfOfficeError
 
-        before_each_commit(it, end)
-        pending = create(it, *names(3 * _BATCH))
+    before_each_commit(it, end)
+    pending = create(it, *names(3 * _BATCH))
+    await it.settle()
+    expected = [ErrorCode.NONE] * _BATCH + [ErrorCode.NOT_CONTROLLER] * 2 * _BATCH
+    assert codes(outcome(pending)) == dict(zip(names(3 * _BATCH), expected, strict=True))
+    assert made(it.store.written) == names(_BATCH)
+
+
+async def test_topics_grow_each_for_itself_when_the_term_ends(it: Office) -> None:
+    create(it, *names(100))
+    await it.settle()
+
+    def end(writes: Sequence[Write]) -> None:
+        if "new30" in made(writes):
+            raise OutOfOfficeError
+
+    before_each_commit(it, end)
+    wanted = [Growth(name, 2, None) for name in names(100)]
+    pending = topics_of(it).create_partitions(wanted, validate_only=False)
+    while not pending.is_over:
         await it.settle()
-        expected = [ErrorCode.NONE] * _BATCH + [ErrorCode.NOT_CONTROLLER] * 2 * _BATCH
-        assert codes(outcome(pending)) == dict(zip(names(3 * _BATCH), expected, strict=True))
-        assert made(it.store.written) == names(_BATCH)
+    expected = [ErrorCode.NONE] * 23 + [ErrorCode.NOT_CONTROLLER] * 77
+    assert codes(outcome(pending)) == dict(zip(names(100), expected, strict=True))
 
 
-async def test_topics_grow_each_for_itself_when_the_term_ends() -> None:
-    async with office() as it:
-        create(it, *names(100))
-        await it.settle()
+async def test_others_have_a_turn_while_many_topics_are_deleted(it: Office) -> None:
+    create(it, *names(3 * _BATCH))
+    await it.settle()
+    it.store.written.clear()
+    seen: list[int] = []
 
-        def end(writes: Sequence[Write]) -> None:
-            if "new30" in made(writes):
-                raise OutOfOfficeError
+    async def other() -> None:
+        seen.append(sum(isinstance(write, DeletionWrite) for write in it.store.written))
 
-        before_each_commit(it, end)
-        wanted = [Growth(name, 2, None) for name in names(100)]
-        pending = topics_of(it).create_partitions(wanted, validate_only=False)
-        while not pending.is_over:
-            await it.settle()
-        expected = [ErrorCode.NONE] * 23 + [ErrorCode.NOT_CONTROLLER] * 77
-        assert codes(outcome(pending)) == dict(zip(names(100), expected, strict=True))
-
-
-async def test_others_have_a_turn_while_many_topics_are_deleted() -> None:
-    async with office() as it:
-        create(it, *names(3 * _BATCH))
-        await it.settle()
-        it.store.written.clear()
-        seen: list[int] = []
-
-        async def other() -> None:
-            seen.append(sum(isinstance(write, DeletionWrite) for write in it.store.written))
-
-        pending = topics_of(it).delete(["none", *names(3 * _BATCH)], timeout_ms=1000)
-        await asyncio.sleep(0)
-        it.term.do(other)
-        await it.settle()
-        assert seen[0] < _BATCH + 1
-        expected = {
-            "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            **dict.fromkeys(names(3 * _BATCH), ErrorCode.NONE),
-        }
-        assert codes(outcome(pending)) == expected
+    pending = topics_of(it).delete(["none", *names(3 * _BATCH)], timeout_ms=1000)
+    await asyncio.sleep(0)
+    it.term.do(other)
+    await it.settle()
+    assert seen[0] < _BATCH + 1
+    expected = {
+        "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        **dict.fromkeys(names(3 * _BATCH), ErrorCode.NONE),
+    }
+    assert codes(outcome(pending)) == expected
 
 
-async def test_others_have_a_turn_while_what_is_left_of_many_topics_is_removed() -> None:
-    async with office() as it:
-        create(it, *names(_BATCH))
-        await it.settle()
-        topics_of(it).delete(names(_BATCH), timeout_ms=1000)
-        await it.settle()
-        seen: list[int] = []
+async def test_others_have_a_turn_while_what_is_left_of_many_topics_is_removed(it: Office) -> None:
+    create(it, *names(_BATCH))
+    await it.settle()
+    topics_of(it).delete(names(_BATCH), timeout_ms=1000)
+    await it.settle()
+    seen: list[int] = []
 
-        async def other() -> None:
-            seen.append(sum(isinstance(write, TopicRemoval) for write in it.store.written))
+    async def other() -> None:
+        seen.append(sum(isinstance(write, TopicRemoval) for write in it.store.written))
 
-        for _, _, queue in it.queues:
-            for request in [one for one in queue.sent if one.api is STOP_REPLICA]:
-                deleted = [
-                    StopReplicaPartitionError(topic.topic_name, one.partition_index, ErrorCode.NONE)
-                    for topic in request.request.topic_states
-                    for one in topic.partition_states
-                ]
-                queue.on_answer(request, StopReplicaResponse(partition_errors=deleted))
-                it.term.do(other)
-        await it.settle()
-        assert 0 < seen[-1] < _BATCH
-        removed = [write.topic for write in it.store.written if isinstance(write, TopicRemoval)]
-        assert sorted(removed) == sorted(names(_BATCH)), "each once"
-        assert it.term.context.topics.keys() == {"t"}
+    for _, _, queue in it.queues:
+        for request in [one for one in queue.sent if one.api is STOP_REPLICA]:
+            deleted = [
+                StopReplicaPartitionError(topic.topic_name, one.partition_index, ErrorCode.NONE)
+                for topic in request.request.topic_states
+                for one in topic.partition_states
+            ]
+            queue.on_answer(request, StopReplicaResponse(partition_errors=deleted))
+            it.term.do(other)
+    await it.settle()
+    assert 0 < seen[-1] < _BATCH
+    removed = [write.topic for write in it.store.written if isinstance(write, TopicRemoval)]
+    assert sorted(removed) == sorted(names(_BATCH)), "each once"
+    assert it.term.context.topics.keys() == {"t"}

@@ -6,8 +6,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from random import Random, randbytes
 from typing import Any
@@ -19,13 +18,11 @@ from hypothesis import strategies as st
 from core.broker import connection, event_loop, socket_server, turns
 from core.broker.connection import Connection
 from core.broker.connection_memory import ConnectionMemory
-from core.broker.loop_runtime import LoopRuntime
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
-from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.log.directory_lock import LockHolder, find_lock_holder
 from core.protocol.frame import decode_response, encode_request
@@ -43,6 +40,7 @@ from tests.support.broker import (
     open_broker,
     produce_request,
     produce_values,
+    serving,
     values_of,
 )
 from tests.support.logs import make_batch
@@ -50,20 +48,6 @@ from tests.support.logs import make_batch
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 MANY_BYTES = 4_000_000
-
-
-@asynccontextmanager
-async def serving(broker: SteeredNode) -> AsyncIterator[SocketServer]:
-    """A server of the broker, in the loop that runs."""
-    runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
-    await server.start()
-    running = asyncio.create_task(server.run())
-    try:
-        yield server
-    finally:
-        server.stop()
-        await running
 
 
 async def connect(server: SocketServer, receive_buffer: int | None = None) -> Client:
@@ -130,15 +114,14 @@ async def is_silent(reader: asyncio.StreamReader) -> bool:
     return False
 
 
-async def test_who_connects_is_turned_away_while_the_server_says_so(broker: SteeredNode) -> None:
+async def test_who_connects_is_turned_away_while_the_server_says_so(server: SocketServer, broker: SteeredNode) -> None:
     """A member of a cluster before it is registered."""
-    async with serving(broker) as server:
-        server.turns_away = True
-        reader, writer = await connect(server)
-        assert await reader.read() == b""
-        writer.close()
-        server.turns_away = False
-        assert await is_served(await connect(server))
+    server.turns_away = True
+    reader, writer = await connect(server)
+    assert await reader.read() == b""
+    writer.close()
+    server.turns_away = False
+    assert await is_served(await connect(server))
 
 
 async def test_a_long_answer_goes_out_in_turns(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,43 +201,40 @@ async def test_a_client_that_goes_on_sending_gets_no_turn_out_of_turn(
         assert await read_correlation_ids(reader, 1) == [2]
 
 
-async def test_a_long_poll_holds_back_the_answers_behind_it(broker: SteeredNode) -> None:
+async def test_a_long_poll_holds_back_the_answers_behind_it(server: SocketServer, broker: SteeredNode) -> None:
     add_topic(broker)
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        metadata = frame(METADATA, 3, MetadataRequest(), 12)
-        writer.write(versions_frame(1) + fetch_frame(2, 0, max_wait_ms=15_000) + metadata + versions_frame(4))
-        assert await read_correlation_ids(reader, 1) == [1]
-        assert await is_silent(reader)
-        other_reader, other_writer = await connect(server)
-        other_writer.write(produce_frame(9, b"at last"))
-        assert await read_correlation_ids(other_reader, 1) == [9]
-        answer = await read_frame(reader)
-        correlation_id, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(answer))
-        assert correlation_id == 2
-        assert b"at last" in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
-        assert await read_correlation_ids(reader, 2) == [3, 4]
+    reader, writer = await connect(server)
+    metadata = frame(METADATA, 3, MetadataRequest(), 12)
+    writer.write(versions_frame(1) + fetch_frame(2, 0, max_wait_ms=15_000) + metadata + versions_frame(4))
+    assert await read_correlation_ids(reader, 1) == [1]
+    assert await is_silent(reader)
+    other_reader, other_writer = await connect(server)
+    other_writer.write(produce_frame(9, b"at last"))
+    assert await read_correlation_ids(other_reader, 1) == [9]
+    answer = await read_frame(reader)
+    correlation_id, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(answer))
+    assert correlation_id == 2
+    assert b"at last" in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
+    assert await read_correlation_ids(reader, 2) == [3, 4]
 
 
-async def test_a_long_poll_ends_when_its_time_is_up(broker: SteeredNode) -> None:
+async def test_a_long_poll_ends_when_its_time_is_up(server: SocketServer, broker: SteeredNode) -> None:
     add_topic(broker)
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(fetch_frame(1, 0, max_wait_ms=50) + fetch_frame(2, 0, max_wait_ms=50) + versions_frame(3))
-        assert await read_correlation_ids(reader, 3) == [1, 2, 3]
+    reader, writer = await connect(server)
+    writer.write(fetch_frame(1, 0, max_wait_ms=50) + fetch_frame(2, 0, max_wait_ms=50) + versions_frame(3))
+    assert await read_correlation_ids(reader, 3) == [1, 2, 3]
 
 
-async def test_a_client_that_leaves_waits_no_longer(broker: SteeredNode) -> None:
+async def test_a_client_that_leaves_waits_no_longer(server: SocketServer, broker: SteeredNode) -> None:
     add_topic(broker)
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(fetch_frame(1, 0, max_wait_ms=15_000))
-        assert await is_silent(reader)
-        writer.close()
-        await writer.wait_closed()
-        other_reader, other_writer = await connect(server)
-        other_writer.write(produce_frame(1, b"x") + fetch_frame(2, 0))
-        assert await read_correlation_ids(other_reader, 2) == [1, 2]
+    reader, writer = await connect(server)
+    writer.write(fetch_frame(1, 0, max_wait_ms=15_000))
+    assert await is_silent(reader)
+    writer.close()
+    await writer.wait_closed()
+    other_reader, other_writer = await connect(server)
+    other_writer.write(produce_frame(1, b"x") + fetch_frame(2, 0))
+    assert await read_correlation_ids(other_reader, 2) == [1, 2]
 
 
 @given(cuts=st.lists(st.integers(1, 700), max_size=12), sizes=st.lists(st.integers(0, 300), min_size=1, max_size=6))
@@ -280,41 +260,38 @@ def test_frames_cut_anywhere(broker: SteeredNode, cuts: list[int], sizes: list[i
     assert broker.services.replicas.find("t", 0).log.log_end_offset == before + len(sizes)
 
 
-async def test_frames_larger_than_every_buffer(broker: SteeredNode) -> None:
+async def test_frames_larger_than_every_buffer(server: SocketServer, broker: SteeredNode) -> None:
     add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
     values = [bytes([n]) * size for n, size in enumerate((10, 100_000, 300_000, 1_200_000, MANY_BYTES, 10))]
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        for number, value in enumerate(values):
-            writer.write(produce_frame(number, value))
-        assert await read_correlation_ids(reader, len(values)) == list(range(len(values)))
-        writer.write(fetch_frame(9, 4, partition_max_bytes=1))
-        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
-        assert values[4] in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
+    reader, writer = await connect(server)
+    for number, value in enumerate(values):
+        writer.write(produce_frame(number, value))
+    assert await read_correlation_ids(reader, len(values)) == list(range(len(values)))
+    writer.write(fetch_frame(9, 4, partition_max_bytes=1))
+    _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+    assert values[4] in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
 
 
-async def test_a_client_that_does_not_read_is_not_read_from(broker: SteeredNode) -> None:
+async def test_a_client_that_does_not_read_is_not_read_from(server: SocketServer, broker: SteeredNode) -> None:
     """Answers of 80 MB are asked for: they wait as requests at the client, not as answers in the broker."""
     add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
     produce_values(broker, b"x" * 800_000)
     count = 100
-    async with serving(broker) as server:
-        reader, writer = await connect(server, receive_buffer=65536)
-        requests = [fetch_frame(n, 0) + versions_frame(n) for n in range(count)]
-        writer.write(b"".join(requests))
-        await until(lambda: len(server._connections) == 1)
-        (connection,) = server._connections
-        await until(lambda: connection._is_writing and reader._paused)  # type: ignore[attr-defined]  # both are full
-        assert 0 < connection._out_bytes == sum(map(len, connection._out)) < 3_000_000
-        assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
-        assert connection._out_bytes == 0
+    reader, writer = await connect(server, receive_buffer=65536)
+    requests = [fetch_frame(n, 0) + versions_frame(n) for n in range(count)]
+    writer.write(b"".join(requests))
+    await until(lambda: len(server._connections) == 1)
+    (connection,) = server._connections
+    await until(lambda: connection._is_writing and reader._paused)  # type: ignore[attr-defined]  # both are full
+    assert 0 < connection._out_bytes == sum(map(len, connection._out)) < 3_000_000
+    assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
+    assert connection._out_bytes == 0
 
 
-async def test_thousands_of_small_requests_at_once(broker: SteeredNode) -> None:
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(b"".join(map(versions_frame, range(5000))))
-        assert await read_correlation_ids(reader, 5000) == list(range(5000))
+async def test_thousands_of_small_requests_at_once(server: SocketServer, broker: SteeredNode) -> None:
+    reader, writer = await connect(server)
+    writer.write(b"".join(map(versions_frame, range(5000))))
+    assert await read_correlation_ids(reader, 5000) == list(range(5000))
 
 
 @pytest.mark.parametrize(
@@ -326,14 +303,15 @@ async def test_thousands_of_small_requests_at_once(broker: SteeredNode) -> None:
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="another protocol"),
     ],
 )
-async def test_what_is_no_request_ends_the_connection_only(broker: SteeredNode, sent: bytes) -> None:
-    async with serving(broker) as server:
-        other = await connect(server)
-        reader, writer = await connect(server)
-        writer.write(versions_frame(1) + sent)
-        assert await read_correlation_ids(reader, 1) == [1]
-        assert await reader.read() == b""
-        assert await is_served(other)
+async def test_what_is_no_request_ends_the_connection_only(
+    server: SocketServer, broker: SteeredNode, sent: bytes
+) -> None:
+    other = await connect(server)
+    reader, writer = await connect(server)
+    writer.write(versions_frame(1) + sent)
+    assert await read_correlation_ids(reader, 1) == [1]
+    assert await reader.read() == b""
+    assert await is_served(other)
 
 
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
@@ -391,12 +369,11 @@ async def test_idle_connections_are_closed(tmp_path: Path, monkeypatch: pytest.M
         assert await client[0].read() == b""
 
 
-async def test_an_unknown_topic_is_an_answer(broker: SteeredNode) -> None:
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(fetch_frame(1, 0, topic="none", max_wait_ms=15_000))
-        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
-        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+async def test_an_unknown_topic_is_an_answer(server: SocketServer, broker: SteeredNode) -> None:
+    reader, writer = await connect(server)
+    writer.write(fetch_frame(1, 0, topic="none", max_wait_ms=15_000))
+    _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("first_bytes", [2, 10, 1_400, 70_000])
@@ -424,48 +401,46 @@ async def test_a_request_of_a_usual_size_is_moved_once(
     assert bool(grown) == (first_bytes < 4), "its size comes first"
 
 
-async def test_many_begin_a_request_before_one_ends(broker: SteeredNode) -> None:
+async def test_many_begin_a_request_before_one_ends(server: SocketServer, broker: SteeredNode) -> None:
     """Each beginning stays where it was received, and nobody receives there but its own client."""
     add_topic(broker)
     sizes = [130_000, 60_000, 250_000, 20_000, 900_000, 130_001]
-    async with serving(broker) as server:
-        clients = [await connect(server) for _ in sizes]
-        frames = [produce_frame(n, randbytes(size)) for n, size in enumerate(sizes)]
-        for (_, writer), sent in zip(clients, frames, strict=True):
-            began, before = versions_frame(100) + sent[:-9_000], moved_bytes(server)
-            writer.write(began)
-            await until_moved(server, before + len(began))
-        for (reader, writer), sent in reversed(list(zip(clients, frames, strict=True))):
-            writer.write(sent[-9_000:] + versions_frame(101))
-            assert await read_correlation_ids(reader, 1) == [100]
-            _, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
-            assert response.responses[0].partition_responses[0].error_code == 0, "its checksum is right"
-            assert await read_correlation_ids(reader, 1) == [101]
+    clients = [await connect(server) for _ in sizes]
+    frames = [produce_frame(n, randbytes(size)) for n, size in enumerate(sizes)]
+    for (_, writer), sent in zip(clients, frames, strict=True):
+        began, before = versions_frame(100) + sent[:-9_000], moved_bytes(server)
+        writer.write(began)
+        await until_moved(server, before + len(began))
+    for (reader, writer), sent in reversed(list(zip(clients, frames, strict=True))):
+        writer.write(sent[-9_000:] + versions_frame(101))
+        assert await read_correlation_ids(reader, 1) == [100]
+        _, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+        assert response.responses[0].partition_responses[0].error_code == 0, "its checksum is right"
+        assert await read_correlation_ids(reader, 1) == [101]
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_long_requests_cut_anywhere(broker: SteeredNode, seed: int) -> None:
+async def test_long_requests_cut_anywhere(server: SocketServer, broker: SteeredNode, seed: int) -> None:
     add_topic(broker)
     random = Random(seed)
     count = 20
     stream = b"".join(produce_frame(n, random.randbytes(int(10 ** random.uniform(1, 5.7)))) for n in range(count))
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
+    reader, writer = await connect(server)
 
-        async def send() -> None:
-            start = 0
-            while start < len(stream):
-                cut = int(10 ** random.uniform(0, 5.5))
-                writer.write(stream[start : start + cut])
-                await writer.drain()
-                await asyncio.sleep(0.002 * random.randrange(2))
-                start += cut
+    async def send() -> None:
+        start = 0
+        while start < len(stream):
+            cut = int(10 ** random.uniform(0, 5.5))
+            writer.write(stream[start : start + cut])
+            await writer.drain()
+            await asyncio.sleep(0.002 * random.randrange(2))
+            start += cut
 
-        sending = asyncio.create_task(send())
-        for number in range(count):
-            correlation_id, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
-            assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
-        await sending
+    sending = asyncio.create_task(send())
+    for number in range(count):
+        correlation_id, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+        assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
+    await sending
 
 
 async def test_the_beginning_of_a_long_request_is_not_moved(
@@ -593,37 +568,37 @@ def test_a_large_buffer_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("sent_last", [b"", b"\xff\xff\xff\xff"], ids=["its end", "what is no request"])
-async def test_who_sends_nothing_more_gets_what_he_asked_for(broker: SteeredNode, sent_last: bytes) -> None:
+async def test_who_sends_nothing_more_gets_what_he_asked_for(
+    server: SocketServer, broker: SteeredNode, sent_last: bytes
+) -> None:
     """As a shell does, that pipes requests in: he reads slowly, and the answers are more than a socket takes."""
     add_topic(broker)
     produce_values(broker, bytes(800_000))
     count = 30
-    async with serving(broker) as server:
-        reader, writer = await connect(server, receive_buffer=65536)
-        writer.write(b"".join(fetch_frame(n, 0) + versions_frame(n) for n in range(count)) + sent_last)
-        if not sent_last:
-            writer.write_eof()
-        assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
-        assert await reader.read() == b""
+    reader, writer = await connect(server, receive_buffer=65536)
+    writer.write(b"".join(fetch_frame(n, 0) + versions_frame(n) for n in range(count)) + sent_last)
+    if not sent_last:
+        writer.write_eof()
+    assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
+    assert await reader.read() == b""
 
 
 async def test_who_is_gone_before_his_answer_holds_no_memory(
-    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+    server: SocketServer, broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The beginning of a further request came with the one that can't be answered any more."""
-    async with serving(broker) as server:
-        client = socket.create_connection((server.endpoint.host, server.endpoint.port))
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        handle = RequestDispatcher.handle
+    client = socket.create_connection((server.endpoint.host, server.endpoint.port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handle = RequestDispatcher.handle
 
-        def reset_and_handle(dispatcher: RequestDispatcher, *arguments: Any) -> Any:
-            client.close()
-            return handle(dispatcher, *arguments)
+    def reset_and_handle(dispatcher: RequestDispatcher, *arguments: Any) -> Any:
+        client.close()
+        return handle(dispatcher, *arguments)
 
-        monkeypatch.setattr(RequestDispatcher, "handle", reset_and_handle)
-        client.sendall(versions_frame(1) + produce_frame(2, bytes(50_000))[:30_000])
-        await until(lambda: server.accepted_connections == 1 and not server.open_connections)
-        assert server._memory.total_bytes == 0
+    monkeypatch.setattr(RequestDispatcher, "handle", reset_and_handle)
+    client.sendall(versions_frame(1) + produce_frame(2, bytes(50_000))[:30_000])
+    await until(lambda: server.accepted_connections == 1 and not server.open_connections)
+    assert server._memory.total_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -657,12 +632,11 @@ async def test_a_server_that_stops_is_not_asked(broker: SteeredNode) -> None:
     assert find_lock_holder(broker.directory) == LockHolder(os.getpid(), "")
 
 
-async def test_a_server_that_could_not_start_whole_is_closed(broker: SteeredNode) -> None:
+async def test_a_server_that_could_not_start_whole_is_closed(server: SocketServer, broker: SteeredNode) -> None:
     """As if the port for metrics were taken: nobody runs the server then, and `run` may close it once more."""
-    async with serving(broker) as server:
-        client = socket.create_connection((server.endpoint.host, server.endpoint.port))
-        server.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((server.endpoint.host, server.endpoint.port))
-        assert server.open_connections == 0
-        client.close()
+    client = socket.create_connection((server.endpoint.host, server.endpoint.port))
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((server.endpoint.host, server.endpoint.port))
+    assert server.open_connections == 0
+    client.close()

@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from core.broker.control_queue import ControlQueue
-from core.broker.controller_term import ControllerTerm
 from core.cluster.control_requests import ControlRequest
-from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
-from core.cluster.controller_writes import Decision, DeletionWrite, StateWrite, Write
+from core.cluster.controller_context import ControlledTopic, unwritten_state
+from core.cluster.controller_writes import Decision, DeletionWrite, StateWrite
 from core.cluster.feature_levels import FeatureUpdate, UpgradeType
-from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
@@ -32,203 +28,12 @@ from core.protocol.schema.stop_replica import (
 )
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
     UpdateMetadataResponse,
 )
-from core.zookeeper.controller_store import ControllerStore, FoundTopics, OutOfOfficeError
-from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.controller_store import OutOfOfficeError
 from core.zookeeper.transaction import Node, NodeStat, Refusal, ZooKeeperError
-from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
-
-T0 = TopicPartition("t", 0)
-
-
-class FakeWatch(Watch):
-    def __init__(self) -> None:
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class FakeSession(ZooKeeperSession):
-    """Calls those who watch when a test says so."""
-
-    def __init__(self) -> None:
-        self.watched: dict[str, Callable[[Any], None]] = {}
-        self.watches: list[FakeWatch] = []
-        self.refuses: str | None = None
-        """The path of a node that can't be watched; that is known long before others are answered."""
-
-    async def watch_children(self, path: str, on_change: Callable[[Any], None]) -> Watch:
-        return await self._watch(path, on_change, [])
-
-    async def watch_data(self, path: str, on_change: Callable[[Any], None]) -> Watch:
-        return await self._watch(path, on_change, None)
-
-    async def _watch(self, path: str, on_change: Callable[[Any], None], found: Any) -> Watch:
-        if path == self.refuses:
-            raise ZooKeeperError(Refusal.NO_AUTH, path)
-        for _ in range(1 if self.refuses is None else 20):
-            await asyncio.sleep(0)
-        self.watched[path] = on_change
-        on_change(found)
-        self.watches.append(FakeWatch())
-        return self.watches[-1]
-
-
-class FakeStore(ControllerStore):
-    """What is in ZooKeeper. `gate` holds up what is written; `failure` is raised instead of the next write."""
-
-    def __init__(self) -> None:
-        self.brokers: dict[int, LiveBroker] = {}
-        self.topics: dict[str, ControlledTopic] = {}
-        self.deleted: list[str] = []
-        self.disks: list[int] = []
-        self.written: list[Write] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.failure: Exception | None = None
-        self.read_failure: Exception | None = None
-        self.feature_failure: Exception | None = None
-        self.while_reading: Callable[[], None] = lambda: None
-        self.reads = 0
-
-    async def read_brokers(self) -> dict[int, LiveBroker]:
-        self.reads += 1
-        if self.read_failure is not None:
-            raise self.read_failure
-        found = dict(self.brokers)
-        while_reading, self.while_reading = self.while_reading, lambda: None
-        while_reading()
-        await asyncio.sleep(0)
-        return found
-
-    async def topic_names(self) -> list[str]:
-        return list(self.topics)
-
-    async def deleted_topics(self) -> list[str]:
-        return list(self.deleted)
-
-    async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
-        found = {name: self.topics[name] for name in names}
-        copies = {name: ControlledTopic(one.topic_id, one.version, dict(one.partitions)) for name, one in found.items()}
-        confirmed = {
-            TopicPartition(name, number): dict.fromkeys(state.isr, 500)
-            for name, one in copies.items()
-            for number, state in one.partitions.items()
-        }
-        return FoundTopics(copies, confirmed, set())
-
-    async def take_disk_events(self) -> list[int]:
-        taken, self.disks = self.disks, []
-        return taken
-
-    async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
-        if self.feature_failure is not None:
-            raise self.feature_failure
-        return {}, 0
-
-    async def read_producer_ids(self) -> tuple[int, int]:
-        if self.read_failure is not None:
-            raise self.read_failure
-        return 0, 0
-
-    async def commit(self, writes: Sequence[Write]) -> list[int]:
-        await self.gate.wait()
-        if self.failure is not None:
-            raise self.failure
-        self.written += writes
-        return [
-            write.state.partition_epoch + 1 if isinstance(write, StateWrite) else getattr(write, "version", -1) + 1
-            for write in writes
-        ]
-
-
-class FakeQueue(ControlQueue):
-    """Keeps what is to be sent to a life of a broker."""
-
-    def __init__(self, on_answer: Callable[[ControlRequest, Any], None]) -> None:
-        self.sent: list[ControlRequest] = []
-        self.on_answer = on_answer
-        self.on_mistake = None
-        self.is_closed = False
-
-    def __len__(self) -> int:
-        return len(self.sent)
-
-    def put(self, request: ControlRequest) -> None:
-        assert not self.is_closed
-        self.sent.append(request)
-
-    def close(self) -> list[ControlRequest]:
-        self.is_closed = True
-        return self.sent
-
-
-def live(broker_id: int, epoch: int, port: int = 9092) -> LiveBroker:
-    endpoints = [UpdateMetadataEndpoint(port, "127.0.0.1", "PLAINTEXT", 0)]
-    return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id, endpoints=endpoints), {}, epoch)
-
-
-class Office:
-    """A term of broker 1, with brokers 1 and 2 and the topic t of one partition, which 1 leads."""
-
-    def __init__(self) -> None:
-        self.session = FakeSession()
-        self.store = FakeStore()
-        self.store.brokers = {1: live(1, 11), 2: live(2, 12)}
-        self.store.topics = {"t": ControlledTopic(bytes(16), 0, {0: PartitionState(1, 3, (1, 2), (1, 2), 7)})}
-        self.queues: list[tuple[int, int, FakeQueue]] = []
-        self.overs = 0
-        self.term: ControllerTerm
-
-    def begin(self) -> None:
-        self.term = ControllerTerm(
-            self.session,
-            self.store,
-            node_id=1,
-            epoch=5,
-            make_queue=self._make_queue,
-            may_be_unclean=lambda _: False,
-            on_over=self._on_over,
-        )
-
-    def _make_queue(
-        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControlRequest, Any], None]
-    ) -> ControlQueue:
-        queue = FakeQueue(on_answer)
-        self.queues.append((broker_id, broker.epoch, queue))
-        return queue
-
-    def _on_over(self) -> None:
-        self.overs += 1
-
-    async def settle(self) -> None:
-        """Returns when nothing is left to do."""
-        for _ in range(200):
-            await asyncio.sleep(0)
-
-    def sent(self, broker_id: int) -> list[ControlRequest]:
-        return [one for number, _, queue in self.queues if number == broker_id for one in queue.sent]
-
-    def change(self, path: str) -> None:
-        self.session.watched[path]([])
-
-
-@asynccontextmanager
-async def office(feature_failure: Exception | None = None) -> AsyncIterator[Office]:
-    """In office, with nothing left to do."""
-    made = Office()
-    made.store.feature_failure = feature_failure
-    made.begin()
-    await made.settle()
-    try:
-        yield made
-    finally:
-        made.term.close()
+from tests.support.office import T0, Office, live, office
 
 
 def outcome(pending: Pending[Any]) -> Any:
@@ -245,15 +50,14 @@ def nothing() -> Decision[str]:
     return "done"
 
 
-async def test_a_broker_hears_of_the_others_before_it_is_told_what_it_leads() -> None:
-    async with office() as it:
-        for broker_id in (1, 2):
-            apis = [request.api for request in it.sent(broker_id)]
-            assert apis[0] is UPDATE_METADATA
-            assert LEADER_AND_ISR in apis
-        folders = {BROKER_IDS, TOPICS, DELETE_TOPICS, LOG_DIR_EVENTS}
-        assert set(it.session.watched) == folders | {broker_path(1), broker_path(2), topic_path("t")}
-        assert it.term.unsent == sum(len(queue) for _, _, queue in it.queues)
+async def test_a_broker_hears_of_the_others_before_it_is_told_what_it_leads(it: Office) -> None:
+    for broker_id in (1, 2):
+        apis = [request.api for request in it.sent(broker_id)]
+        assert apis[0] is UPDATE_METADATA
+        assert LEADER_AND_ISR in apis
+    folders = {BROKER_IDS, TOPICS, DELETE_TOPICS, LOG_DIR_EVENTS}
+    assert set(it.session.watched) == folders | {broker_path(1), broker_path(2), topic_path("t")}
+    assert it.term.unsent == sum(len(queue) for _, _, queue in it.queues)
 
 
 @pytest.mark.parametrize(
@@ -265,70 +69,66 @@ async def test_a_broker_hears_of_the_others_before_it_is_told_what_it_leads() ->
         RuntimeError("a mistake"),
     ],
 )
-async def test_a_write_that_is_refused_ends_it(failure: Exception) -> None:
+async def test_a_write_that_is_refused_ends_it(it: Office, failure: Exception) -> None:
     """Whoever waits is told so, he whose write it was and those behind him; nothing is sent or written afterwards."""
-    async with office() as it:
-        before = [len(queue.sent) for _, _, queue in it.queues]
-        it.store.failure = failure
-        first = it.term.ask(lambda: it.term.controller.elect_leaders([T0], is_unclean=False))
-        second = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
-        third = it.term.ask(nothing)
-        await it.settle()
-        assert it.overs == 1
-        assert outcome(first) == {T0: ErrorCode.ELECTION_NOT_NEEDED}
-        for pending in (second, third):
-            assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
-        it.store.failure = None
-        it.change(BROKER_IDS)
-        with pytest.raises(KafkaError) as refused:
-            it.term.ask(nothing)
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        await it.settle()
-        assert it.store.written == []
-        assert [len(queue.sent) for _, _, queue in it.queues] == before
-        assert all(queue.is_closed for _, _, queue in it.queues)
-        assert all(watch.is_cancelled for watch in it.session.watches)
-
-
-async def test_who_is_deposed_while_it_writes_tells_nobody() -> None:
-    """The write may be done, or not: whoever follows knows."""
-    async with office() as it:
-        before = [len(queue.sent) for _, _, queue in it.queues]
-        it.store.gate.clear()
-        pending = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
-        await it.settle()
-        assert not pending.is_over
-        it.term.close()
+    before = [len(queue.sent) for _, _, queue in it.queues]
+    it.store.failure = failure
+    first = it.term.ask(lambda: it.term.controller.elect_leaders([T0], is_unclean=False))
+    second = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+    third = it.term.ask(nothing)
+    await it.settle()
+    assert it.overs == 1
+    assert outcome(first) == {T0: ErrorCode.ELECTION_NOT_NEEDED}
+    for pending in (second, third):
         assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
-        it.store.gate.set()
-        await it.settle()
-        assert it.store.written == []
-        assert [len(queue.sent) for _, _, queue in it.queues] == before
-        assert it.overs == 0
+    it.store.failure = None
+    it.change(BROKER_IDS)
+    with pytest.raises(KafkaError) as refused:
+        it.term.ask(nothing)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    await it.settle()
+    assert it.store.written == []
+    assert [len(queue.sent) for _, _, queue in it.queues] == before
+    assert all(queue.is_closed for _, _, queue in it.queues)
+    assert all(watch.is_cancelled for watch in it.session.watches)
 
 
-async def test_nobody_hears_of_a_leader_before_it_is_written_down() -> None:
-    async with office() as it:
-        before = len(it.sent(2))
-        it.store.gate.clear()
-        it.store.brokers = {2: live(2, 12)}
-        it.change(BROKER_IDS)
-        await it.settle()
-        assert it.sent(2)[before:] == []
-        it.store.gate.set()
-        await it.settle()
-        (state,) = [write.state for write in it.store.written if isinstance(write, StateWrite)]
-        assert state.leader == 2
-        assert LEADER_AND_ISR in [request.api for request in it.sent(2)[before:]]
+async def test_who_is_deposed_while_it_writes_tells_nobody(it: Office) -> None:
+    """The write may be done, or not: whoever follows knows."""
+    before = [len(queue.sent) for _, _, queue in it.queues]
+    it.store.gate.clear()
+    pending = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+    await it.settle()
+    assert not pending.is_over
+    it.term.close()
+    assert outcome(pending).code is ErrorCode.NOT_CONTROLLER
+    it.store.gate.set()
+    await it.settle()
+    assert it.store.written == []
+    assert [len(queue.sent) for _, _, queue in it.queues] == before
+    assert it.overs == 0
 
 
-async def test_who_asks_after_the_end_is_told_at_once() -> None:
+async def test_nobody_hears_of_a_leader_before_it_is_written_down(it: Office) -> None:
+    before = len(it.sent(2))
+    it.store.gate.clear()
+    it.store.brokers = {2: live(2, 12)}
+    it.change(BROKER_IDS)
+    await it.settle()
+    assert it.sent(2)[before:] == []
+    it.store.gate.set()
+    await it.settle()
+    (state,) = [write.state for write in it.store.written if isinstance(write, StateWrite)]
+    assert state.leader == 2
+    assert LEADER_AND_ISR in [request.api for request in it.sent(2)[before:]]
+
+
+async def test_who_asks_after_the_end_is_told_at_once(it: Office) -> None:
     """Also in the turn in which it ended."""
-    async with office() as it:
-        it.term.close()
-        with pytest.raises(KafkaError) as refused:
-            it.term.ask(nothing)
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    it.term.close()
+    with pytest.raises(KafkaError) as refused:
+        it.term.ask(nothing)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
 async def test_what_is_asked_while_it_begins_is_answered_then() -> None:
@@ -356,18 +156,17 @@ async def test_a_broker_that_comes_while_it_begins_is_not_missed() -> None:
     it.term.close()
 
 
-async def test_a_broker_that_comes_while_brokers_are_read_is_not_missed() -> None:
-    async with office() as it:
+async def test_a_broker_that_comes_while_brokers_are_read_is_not_missed(it: Office) -> None:
 
-        def come() -> None:
-            it.store.brokers[4] = live(4, 14)
-            it.change(BROKER_IDS)
-
-        it.store.brokers[3] = live(3, 13)
-        it.store.while_reading = come
+    def come() -> None:
+        it.store.brokers[4] = live(4, 14)
         it.change(BROKER_IDS)
-        await it.settle()
-        assert set(it.term.context.brokers) == {1, 2, 3, 4}
+
+    it.store.brokers[3] = live(3, 13)
+    it.store.while_reading = come
+    it.change(BROKER_IDS)
+    await it.settle()
+    assert set(it.term.context.brokers) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("failure", [ZooKeeperError(Refusal.NO_AUTH, "/x"), MalformedMessageError("?"), KeyError("x")])
@@ -397,18 +196,17 @@ async def test_what_a_decision_refuses_costs_nobody_the_office() -> None:
 
 
 @pytest.mark.parametrize("first", [-1, 2**63 - 500])
-async def test_producer_ids_that_nobody_knows_cost_nobody_the_office(first: int) -> None:
+async def test_producer_ids_that_nobody_knows_cost_nobody_the_office(it: Office, first: int) -> None:
     """The node is garbled, or the last ids are given out."""
-    async with office() as it:
-        if first < 0:
-            it.store.read_failure = MalformedMessageError("ZooKeeper node /latest_producer_id_block: ?")
-        else:
-            it.store.read_producer_ids = lambda: asyncio.sleep(0, (first, 0))  # type: ignore[method-assign]
-        pending = it.term.do(lambda: it.term.allocate_producer_ids(2, 12))
-        await it.settle()
-        assert outcome(pending).code is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert it.overs == 0
-        assert it.store.written == []
+    if first < 0:
+        it.store.read_failure = MalformedMessageError("ZooKeeper node /latest_producer_id_block: ?")
+    else:
+        it.store.read_producer_ids = lambda: asyncio.sleep(0, (first, 0))  # type: ignore[method-assign]
+    pending = it.term.do(lambda: it.term.allocate_producer_ids(2, 12))
+    await it.settle()
+    assert outcome(pending).code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert it.overs == 0
+    assert it.store.written == []
 
 
 async def test_garbled_features_cost_nobody_the_office_and_nobody_changes_them() -> None:
@@ -422,170 +220,159 @@ async def test_garbled_features_cost_nobody_the_office_and_nobody_changes_them()
         assert it.store.written == []
 
 
-async def test_what_can_not_be_written_is_raised_in_the_decision() -> None:
+async def test_what_can_not_be_written_is_raised_in_the_decision(it: Office) -> None:
     """It may have to put right what it has written before."""
-    async with office() as it:
 
-        def decide() -> Decision[str]:
-            try:
-                yield [DeletionWrite("t")]
-            except KafkaError as error:
-                return error.message
-            return "written"
+    def decide() -> Decision[str]:
+        try:
+            yield [DeletionWrite("t")]
+        except KafkaError as error:
+            return error.message
+        return "written"
 
-        it.store.failure = KafkaError(ErrorCode.INVALID_REQUEST, "it is too large")
-        pending = it.term.ask(decide)
-        await it.settle()
-        assert outcome(pending) == "it is too large"
-        assert it.overs == 0
+    it.store.failure = KafkaError(ErrorCode.INVALID_REQUEST, "it is too large")
+    pending = it.term.ask(decide)
+    await it.settle()
+    assert outcome(pending) == "it is too large"
+    assert it.overs == 0
 
 
-async def test_one_thing_after_the_other() -> None:
+async def test_one_thing_after_the_other(it: Office) -> None:
     """What comes while something is written waits; folders that change often meanwhile are read once."""
-    async with office() as it:
-        reads = it.store.reads
-        it.store.gate.clear()
-        moved = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
-        await it.settle()
-        for _ in range(5):
-            it.change(BROKER_IDS)
-        asked = it.term.ask(nothing)
-        await it.settle()
-        assert not moved.is_over
-        assert not asked.is_over
-        assert it.store.reads == reads
-        it.store.gate.set()
-        await it.settle()
-        assert moved.is_over
-        assert outcome(asked) == "done"
-        assert it.store.reads == reads + 1
-
-
-async def test_what_is_done_in_turns_lets_others_in_between() -> None:
-    async with office() as it:
-        seen: list[str] = []
-        others: list[Pending[Any]] = []
-
-        async def other(name: str) -> None:
-            seen.append(name)
-
-        async def work(part: str) -> dict[str, int]:
-            others.append(it.term.do(lambda: other(f"after {part}")))
-            seen.append(part)
-            return {part: len(seen)}
-
-        pending = it.term.do_in_turns("ab", iter("ab"), work)
-        assert seen == []
-        await it.settle()
-        assert seen == ["a", "after a", "b", "after b"]
-        assert outcome(pending) == {"a": 1, "b": 3}
-        assert all(one.is_over for one in others)
-
-
-async def test_the_first_refusal_ends_what_is_done_in_turns() -> None:
-    async with office() as it:
-        seen: list[str] = []
-
-        async def work(part: str) -> dict[str, int]:
-            if part == "b":
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
-            seen.append(part)
-            return {part: 0}
-
-        def parts() -> Iterator[str]:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION)
-            yield ""
-
-        refused = it.term.do_in_turns("abc", iter("abc"), work), it.term.do_in_turns("xy", parts(), work)
-        await it.settle()
-        assert codes(outcome(refused[0])) == {
-            "a": 0,
-            "b": ErrorCode.INVALID_REQUEST,
-            "c": ErrorCode.INVALID_REQUEST,
-        }
-        assert codes(outcome(refused[1])) == dict.fromkeys("xy", ErrorCode.POLICY_VIOLATION)
-        assert seen == ["a"]
-
-
-async def test_what_was_done_in_turns_stays_done_when_the_term_ends() -> None:
-    async with office() as it:
-        seen: list[str] = []
-
-        async def work(part: str) -> dict[str, int]:
-            seen.append(part)
-            if part == "b":
-                asyncio.get_running_loop().call_soon(it.term.close)
-                await asyncio.sleep(0)
-            return {part: 0}
-
-        pending = it.term.do_in_turns("abc", iter("abc"), work)
-        await it.settle()
-        assert codes(outcome(pending)) == {"a": 0, "b": ErrorCode.NOT_CONTROLLER, "c": ErrorCode.NOT_CONTROLLER}
-        assert seen == ["a", "b"]
-        with pytest.raises(KafkaError):
-            it.term.do_in_turns("ab", iter("ab"), work)
-
-
-async def test_another_life_of_a_broker_gets_nothing_of_the_one_before() -> None:
-    async with office() as it:
-        (old,) = (queue for number, _, queue in it.queues if number == 2)
-        it.store.brokers[2] = live(2, 22)
+    reads = it.store.reads
+    it.store.gate.clear()
+    moved = it.term.ask(lambda: it.term.controller.reassignments.alter({T0: (2, 1)}))
+    await it.settle()
+    for _ in range(5):
         it.change(BROKER_IDS)
-        await it.settle()
-        assert old.is_closed
-        ((epoch, new),) = ((epoch, queue) for number, epoch, queue in it.queues if number == 2 and queue is not old)
-        assert epoch == 22
-        assert {request.broker_epoch for request in new.sent} == {22}
-        before = it.term.context.state(T0)
-        old.on_answer(
-            ControlRequest(2, 12, LEADER_AND_ISR, 7, None),
-            LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
-        )
-        await it.settle()
-        assert it.term.context.state(T0) == before
+    asked = it.term.ask(nothing)
+    await it.settle()
+    assert not moved.is_over
+    assert not asked.is_over
+    assert it.store.reads == reads
+    it.store.gate.set()
+    await it.settle()
+    assert moved.is_over
+    assert outcome(asked) == "done"
+    assert it.store.reads == reads + 1
 
 
-async def test_a_broker_that_listens_elsewhere_is_told_there() -> None:
+async def test_what_is_done_in_turns_lets_others_in_between(it: Office) -> None:
+    seen: list[str] = []
+    others: list[Pending[Any]] = []
+
+    async def other(name: str) -> None:
+        seen.append(name)
+
+    async def work(part: str) -> dict[str, int]:
+        others.append(it.term.do(lambda: other(f"after {part}")))
+        seen.append(part)
+        return {part: len(seen)}
+
+    pending = it.term.do_in_turns("ab", iter("ab"), work)
+    assert seen == []
+    await it.settle()
+    assert seen == ["a", "after a", "b", "after b"]
+    assert outcome(pending) == {"a": 1, "b": 3}
+    assert all(one.is_over for one in others)
+
+
+async def test_the_first_refusal_ends_what_is_done_in_turns(it: Office) -> None:
+    seen: list[str] = []
+
+    async def work(part: str) -> dict[str, int]:
+        if part == "b":
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        seen.append(part)
+        return {part: 0}
+
+    def parts() -> Iterator[str]:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        yield ""
+
+    refused = it.term.do_in_turns("abc", iter("abc"), work), it.term.do_in_turns("xy", parts(), work)
+    await it.settle()
+    assert codes(outcome(refused[0])) == {
+        "a": 0,
+        "b": ErrorCode.INVALID_REQUEST,
+        "c": ErrorCode.INVALID_REQUEST,
+    }
+    assert codes(outcome(refused[1])) == dict.fromkeys("xy", ErrorCode.POLICY_VIOLATION)
+    assert seen == ["a"]
+
+
+async def test_what_was_done_in_turns_stays_done_when_the_term_ends(it: Office) -> None:
+    seen: list[str] = []
+
+    async def work(part: str) -> dict[str, int]:
+        seen.append(part)
+        if part == "b":
+            asyncio.get_running_loop().call_soon(it.term.close)
+            await asyncio.sleep(0)
+        return {part: 0}
+
+    pending = it.term.do_in_turns("abc", iter("abc"), work)
+    await it.settle()
+    assert codes(outcome(pending)) == {"a": 0, "b": ErrorCode.NOT_CONTROLLER, "c": ErrorCode.NOT_CONTROLLER}
+    assert seen == ["a", "b"]
+    with pytest.raises(KafkaError):
+        it.term.do_in_turns("ab", iter("ab"), work)
+
+
+async def test_another_life_of_a_broker_gets_nothing_of_the_one_before(it: Office) -> None:
+    (old,) = (queue for number, _, queue in it.queues if number == 2)
+    it.store.brokers[2] = live(2, 22)
+    it.change(BROKER_IDS)
+    await it.settle()
+    assert old.is_closed
+    ((epoch, new),) = ((epoch, queue) for number, epoch, queue in it.queues if number == 2 and queue is not old)
+    assert epoch == 22
+    assert {request.broker_epoch for request in new.sent} == {22}
+    before = it.term.context.state(T0)
+    old.on_answer(
+        ControlRequest(2, 12, LEADER_AND_ISR, 7, None),
+        LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
+    )
+    await it.settle()
+    assert it.term.context.state(T0) == before
+
+
+async def test_a_broker_that_listens_elsewhere_is_told_there(it: Office) -> None:
     """As one of Kafka's whose listeners were changed while it runs. What it has not answered is sent there."""
-    async with office() as it:
-        (old,) = (queue for number, _, queue in it.queues if number == 2)
-        unanswered, states = list(old.sent), len(it.store.written)
-        it.store.brokers[2] = live(2, 12, port=9999)
-        it.change(broker_path(2))
-        await it.settle()
-        assert old.is_closed
-        (new,) = (queue for number, _, queue in it.queues if number == 2 and queue is not old)
-        assert new.sent[: len(unanswered)] == unanswered
-        for broker_id in (1, 2):
-            last = it.sent(broker_id)[-1]
-            assert last.api is UPDATE_METADATA
-            assert [one.endpoints[0].port for one in last.request.live_brokers] == [9092, 9999]
-        assert len(it.store.written) == states, "nobody else is elected for that"
-        assert it.term.context.stats.broker_changes == 0
+    (old,) = (queue for number, _, queue in it.queues if number == 2)
+    unanswered, states = list(old.sent), len(it.store.written)
+    it.store.brokers[2] = live(2, 12, port=9999)
+    it.change(broker_path(2))
+    await it.settle()
+    assert old.is_closed
+    (new,) = (queue for number, _, queue in it.queues if number == 2 and queue is not old)
+    assert new.sent[: len(unanswered)] == unanswered
+    for broker_id in (1, 2):
+        last = it.sent(broker_id)[-1]
+        assert last.api is UPDATE_METADATA
+        assert [one.endpoints[0].port for one in last.request.live_brokers] == [9092, 9999]
+    assert len(it.store.written) == states, "nobody else is elected for that"
+    assert it.term.context.stats.broker_changes == 0
 
 
-async def test_partitions_that_somebody_adds_by_hand_are_led() -> None:
+async def test_partitions_that_somebody_adds_by_hand_are_led(it: Office) -> None:
     """As kafka-topics.sh --zookeeper of Kafka before 3.0 adds them."""
-    async with office() as it:
-        topic = it.store.topics["t"]
-        topic.partitions[1], topic.version = unwritten_state((2, 1)), 1
-        it.session.watched[topic_path("t")](Node(b"", NodeStat(1, 0, 0, 0, 0, 0)))
-        await it.settle()
-        assert it.term.context.state(TopicPartition("t", 1)).leader == 2
-        assert it.term.context.topics["t"].version == 1
-        assert [write.partition for write in it.store.written if isinstance(write, StateWrite)] == [
-            TopicPartition("t", 1)
-        ]
+    topic = it.store.topics["t"]
+    topic.partitions[1], topic.version = unwritten_state((2, 1)), 1
+    it.session.watched[topic_path("t")](Node(b"", NodeStat(1, 0, 0, 0, 0, 0)))
+    await it.settle()
+    assert it.term.context.state(TopicPartition("t", 1)).leader == 2
+    assert it.term.context.topics["t"].version == 1
+    assert [write.partition for write in it.store.written if isinstance(write, StateWrite)] == [TopicPartition("t", 1)]
 
 
-async def test_what_is_gone_is_watched_no_more() -> None:
-    async with office() as it:
-        del it.store.brokers[2]
-        it.store.topics.clear()
-        it.change(BROKER_IDS)
-        it.change(TOPICS)
-        await it.settle()
-        assert sum(watch.is_cancelled for watch in it.session.watches) == 2
+async def test_what_is_gone_is_watched_no_more(it: Office) -> None:
+    del it.store.brokers[2]
+    it.store.topics.clear()
+    it.change(BROKER_IDS)
+    it.change(TOPICS)
+    await it.settle()
+    assert sum(watch.is_cancelled for watch in it.session.watches) == 2
 
 
 async def test_a_term_that_is_over_watches_nothing_though_an_answer_was_under_way() -> None:
@@ -598,48 +385,43 @@ async def test_a_term_that_is_over_watches_nothing_though_an_answer_was_under_wa
     assert all(watch.is_cancelled for watch in it.session.watches)
 
 
-async def test_a_topic_that_is_made_and_to_be_deleted_at_once_is_deleted_as_a_topic() -> None:
+async def test_a_topic_that_is_made_and_to_be_deleted_at_once_is_deleted_as_a_topic(it: Office) -> None:
     """News of the wish may come before those of the topic: its replicas are deleted all the same."""
-    async with office() as it:
-        it.store.topics["u"] = ControlledTopic(bytes(15) + b"u", 0, {0: unwritten_state((1, 2))})
-        it.store.deleted = ["u"]
-        it.change(DELETE_TOPICS)
-        it.change(TOPICS)
-        await it.settle()
-        assert "u" in it.term.context.deleted
-        stops = [request for request in it.sent(2) if request.api is STOP_REPLICA]
-        (stop,) = stops
-        assert [(topic.topic_name, len(topic.partition_states)) for topic in stop.request.topic_states] == [("u", 1)]
-        for broker_id in (1, 2):
-            answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("u", 0, ErrorCode.NONE)])
-            epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == broker_id)
-            queue.on_answer(ControlRequest(broker_id, epoch, STOP_REPLICA, 4, stop.request), answer)
-        await it.settle()
-        assert "u" not in it.term.context.topics
-        assert it.overs == 0
+    it.store.topics["u"] = ControlledTopic(bytes(15) + b"u", 0, {0: unwritten_state((1, 2))})
+    it.store.deleted = ["u"]
+    it.change(DELETE_TOPICS)
+    it.change(TOPICS)
+    await it.settle()
+    assert "u" in it.term.context.deleted
+    stops = [request for request in it.sent(2) if request.api is STOP_REPLICA]
+    (stop,) = stops
+    assert [(topic.topic_name, len(topic.partition_states)) for topic in stop.request.topic_states] == [("u", 1)]
+    for broker_id in (1, 2):
+        answer = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("u", 0, ErrorCode.NONE)])
+        epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == broker_id)
+        queue.on_answer(ControlRequest(broker_id, epoch, STOP_REPLICA, 4, stop.request), answer)
+    await it.settle()
+    assert "u" not in it.term.context.topics
+    assert it.overs == 0
 
 
-async def test_a_queue_that_comes_to_an_end_by_a_mistake_ends_it() -> None:
-    async with office() as it:
-        _, _, queue = it.queues[0]
-        assert queue.on_mistake is not None
-        queue.on_mistake()
-        assert it.overs == 1
-        assert all(one.is_closed for _, _, one in it.queues)
+async def test_a_queue_that_comes_to_an_end_by_a_mistake_ends_it(it: Office) -> None:
+    _, _, queue = it.queues[0]
+    assert queue.on_mistake is not None
+    queue.on_mistake()
+    assert it.overs == 1
+    assert all(one.is_closed for _, _, one in it.queues)
 
 
-async def test_answers_that_say_nothing_change_nothing() -> None:
-    async with office() as it:
-        epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == 2)
-        for error in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
-            queue.on_answer(
-                ControlRequest(2, epoch, UPDATE_METADATA, 8, None), UpdateMetadataResponse(error_code=error)
-            )
-            queue.on_answer(
-                ControlRequest(2, epoch, STOP_REPLICA, 4, StopReplicaRequest()),
-                StopReplicaResponse(error_code=error),
-            )
-            queue.on_answer(ControlRequest(2, epoch, LEADER_AND_ISR, 7, None), LeaderAndIsrResponse(error_code=error))
-        await it.settle()
-        assert it.store.written == []
-        assert it.overs == 0
+async def test_answers_that_say_nothing_change_nothing(it: Office) -> None:
+    epoch, queue = next((epoch, queue) for number, epoch, queue in it.queues if number == 2)
+    for error in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
+        queue.on_answer(ControlRequest(2, epoch, UPDATE_METADATA, 8, None), UpdateMetadataResponse(error_code=error))
+        queue.on_answer(
+            ControlRequest(2, epoch, STOP_REPLICA, 4, StopReplicaRequest()),
+            StopReplicaResponse(error_code=error),
+        )
+        queue.on_answer(ControlRequest(2, epoch, LEADER_AND_ISR, 7, None), LeaderAndIsrResponse(error_code=error))
+    await it.settle()
+    assert it.store.written == []
+    assert it.overs == 0

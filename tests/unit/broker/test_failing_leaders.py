@@ -14,7 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.filesystem import Buffer, File
 from tests.support.broker import produce, produce_values
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import OTHER, T0, US, playing
+from tests.support.member import OTHER, T0, US, playing
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from core.protocol.schema.update_metadata import (
 )
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import ANOTHER_ID, OTHER, TOPIC_ID, US, playing
+from tests.support.member import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, playing
 
 NO_NAMES = ["../x", "a/b", "", ".", "..", "x\0", "x" * 250, "__cluster_metadata"]
 _OF_DELETED_TOPICS = -2
@@ -71,67 +71,63 @@ async def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) ->
         assert folders(tmp_path) == before
 
 
-async def test_a_request_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        first, second = member.assignment(), member.assignment(leader=OTHER, epoch=1)
-        for states in (
-            [*first.topic_states, *second.topic_states],
-            [*first.topic_states, *member.assignment(topic="u").topic_states],
-            [LeaderAndIsrTopicState("t", TOPIC_ID, first.topic_states[0].partition_states * 2)],
-            member.assignment(-1).topic_states,
-        ):
-            with pytest.raises(MalformedMessageError, match="a control request has"):
-                ask(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, False, 1, -1, topic_states=states))
-        assert member.role() is None
+async def test_a_request_that_contradicts_itself_is_refused(member: Member) -> None:
+    first, second = member.assignment(), member.assignment(leader=OTHER, epoch=1)
+    for states in (
+        [*first.topic_states, *second.topic_states],
+        [*first.topic_states, *member.assignment(topic="u").topic_states],
+        [LeaderAndIsrTopicState("t", TOPIC_ID, first.topic_states[0].partition_states * 2)],
+        member.assignment(-1).topic_states,
+    ):
+        with pytest.raises(MalformedMessageError, match="a control request has"):
+            ask(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, False, 1, -1, topic_states=states))
+    assert member.role() is None
 
 
-async def test_two_topics_never_have_the_same_id(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        assert member.assign() is ErrorCode.NONE
-        assert member.assign(topic="u") is ErrorCode.INCONSISTENT_TOPIC_ID
-        member.update()
-        request = UpdateMetadataRequest(OTHER, controller_epoch=1, broker_epoch=-1)
-        request.topic_states = [UpdateMetadataTopicState("u", TOPIC_ID)]
-        before = member.node.services.image
-        with pytest.raises(MalformedMessageError, match="has the id of topic 't' for 'u'"):
-            ask(member.node, UPDATE_METADATA, request)
-        assert member.node.services.image is before
+async def test_two_topics_never_have_the_same_id(member: Member) -> None:
+    assert member.assign() is ErrorCode.NONE
+    assert member.assign(topic="u") is ErrorCode.INCONSISTENT_TOPIC_ID
+    member.update()
+    request = UpdateMetadataRequest(OTHER, controller_epoch=1, broker_epoch=-1)
+    request.topic_states = [UpdateMetadataTopicState("u", TOPIC_ID)]
+    before = member.node.services.image
+    with pytest.raises(MalformedMessageError, match="has the id of topic 't' for 'u'"):
+        ask(member.node, UPDATE_METADATA, request)
+    assert member.node.services.image is before
 
 
-async def test_a_leader_that_is_not_in_sync_with_itself_is_refused(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        request = member.assignment()
-        request.topic_states[0].partition_states[0].isr = [OTHER]
-        answer = ask(member.node, LEADER_AND_ISR, request)
-        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.INVALID_REQUEST
-        assert member.role(TopicPartition("t", 0)) is None
-        assert member.assign() is ErrorCode.NONE
-        assert member.role() is Role.LEADING
+async def test_a_leader_that_is_not_in_sync_with_itself_is_refused(member: Member) -> None:
+    request = member.assignment()
+    request.topic_states[0].partition_states[0].isr = [OTHER]
+    answer = ask(member.node, LEADER_AND_ISR, request)
+    assert answer.topics[0].partition_errors[0].error_code == ErrorCode.INVALID_REQUEST
+    assert member.role(TopicPartition("t", 0)) is None
+    assert member.assign() is ErrorCode.NONE
+    assert member.role() is Role.LEADING
 
 
 @pytest.mark.parametrize(
     ("listener", "code"), [("CLIENT", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("PLAINTEXT", ErrorCode.NONE)]
 )
-async def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, listener: str, code: ErrorCode) -> None:
+async def test_a_client_that_says_to_be_a_replica_is_refused(member: Member, listener: str, code: ErrorCode) -> None:
     """What it says it has would be committed: it comes to a listener that replicas do not come to."""
-    async with playing(tmp_path) as member:
-        member.assign()
-        partition = member.node.services.replicas.find("t", 0)
-        partition.append(make_batch(b"a"), required_acks=1)
-        request = fetch_request(1, max_wait_ms=500)
-        request.topics[0].topic_id = TOPIC_ID
-        request.replica_state = ReplicaState(OTHER, -1)
-        frame = memoryview(bytearray(encode_request(FETCH, FETCH.versions.last, 77, "test", request)))[4:]
-        answer = member.node.dispatcher.handle(frame, listener=listener)
-        if code is ErrorCode.NONE:
-            assert isinstance(answer, Pending)
-            answer.complete_now()
-        else:
-            assert answer is not None
-            assert not isinstance(answer, Pending)
-            (data,) = decode(FETCH, answer, FETCH.versions.last).responses[0].partitions
-            assert data.error_code == code
-        assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)
+    member.assign()
+    partition = member.node.services.replicas.find("t", 0)
+    partition.append(make_batch(b"a"), required_acks=1)
+    request = fetch_request(1, max_wait_ms=500)
+    request.topics[0].topic_id = TOPIC_ID
+    request.replica_state = ReplicaState(OTHER, -1)
+    frame = memoryview(bytearray(encode_request(FETCH, FETCH.versions.last, 77, "test", request)))[4:]
+    answer = member.node.dispatcher.handle(frame, listener=listener)
+    if code is ErrorCode.NONE:
+        assert isinstance(answer, Pending)
+        answer.complete_now()
+    else:
+        assert answer is not None
+        assert not isinstance(answer, Pending)
+        (data,) = decode(FETCH, answer, FETCH.versions.last).responses[0].partitions
+        assert data.error_code == code
+    assert partition.log.high_watermark == (1 if code is ErrorCode.NONE else 0)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +141,12 @@ async def test_a_client_that_says_to_be_a_replica_is_refused(tmp_path: Path, lis
     ids=lambda one: getattr(one, "name", ""),
 )
 async def test_what_brokers_say_is_heard_on_their_listener_alone(
-    tmp_path: Path, api: Api[Any, Any], request_: Any
+    member: Member, api: Api[Any, Any], request_: Any
 ) -> None:
     """A client could take partitions from their leaders by it."""
-    async with playing(tmp_path) as member:
-        frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
-        with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
-            member.node.dispatcher.handle(frame, listener="CLIENT")
+    frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
+    with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
+        member.node.dispatcher.handle(frame, listener="CLIENT")
 
 
 @pytest.mark.parametrize(
@@ -164,10 +159,9 @@ async def test_what_brokers_say_is_heard_on_their_listener_alone(
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-async def test_who_is_not_the_controller_says_so(tmp_path: Path, api: Api[Any, Any], request_: Any) -> None:
-    async with playing(tmp_path) as member:
-        version = 0 if api is ALTER_PARTITION_REASSIGNMENTS else api.versions.last
-        assert ask(member.node, api, request_, version).error_code == ErrorCode.NOT_CONTROLLER
+async def test_who_is_not_the_controller_says_so(member: Member, api: Api[Any, Any], request_: Any) -> None:
+    version = 0 if api is ALTER_PARTITION_REASSIGNMENTS else api.versions.last
+    assert ask(member.node, api, request_, version).error_code == ErrorCode.NOT_CONTROLLER
 
 
 # --- at random
@@ -221,24 +215,23 @@ class Dice:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
-    async with playing(tmp_path) as member:
-        dice = Dice(seed)
-        for _ in range(30):
-            try:
-                match dice.one_of("assign", "assign", "stop", "update", "produce"):
-                    case "assign":
-                        ask(member.node, LEADER_AND_ISR, dice.leader_and_isr())
-                    case "stop":
-                        ask(member.node, STOP_REPLICA, dice.stop_replica())
-                    case "update":
-                        ask(member.node, UPDATE_METADATA, dice.update_metadata())
-                    case _:
-                        for name in list(member.node.services.replicas.partitions):
-                            send(member.node, PRODUCE, produce_request(make_batch(b"v"), *name), PRODUCE_BY_NAME)
-            except (MalformedMessageError, UnacknowledgedError):
-                pass
-            for partition in member.node.services.replicas.partitions.values():
-                partition.check_invariants()
-                partition.log.check_invariants()
-            member.membership._fetchers.check_invariants()
+async def test_whatever_a_controller_says_the_broker_stays_sound(member: Member, seed: int) -> None:
+    dice = Dice(seed)
+    for _ in range(30):
+        try:
+            match dice.one_of("assign", "assign", "stop", "update", "produce"):
+                case "assign":
+                    ask(member.node, LEADER_AND_ISR, dice.leader_and_isr())
+                case "stop":
+                    ask(member.node, STOP_REPLICA, dice.stop_replica())
+                case "update":
+                    ask(member.node, UPDATE_METADATA, dice.update_metadata())
+                case _:
+                    for name in list(member.node.services.replicas.partitions):
+                        send(member.node, PRODUCE, produce_request(make_batch(b"v"), *name), PRODUCE_BY_NAME)
+        except (MalformedMessageError, UnacknowledgedError):
+            pass
+        for partition in member.node.services.replicas.partitions.values():
+            partition.check_invariants()
+            partition.log.check_invariants()
+        member.membership._fetchers.check_invariants()

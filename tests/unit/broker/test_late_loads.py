@@ -54,10 +54,11 @@ from tests.support.broker import (
     produce_request,
     produce_values,
     send,
+    serving,
     values_of,
 )
 from tests.support.logs import NOW, fingerprint, make_batch
-from tests.unit.broker.test_connection import connect, frame, serving, until
+from tests.unit.broker.test_connection import connect, frame, until
 
 VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
 

@@ -56,7 +56,7 @@ from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import Background, Timers, ask, decode, send, values_of
 from tests.support.logs import make_batch
-from tests.unit.broker.test_membership import OTHER, T0, TOPIC_ID, US, Member, playing
+from tests.support.member import OTHER, T0, TOPIC_ID, US, Member, playing
 
 GROUPS_ID, TRANSACTIONS_ID = bytes([7]) * 16, bytes([8]) * 16
 OFFSETS = TopicPartition(GROUPS_TOPIC, 0)
@@ -140,6 +140,11 @@ class Coordinator:
         assert ask(self.node, FETCH, request, 17).responses[0].partitions[0].error_code == 0
 
 
+@pytest.fixture
+def coordinator(member: Member) -> Coordinator:
+    return Coordinator(member)
+
+
 class Waiting:
     """An answer to come."""
 
@@ -185,134 +190,123 @@ async def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_
         assert not groups.is_unstable(GROUP, T0)
 
 
-async def test_what_was_known_before_another_led_is_not_kept(tmp_path: Path) -> None:
+async def test_what_was_known_before_another_led_is_not_kept(member: Member, coordinator: Coordinator) -> None:
     """What the other leader wrote counts, and what it deleted is gone."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US)
-        assert coordinator.commit(5) is coordinator.commit(6, "gone") is ErrorCode.NONE
-        coordinator.assign(OTHER)
-        assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
-        assert coordinator.commit(7) is ErrorCode.NOT_COORDINATOR
-        assert not member.node.services.groups.groups
-        coordinator.follow(offset_of(8), offset_of(9, "new"), tuple(offset_tombstone("gone", T0)))
-        coordinator.assign(US)
-        assert (coordinator.committed(), coordinator.committed("new"), coordinator.committed("gone")) == (8, 9, -1)
-        assert coordinator.commit(10) is ErrorCode.NONE
-        assert coordinator.committed() == 10
+    coordinator.assign(US)
+    assert coordinator.commit(5) is coordinator.commit(6, "gone") is ErrorCode.NONE
+    coordinator.assign(OTHER)
+    assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
+    assert coordinator.commit(7) is ErrorCode.NOT_COORDINATOR
+    assert not member.node.services.groups.groups
+    coordinator.follow(offset_of(8), offset_of(9, "new"), tuple(offset_tombstone("gone", T0)))
+    coordinator.assign(US)
+    assert (coordinator.committed(), coordinator.committed("new"), coordinator.committed("gone")) == (8, 9, -1)
+    assert coordinator.commit(10) is ErrorCode.NONE
+    assert coordinator.committed() == 10
 
 
-async def test_it_begins_to_read_when_it_takes_office(tmp_path: Path) -> None:
+async def test_it_begins_to_read_when_it_takes_office(member: Member, coordinator: Coordinator) -> None:
     """Nobody has to ask first: transactions that were being ended must end."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        timers, background = Timers(), Background()
-        coordinator.assign(OTHER)
-        coordinator.follow(offset_of(8))
-        member.node.runtime.use(schedule=timers, run_in_background=background)
-        coordinator.assign(US)
-        timers.fire(0)
-        assert background.waiting
-        assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        background.run()
-        assert coordinator.committed() == 8
+    timers, background = Timers(), Background()
+    coordinator.assign(OTHER)
+    coordinator.follow(offset_of(8))
+    member.node.runtime.use(schedule=timers, run_in_background=background)
+    coordinator.assign(US)
+    timers.fire(0)
+    assert background.waiting
+    assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    background.run()
+    assert coordinator.committed() == 8
 
 
 @pytest.mark.parametrize("is_read_meanwhile", [True, False])
-async def test_roles_that_change_while_it_reads(tmp_path: Path, is_read_meanwhile: bool) -> None:
+async def test_roles_that_change_while_it_reads(
+    member: Member, coordinator: Coordinator, is_read_meanwhile: bool
+) -> None:
     """What was read of before counts for nothing, whether that ends before the next time in office or after it."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        background = Background()
-        coordinator.assign(OTHER)
-        coordinator.follow(offset_of(8), offset_of(8, "gone"))
-        member.node.runtime.use(run_in_background=background)
-        coordinator.assign(US)
+    background = Background()
+    coordinator.assign(OTHER)
+    coordinator.follow(offset_of(8), offset_of(8, "gone"))
+    member.node.runtime.use(run_in_background=background)
+    coordinator.assign(US)
+    assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    coordinator.assign(OTHER)
+    if is_read_meanwhile:
+        background.run()
+    assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
+    coordinator.follow(offset_of(9), tuple(offset_tombstone("gone", T0)))
+    coordinator.assign(US)
+    assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    while background.waiting:
         assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        coordinator.assign(OTHER)
-        if is_read_meanwhile:
-            background.run()
-        assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
-        coordinator.follow(offset_of(9), tuple(offset_tombstone("gone", T0)))
-        coordinator.assign(US)
-        assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        while background.waiting:
-            assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            background.run()
-        assert (coordinator.committed(), coordinator.committed("gone")) == (9, -1)
+        background.run()
+    assert (coordinator.committed(), coordinator.committed("gone")) == (9, -1)
 
 
-async def test_another_epoch_of_the_same_leader_changes_nothing(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US)
-        assert coordinator.commit(5) is ErrorCode.NONE
-        coordinator.assign(US)
-        assert coordinator.committed() == 5
+async def test_another_epoch_of_the_same_leader_changes_nothing(coordinator: Coordinator) -> None:
+    coordinator.assign(US)
+    assert coordinator.commit(5) is ErrorCode.NONE
+    coordinator.assign(US)
+    assert coordinator.committed() == 5
 
 
 # --- answers wait for others
 
 
-async def test_a_commit_waits_for_the_followers(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US, replicas=[US, OTHER])
-        waiting = coordinator.commit(5)
-        assert isinstance(waiting, Waiting)
-        assert waiting.code is None
-        coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
-        assert waiting.code is ErrorCode.NONE
+async def test_a_commit_waits_for_the_followers(coordinator: Coordinator) -> None:
+    coordinator.assign(US, replicas=[US, OTHER])
+    waiting = coordinator.commit(5)
+    assert isinstance(waiting, Waiting)
+    assert waiting.code is None
+    coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+    assert waiting.code is ErrorCode.NONE
 
 
-async def test_a_commit_that_another_leader_may_not_have(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US, replicas=[US, OTHER])
-        waiting = coordinator.commit(5)
-        assert isinstance(waiting, Waiting)
-        coordinator.assign(OTHER)
-        assert waiting.code is ErrorCode.NOT_COORDINATOR
+async def test_a_commit_that_another_leader_may_not_have(coordinator: Coordinator) -> None:
+    coordinator.assign(US, replicas=[US, OTHER])
+    waiting = coordinator.commit(5)
+    assert isinstance(waiting, Waiting)
+    coordinator.assign(OTHER)
+    assert waiting.code is ErrorCode.NOT_COORDINATOR
 
 
-async def test_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+async def test_too_few_replicas_are_in_sync(member: Member) -> None:
     """Clients try again."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member, min_insync_replicas="2")
-        for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
-            coordinator.assign(US, topic=topic, replicas=[US, OTHER], isr=[US])
-        assert coordinator.commit(5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert coordinator.committed() == -1
-        member.membership.controller.allocate = lambda: range(100, 200)
-        request = InitProducerIdRequest(ID, 60_000)
-        code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
-        assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinator = Coordinator(member, min_insync_replicas="2")
+    for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+        coordinator.assign(US, topic=topic, replicas=[US, OTHER], isr=[US])
+    assert coordinator.commit(5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.committed() == -1
+    member.membership.controller.allocate = lambda: range(100, 200)
+    request = InitProducerIdRequest(ID, 60_000)
+    code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_an_assignment_is_kept_by_others_before_members_hear_of_it(tmp_path: Path, is_kept: bool) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US, replicas=[US, OTHER])
-        timers = Timers()
-        member.node.runtime.use(schedule=timers)
-        protocol = JoinGroupRequestProtocol("range", b"")
-        join = JoinGroupRequest(GROUP, 10_000, 10_000, protocol_type="consumer", protocols=[protocol])
-        joining = send(member.node, JOIN_GROUP, join, 3)
-        assert isinstance(joining, Pending)
-        joined: list[Any] = []
-        joining.on_value = lambda pieces: joined.append(decode(JOIN_GROUP, pieces, 3))
-        timers.fire(within_ms=3000)  # the delay of the first rebalance
-        member_id = joined[0].member_id
-        sync = SyncGroupRequest(GROUP, 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, b"all")])
-        waiting = coordinator.ask(SYNC_GROUP, sync, 3, lambda answer: answer.error_code)
-        assert isinstance(waiting, Waiting)
-        assert waiting.code is None
-        if is_kept:
-            coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
-        else:
-            coordinator.assign(OTHER)
-        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
+async def test_an_assignment_is_kept_by_others_before_members_hear_of_it(
+    member: Member, coordinator: Coordinator, is_kept: bool
+) -> None:
+    coordinator.assign(US, replicas=[US, OTHER])
+    timers = Timers()
+    member.node.runtime.use(schedule=timers)
+    protocol = JoinGroupRequestProtocol("range", b"")
+    join = JoinGroupRequest(GROUP, 10_000, 10_000, protocol_type="consumer", protocols=[protocol])
+    joining = send(member.node, JOIN_GROUP, join, 3)
+    assert isinstance(joining, Pending)
+    joined: list[Any] = []
+    joining.on_value = lambda pieces: joined.append(decode(JOIN_GROUP, pieces, 3))
+    timers.fire(within_ms=3000)  # the delay of the first rebalance
+    member_id = joined[0].member_id
+    sync = SyncGroupRequest(GROUP, 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, b"all")])
+    waiting = coordinator.ask(SYNC_GROUP, sync, 3, lambda answer: answer.error_code)
+    assert isinstance(waiting, Waiting)
+    assert waiting.code is None
+    if is_kept:
+        coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+    else:
+        coordinator.assign(OTHER)
+    assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
 
 
 def marker_request(coordinator_epoch: int = 0, producer_epoch: int = 0) -> WriteTxnMarkersRequest:
@@ -325,71 +319,65 @@ def marker_code(answer: Any) -> int:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_a_marker_waits_for_the_followers(tmp_path: Path, is_kept: bool) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US, topic="t", replicas=[US, OTHER])
-        waiting = coordinator.ask(WRITE_TXN_MARKERS, marker_request(), 1, marker_code)
-        assert isinstance(waiting, Waiting)
-        assert waiting.code is None
-        if is_kept:
-            coordinator.fetch_as_follower(T0, TOPIC_ID)
-        else:
-            coordinator.assign(OTHER, topic="t")
-        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+async def test_a_marker_waits_for_the_followers(coordinator: Coordinator, is_kept: bool) -> None:
+    coordinator.assign(US, topic="t", replicas=[US, OTHER])
+    waiting = coordinator.ask(WRITE_TXN_MARKERS, marker_request(), 1, marker_code)
+    assert isinstance(waiting, Waiting)
+    assert waiting.code is None
+    if is_kept:
+        coordinator.fetch_as_follower(T0, TOPIC_ID)
+    else:
+        coordinator.assign(OTHER, topic="t")
+    assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-async def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(tmp_path: Path) -> None:
+async def test_a_follower_gets_at_once_what_its_own_progress_has_others_append(
+    member: Member, coordinator: Coordinator
+) -> None:
     """A transaction's end is committed by a fetch that has passed the transaction's partition already."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        replicas = member.node.services.replicas
-        for topic in ("t", GROUPS_TOPIC):
-            coordinator.assign(US, topic=topic, replicas=[US, OTHER])
-        kept = replicas.partitions[OFFSETS]
-        replicas.append(kept, make_batch(b"first"), required_acks=-1)
-        wait = when_committed(replicas, find_uncommitted(kept, lambda _code: None), None)
-        assert isinstance(wait, Pending)
-        then = make_batch(b"then")
-        wait.on_value = lambda _nothing: replicas.append(replicas.partitions[T0], then, required_acks=-1)
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
-        request.replica_state = ReplicaState(OTHER, -1)
-        for topic_id, epoch, offset in ((TOPIC_ID, coordinator.epoch - 1, 0), (GROUPS_ID, coordinator.epoch, 1)):
-            wanted = FetchPartition(0, epoch, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20)
-            request.topics.append(FetchTopic("", topic_id, [wanted]))
-        first, _ = ask(member.node, FETCH, request, 17).responses
-        assert values_of(first.partitions[0]) == [b"then"]
+    replicas = member.node.services.replicas
+    for topic in ("t", GROUPS_TOPIC):
+        coordinator.assign(US, topic=topic, replicas=[US, OTHER])
+    kept = replicas.partitions[OFFSETS]
+    replicas.append(kept, make_batch(b"first"), required_acks=-1)
+    wait = when_committed(replicas, find_uncommitted(kept, lambda _code: None), None)
+    assert isinstance(wait, Pending)
+    then = make_batch(b"then")
+    wait.on_value = lambda _nothing: replicas.append(replicas.partitions[T0], then, required_acks=-1)
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
+    request.replica_state = ReplicaState(OTHER, -1)
+    for topic_id, epoch, offset in ((TOPIC_ID, coordinator.epoch - 1, 0), (GROUPS_ID, coordinator.epoch, 1)):
+        wanted = FetchPartition(0, epoch, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20)
+        request.topics.append(FetchTopic("", topic_id, [wanted]))
+    first, _ = ask(member.node, FETCH, request, 17).responses
+    assert values_of(first.partitions[0]) == [b"then"]
 
 
-async def test_markers_of_coordinators_and_producers_that_are_over(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US, topic="t")
-        for coordinator_epoch, producer_epoch, code in (
-            (5, 1, ErrorCode.NONE),
-            (4, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-            (5, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
-            (5, 1, ErrorCode.NONE),
-            (6, 2, ErrorCode.NONE),
-        ):
-            request = marker_request(coordinator_epoch, producer_epoch)
-            assert coordinator.ask(WRITE_TXN_MARKERS, request, 1, marker_code) is code
-        assert member.role() is Role.ALONE
+async def test_markers_of_coordinators_and_producers_that_are_over(member: Member, coordinator: Coordinator) -> None:
+    coordinator.assign(US, topic="t")
+    for coordinator_epoch, producer_epoch, code in (
+        (5, 1, ErrorCode.NONE),
+        (4, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (5, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (5, 1, ErrorCode.NONE),
+        (6, 2, ErrorCode.NONE),
+    ):
+        request = marker_request(coordinator_epoch, producer_epoch)
+        assert coordinator.ask(WRITE_TXN_MARKERS, request, 1, marker_code) is code
+    assert member.role() is Role.ALONE
 
 
-async def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(tmp_path: Path) -> None:
+async def test_groups_of_the_newer_protocol_are_refused_before_they_are_finalized(
+    member: Member, coordinator: Coordinator
+) -> None:
     """Kafka's brokers could not read what would be written of them."""
-    async with playing(tmp_path) as member:
-        coordinator = Coordinator(member)
-        coordinator.assign(US)
-        heartbeat = ConsumerGroupHeartbeatRequest(
-            GROUP, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"]
-        )
-        described = ConsumerGroupDescribeRequest([GROUP])
-        refused = ErrorCode.UNSUPPORTED_VERSION
-        assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, heartbeat, 0).error_code == refused
-        assert ask(member.node, CONSUMER_GROUP_DESCRIBE, described, 0).groups[0].error_code == refused
-        assert not member.node.services.groups.groups
+    coordinator.assign(US)
+    heartbeat = ConsumerGroupHeartbeatRequest(GROUP, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"])
+    described = ConsumerGroupDescribeRequest([GROUP])
+    refused = ErrorCode.UNSUPPORTED_VERSION
+    assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, heartbeat, 0).error_code == refused
+    assert ask(member.node, CONSUMER_GROUP_DESCRIBE, described, 0).groups[0].error_code == refused
+    assert not member.node.services.groups.groups
 
 
 def joining(epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
@@ -408,62 +396,58 @@ def finalize(member: Member, **levels: int) -> None:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(tmp_path: Path, is_kept: bool) -> None:
-    async with playing(tmp_path) as member:
-        finalize(member, group=1)
-        coordinator = Coordinator(member)
-        coordinator.assign(US, replicas=[US, OTHER])
-        waiting = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
-        assert isinstance(waiting, Waiting)
-        assert waiting.code is None
-        if is_kept:
-            coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
-        else:
-            coordinator.assign(OTHER)
-        assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
-
-
-async def test_too_few_replicas_are_in_sync_for_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
-    """Clients know errors of coordinators alone."""
-    async with playing(tmp_path) as member:
-        finalize(member, group=1)
-        coordinator = Coordinator(member, min_insync_replicas="2")
-        coordinator.assign(US, replicas=[US, OTHER], isr=[US])
-        code = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
-        assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-async def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_back(tmp_path: Path) -> None:
-    """Its member goes on in its epoch, with what it was to read."""
-    async with playing(tmp_path) as member:
-        finalize(member, group=1)
-        coordinator = Coordinator(member)
-        coordinator.assign(US)
-        joined = ask(member.node, CONSUMER_GROUP_HEARTBEAT, joining(), 0)
-        assert [one.partitions for one in joined.assignment.topic_partitions] == [[0]]
+async def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(member: Member, is_kept: bool) -> None:
+    finalize(member, group=1)
+    coordinator = Coordinator(member)
+    coordinator.assign(US, replicas=[US, OTHER])
+    waiting = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
+    assert isinstance(waiting, Waiting)
+    assert waiting.code is None
+    if is_kept:
+        coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
+    else:
         coordinator.assign(OTHER)
-        assert not member.node.services.groups.groups
-        stays = ConsumerGroupHeartbeatRequest(GROUP, "m", joined.member_epoch)
-        assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0).error_code == ErrorCode.NOT_COORDINATOR
-        coordinator.assign(US)
-        answer = ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0)
-        assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
-        (described,) = ask(member.node, CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([GROUP]), 0).groups
-        assert described.group_epoch == described.assignment_epoch == joined.member_epoch
-        (known,) = described.members
-        assert [one.partitions for one in known.target_assignment.topic_partitions] == [[0]]
+    assert waiting.code is (ErrorCode.NONE if is_kept else ErrorCode.NOT_COORDINATOR)
 
 
-async def test_a_marker_that_is_there_is_waited_for(tmp_path: Path) -> None:
+async def test_too_few_replicas_are_in_sync_for_a_group_of_the_newer_protocol(member: Member) -> None:
+    """Clients know errors of coordinators alone."""
+    finalize(member, group=1)
+    coordinator = Coordinator(member, min_insync_replicas="2")
+    coordinator.assign(US, replicas=[US, OTHER], isr=[US])
+    code = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator_is_back(member: Member) -> None:
+    """Its member goes on in its epoch, with what it was to read."""
+    finalize(member, group=1)
+    coordinator = Coordinator(member)
+    coordinator.assign(US)
+    joined = ask(member.node, CONSUMER_GROUP_HEARTBEAT, joining(), 0)
+    assert [one.partitions for one in joined.assignment.topic_partitions] == [[0]]
+    coordinator.assign(OTHER)
+    assert not member.node.services.groups.groups
+    stays = ConsumerGroupHeartbeatRequest(GROUP, "m", joined.member_epoch)
+    assert ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0).error_code == ErrorCode.NOT_COORDINATOR
+    coordinator.assign(US)
+    answer = ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0)
+    assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
+    (described,) = ask(member.node, CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([GROUP]), 0).groups
+    assert described.group_epoch == described.assignment_epoch == joined.member_epoch
+    (known,) = described.members
+    assert [one.partitions for one in known.target_assignment.topic_partitions] == [[0]]
+
+
+async def test_a_marker_that_is_there_is_waited_for(member: Member) -> None:
     """Its coordinator takes the answer for the transaction's end: not before others have the marker."""
-    async with playing(tmp_path) as member:
-        finalize(member, transaction=2)
-        coordinator = Coordinator(member)
-        coordinator.assign(US, topic="t", replicas=[US, OTHER])
-        request = marker_request(producer_epoch=1)
-        request.markers[0].transaction_version = 2
-        first, again = (coordinator.ask(WRITE_TXN_MARKERS, request, 2, marker_code) for _ in range(2))
-        assert (first.code, again.code) == (None, None)
-        coordinator.fetch_as_follower(T0, TOPIC_ID)
-        assert (first.code, again.code) == (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
-        assert member.node.services.replicas.partitions[T0].log.log_end_offset == 1
+    finalize(member, transaction=2)
+    coordinator = Coordinator(member)
+    coordinator.assign(US, topic="t", replicas=[US, OTHER])
+    request = marker_request(producer_epoch=1)
+    request.markers[0].transaction_version = 2
+    first, again = (coordinator.ask(WRITE_TXN_MARKERS, request, 2, marker_code) for _ in range(2))
+    assert (first.code, again.code) == (None, None)
+    coordinator.fetch_as_follower(T0, TOPIC_ID)
+    assert (first.code, again.code) == (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert member.node.services.replicas.partitions[T0].log.log_end_offset == 1

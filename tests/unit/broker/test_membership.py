@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.metadata import NotInformedError
 from core.broker.metrics import broker_metrics
 from core.cluster.metadata_image import NO_LEADER
@@ -24,24 +21,14 @@ from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, Cr
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.stop_replica import (
     STOP_REPLICA,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaTopicState,
 )
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 from tests.support.broker import (
     SteeredNode,
@@ -55,100 +42,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.fake_entry import FakeEntry
-
-US, OTHER = 5, 1
-BROKER_EPOCH = 40
-TOPIC_ID = bytes(range(16))
-ANOTHER_ID = bytes(range(1, 17))
-T0 = TopicPartition("t", 0)
-
-
-class Member:
-    """Broker 5 of a cluster whose controller is the test."""
-
-    def __init__(self, directory: Path, entry: FakeEntry, **how: Any) -> None:
-        """`how` is as for `Node`."""
-        config = BrokerConfig.parse({"broker.id": str(US), "log.retention.ms": "-1"})
-        self.entry = entry
-        self.node = SteeredNode(directory, config, entry=entry, loads_late=True, **how)
-        self.membership = self.node.services.membership
-        self.membership.on_registered(BROKER_EPOCH)
-
-    def assign(
-        self,
-        number: int = 0,
-        *,
-        topic: str = "t",
-        topic_id: bytes = TOPIC_ID,
-        fence: tuple[int, int] = (1, -1),
-        **how: Any,
-    ) -> ErrorCode:
-        """The error of that partition, or of all."""
-        return self.assign_all(self.assignment(number, topic=topic, topic_id=topic_id, fence=fence, **how))
-
-    def assign_all(self, request: LeaderAndIsrRequest) -> ErrorCode:
-        """The error of the first partition, or of all."""
-        answer = ask(self.node, LEADER_AND_ISR, request)
-        return ErrorCode.of(answer.error_code or answer.topics[0].partition_errors[0].error_code)
-
-    def assignment(
-        self,
-        number: int = 0,
-        *,
-        topic: str = "t",
-        topic_id: bytes = TOPIC_ID,
-        fence: tuple[int, int] = (1, -1),
-        leader: int = US,
-        epoch: int = 0,
-        replicas: list[int] | None = None,
-        isr: list[int] | None = None,
-        recovery: int = 0,
-    ) -> LeaderAndIsrRequest:
-        replicas = [US, OTHER] if replicas is None else replicas
-        state = LeaderAndIsrPartitionState(topic, number, fence[0], leader, epoch, isr or replicas, epoch, replicas)
-        state.leader_recovery_state = recovery
-        return LeaderAndIsrRequest(
-            OTHER, False, *fence, topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])]
-        )
-
-    def stop(
-        self, number: int = 0, *, epoch: int = 0, deletes: bool = False, fence: tuple[int, int] = (1, -1)
-    ) -> ErrorCode:
-        states = [StopReplicaTopicState("t", [StopReplicaPartitionState(number, epoch, deletes)])]
-        answer = ask(self.node, STOP_REPLICA, StopReplicaRequest(OTHER, False, *fence, topic_states=states))
-        return ErrorCode.of(answer.error_code or answer.partition_errors[0].error_code)
-
-    def update(self, leader: int = US, *, epoch: int = 0, fence: tuple[int, int] = (1, -1)) -> ErrorCode:
-        state = UpdateMetadataPartitionState("t", 0, fence[0], leader, epoch, [US, OTHER], epoch, [US, OTHER])
-        brokers = [
-            UpdateMetadataBroker(one, endpoints=[UpdateMetadataEndpoint(9000 + one, "127.0.0.1", "PLAINTEXT", 0)])
-            for one in (US, OTHER)
-        ]
-        request = UpdateMetadataRequest(
-            OTHER,
-            controller_epoch=fence[0],
-            broker_epoch=fence[1],
-            topic_states=[UpdateMetadataTopicState("t", TOPIC_ID, [state])],
-            live_brokers=brokers,
-        )
-        return ErrorCode.of(ask(self.node, UPDATE_METADATA, request).error_code)
-
-    def role(self, name: TopicPartition = T0) -> Role | None:
-        partition = self.node.services.replicas.partitions.get(name)
-        return None if partition is None else partition.role
-
-
-@asynccontextmanager
-async def playing(directory: Path, **configs: str) -> AsyncIterator[Member]:
-    """A member, whose fetchers need a loop; `configs` are those of the topic `t`."""
-    entry = FakeEntry()
-    entry.configs["t"] = {key.replace("_", "."): value for key, value in configs.items()}
-    member = Member(directory, entry)
-    try:
-        yield member
-    finally:
-        await member.membership.close()
-        member.node.close()
+from tests.support.member import ANOTHER_ID, BROKER_EPOCH, OTHER, T0, TOPIC_ID, US, Member, playing
 
 
 async def test_a_new_directory_is_one_that_kafka_could_take_over(tmp_path: Path) -> None:
@@ -159,121 +53,110 @@ async def test_a_new_directory_is_one_that_kafka_could_take_over(tmp_path: Path)
         assert lines[2:] == ["broker.id=5", "version=0", "cluster.id=a-cluster-of-the-tests"]
 
 
-async def test_it_leads_and_follows_as_it_is_told(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        assert member.assign() is ErrorCode.NONE
-        assert member.role() is Role.LEADING
-        assert member.assign(leader=OTHER, epoch=1) is ErrorCode.NONE
-        assert member.role() is Role.FOLLOWING
-        assert member.assign(leader=-1, epoch=2) is ErrorCode.NONE
-        assert member.role() is Role.OFFLINE
-        assert member.assign(replicas=[US], epoch=3) is ErrorCode.NONE
-        assert member.role() is Role.ALONE
-        produce_values(member.node, b"one")
-        assert values_of(fetch(member.node, 0)) == [b"one"]
+async def test_it_leads_and_follows_as_it_is_told(member: Member) -> None:
+    assert member.assign() is ErrorCode.NONE
+    assert member.role() is Role.LEADING
+    assert member.assign(leader=OTHER, epoch=1) is ErrorCode.NONE
+    assert member.role() is Role.FOLLOWING
+    assert member.assign(leader=-1, epoch=2) is ErrorCode.NONE
+    assert member.role() is Role.OFFLINE
+    assert member.assign(replicas=[US], epoch=3) is ErrorCode.NONE
+    assert member.role() is Role.ALONE
+    produce_values(member.node, b"one")
+    assert values_of(fetch(member.node, 0)) == [b"one"]
 
 
-async def test_followers_are_answered_before_the_metadata_tell_of_the_topic(tmp_path: Path) -> None:
+async def test_followers_are_answered_before_the_metadata_tell_of_the_topic(member: Member) -> None:
     """The controller tells those that hold a new topic's replicas first."""
-    async with playing(tmp_path) as member:
-        member.assign()
-        assert TOPIC_ID not in member.node.services.image.topics_by_id
-        wanted = FetchPartition(0, 0, fetch_offset=0, log_start_offset=0, partition_max_bytes=1 << 20)
-        request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[FetchTopic("", TOPIC_ID, [wanted])])
-        request.replica_state = ReplicaState(OTHER, -1)
-        answer = ask(member.node, FETCH, request, 17)
-        assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    member.assign()
+    assert TOPIC_ID not in member.node.services.image.topics_by_id
+    wanted = FetchPartition(0, 0, fetch_offset=0, log_start_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[FetchTopic("", TOPIC_ID, [wanted])])
+    request.replica_state = ReplicaState(OTHER, -1)
+    answer = ask(member.node, FETCH, request, 17)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
 
-async def test_only_a_higher_leader_epoch_is_taken(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        assert member.assign(epoch=3) is ErrorCode.NONE
-        for epoch in (3, 2):
-            assert member.assign(leader=OTHER, epoch=epoch) is ErrorCode.STALE_CONTROLLER_EPOCH
-        assert member.role() is Role.LEADING
+async def test_only_a_higher_leader_epoch_is_taken(member: Member) -> None:
+    assert member.assign(epoch=3) is ErrorCode.NONE
+    for epoch in (3, 2):
+        assert member.assign(leader=OTHER, epoch=epoch) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert member.role() is Role.LEADING
 
 
-async def test_requests_of_the_past_are_refused(tmp_path: Path) -> None:
+async def test_requests_of_the_past_are_refused(member: Member) -> None:
     """Those of an earlier controller, and those that were meant for an earlier life of the broker (KIP-380)."""
-    async with playing(tmp_path) as member:
-        assert member.assign(fence=(7, BROKER_EPOCH)) is ErrorCode.NONE
-        before = member.node.services.image
-        for fence, error in (
-            ((6, BROKER_EPOCH), ErrorCode.STALE_CONTROLLER_EPOCH),
-            ((7, BROKER_EPOCH - 1), ErrorCode.STALE_BROKER_EPOCH),
-        ):
-            assert member.assign(leader=OTHER, epoch=9, fence=fence) is error
-            assert member.stop(epoch=9, deletes=True, fence=fence) is error
-            assert member.update(leader=OTHER, epoch=9, fence=fence) is error
-        assert member.role() is Role.LEADING
-        assert member.node.services.image == before
+    assert member.assign(fence=(7, BROKER_EPOCH)) is ErrorCode.NONE
+    before = member.node.services.image
+    for fence, error in (
+        ((6, BROKER_EPOCH), ErrorCode.STALE_CONTROLLER_EPOCH),
+        ((7, BROKER_EPOCH - 1), ErrorCode.STALE_BROKER_EPOCH),
+    ):
+        assert member.assign(leader=OTHER, epoch=9, fence=fence) is error
+        assert member.stop(epoch=9, deletes=True, fence=fence) is error
+        assert member.update(leader=OTHER, epoch=9, fence=fence) is error
+    assert member.role() is Role.LEADING
+    assert member.node.services.image == before
 
 
-async def test_a_later_life_than_is_known_is_let_through(tmp_path: Path) -> None:
+async def test_a_later_life_than_is_known_is_let_through(member: Member) -> None:
     """The controller may know of a registration before its broker does (KAFKA-9839)."""
-    async with playing(tmp_path) as member:
-        assert member.assign(fence=(1, BROKER_EPOCH + 1)) is ErrorCode.NONE
+    assert member.assign(fence=(1, BROKER_EPOCH + 1)) is ErrorCode.NONE
 
 
-async def test_a_partition_that_is_not_ours(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        assert member.assign(leader=OTHER, replicas=[OTHER]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert member.role() is None
+async def test_a_partition_that_is_not_ours(member: Member) -> None:
+    assert member.assign(leader=OTHER, replicas=[OTHER]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert member.role() is None
 
 
-async def test_it_says_nothing_of_topics_before_the_controller_has_told_it(tmp_path: Path) -> None:
+async def test_it_says_nothing_of_topics_before_the_controller_has_told_it(member: Member) -> None:
     """It would have to say that there are none."""
-    async with playing(tmp_path) as member:
-        with pytest.raises(NotInformedError):
-            ask(member.node, METADATA, MetadataRequest(None))
-        assert member.update() is ErrorCode.NONE
-        assert [topic.name for topic in ask(member.node, METADATA, MetadataRequest(None)).topics] == ["t"]
+    with pytest.raises(NotInformedError):
+        ask(member.node, METADATA, MetadataRequest(None))
+    assert member.update() is ErrorCode.NONE
+    assert [topic.name for topic in ask(member.node, METADATA, MetadataRequest(None)).topics] == ["t"]
 
 
-async def test_news_of_leaders_change_no_role(tmp_path: Path) -> None:
+async def test_news_of_leaders_change_no_role(member: Member) -> None:
     """UpdateMetadata may come before LeaderAndIsr, and after a later one."""
-    async with playing(tmp_path) as member:
-        assert member.update(leader=US, epoch=1) is ErrorCode.NONE
-        assert member.role() is None
-        assert fetch(member.node, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert member.assign(epoch=1) is ErrorCode.NONE
-        assert member.role() is Role.LEADING
-        assert member.update(leader=OTHER, epoch=2) is ErrorCode.NONE
-        assert member.role() is Role.LEADING
+    assert member.update(leader=US, epoch=1) is ErrorCode.NONE
+    assert member.role() is None
+    assert fetch(member.node, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert member.assign(epoch=1) is ErrorCode.NONE
+    assert member.role() is Role.LEADING
+    assert member.update(leader=OTHER, epoch=2) is ErrorCode.NONE
+    assert member.role() is Role.LEADING
 
 
-async def test_what_is_stopped_is_kept_and_what_is_deleted_goes(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        member.assign(leader=OTHER, epoch=1)
-        assert member.stop(epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
-        assert member.role() is Role.FOLLOWING
-        assert member.stop(epoch=1) is ErrorCode.NONE
-        assert member.role() is Role.OFFLINE
-        assert (tmp_path / "t-0").is_dir()
-        assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
-        assert member.role() is None
-        assert not (tmp_path / "t-0").exists()
-        assert member.assign(topic_id=ANOTHER_ID) is ErrorCode.NONE  # a topic of that name was made again
-        assert member.node.services.replicas.partitions[T0].topic_id == ANOTHER_ID
+async def test_what_is_stopped_is_kept_and_what_is_deleted_goes(member: Member, tmp_path: Path) -> None:
+    member.assign(leader=OTHER, epoch=1)
+    assert member.stop(epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
+    assert member.role() is Role.FOLLOWING
+    assert member.stop(epoch=1) is ErrorCode.NONE
+    assert member.role() is Role.OFFLINE
+    assert (tmp_path / "t-0").is_dir()
+    assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
+    assert member.role() is None
+    assert not (tmp_path / "t-0").exists()
+    assert member.assign(topic_id=ANOTHER_ID) is ErrorCode.NONE  # a topic of that name was made again
+    assert member.node.services.replicas.partitions[T0].topic_id == ANOTHER_ID
 
 
-async def test_one_partition_of_a_topic_goes_and_comes_back(tmp_path: Path) -> None:
+async def test_one_partition_of_a_topic_goes_and_comes_back(member: Member) -> None:
     """As when a reassignment takes it elsewhere and back."""
-    async with playing(tmp_path) as member:
-        member.assign(0)
-        member.assign(1)
-        assert member.stop(1, epoch=0, deletes=True) is ErrorCode.NONE
-        assert member.role(TopicPartition("t", 1)) is None
-        assert member.role() is Role.LEADING
-        assert member.assign(1, leader=OTHER, epoch=1) is ErrorCode.NONE
-        assert member.role(TopicPartition("t", 1)) is Role.FOLLOWING
+    member.assign(0)
+    member.assign(1)
+    assert member.stop(1, epoch=0, deletes=True) is ErrorCode.NONE
+    assert member.role(TopicPartition("t", 1)) is None
+    assert member.role() is Role.LEADING
+    assert member.assign(1, leader=OTHER, epoch=1) is ErrorCode.NONE
+    assert member.role(TopicPartition("t", 1)) is Role.FOLLOWING
 
 
-async def test_the_served_log_of_another_topic(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        member.assign()
-        assert member.assign(topic_id=ANOTHER_ID, epoch=5) is ErrorCode.INCONSISTENT_TOPIC_ID
-        assert member.node.services.replicas.partitions[T0].topic_id == TOPIC_ID
+async def test_the_served_log_of_another_topic(member: Member) -> None:
+    member.assign()
+    assert member.assign(topic_id=ANOTHER_ID, epoch=5) is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert member.node.services.replicas.partitions[T0].topic_id == TOPIC_ID
 
 
 async def test_a_log_waits_for_what_the_controller_says_of_it(tmp_path: Path) -> None:
@@ -323,25 +206,23 @@ async def test_a_topics_settings_are_in_force_before_its_logs_are(tmp_path: Path
         assert member.node.services.replicas.partitions[T0].log.config.min_insync_replicas == 2
 
 
-async def test_another_controller_speaks_while_settings_are_read(tmp_path: Path) -> None:
+async def test_another_controller_speaks_while_settings_are_read(member: Member) -> None:
     """What the earlier one said is refused then, although it came first."""
-    async with playing(tmp_path) as member:
-        member.entry.reading = Pending[None]()
-        waiting = send(member.node, LEADER_AND_ISR, member.assignment(), 7)
-        answers: list[Any] = []
-        waiting.on_value = answers.append
-        assert member.stop(fence=(2, -1)) is ErrorCode.NONE
-        member.entry.reading.complete_with(None)
-        assert decode(LEADER_AND_ISR, answers[0], 7).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-        assert member.role() is None
+    member.entry.reading = Pending[None]()
+    waiting = send(member.node, LEADER_AND_ISR, member.assignment(), 7)
+    answers: list[Any] = []
+    waiting.on_value = answers.append
+    assert member.stop(fence=(2, -1)) is ErrorCode.NONE
+    member.entry.reading.complete_with(None)
+    assert decode(LEADER_AND_ISR, answers[0], 7).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert member.role() is None
 
 
-async def test_a_disk_that_refuses_a_new_log(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        (tmp_path / "t-0").write_bytes(b"no folder")
-        assert member.assign() is ErrorCode.KAFKA_STORAGE_ERROR
-        assert member.assign(1) is ErrorCode.NONE
-        assert member.assign(epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+async def test_a_disk_that_refuses_a_new_log(member: Member, tmp_path: Path) -> None:
+    (tmp_path / "t-0").write_bytes(b"no folder")
+    assert member.assign() is ErrorCode.KAFKA_STORAGE_ERROR
+    assert member.assign(1) is ErrorCode.NONE
+    assert member.assign(epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def lose_committed_records(directory: Path) -> None:
@@ -482,22 +363,20 @@ async def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path
     assert not list(tmp_path.glob("*-stray"))
 
 
-async def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        reasons: list[PlogError] = []
-        member.membership.on_unfit = reasons.append
-        for _ in range(2):
-            with pytest.raises(MalformedMessageError, match="of version 4, and plog knows 5 and later"):
-                send(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, controller_epoch=1), 4)
-            member.assign()
-        (reason,) = reasons
-        assert reason.hint == "set inter.broker.protocol.version of Kafka's brokers to 3.9"
+async def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obeyed(member: Member) -> None:
+    reasons: list[PlogError] = []
+    member.membership.on_unfit = reasons.append
+    for _ in range(2):
+        with pytest.raises(MalformedMessageError, match="of version 4, and plog knows 5 and later"):
+            send(member.node, LEADER_AND_ISR, LeaderAndIsrRequest(OTHER, controller_epoch=1), 4)
+        member.assign()
+    (reason,) = reasons
+    assert reason.hint == "set inter.broker.protocol.version of Kafka's brokers to 3.9"
 
 
-async def test_topics_are_the_controllers_business(tmp_path: Path) -> None:
-    async with playing(tmp_path) as member:
-        answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
-        assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+async def test_topics_are_the_controllers_business(member: Member) -> None:
+    answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
+    assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:

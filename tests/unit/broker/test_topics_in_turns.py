@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.broker import stepped_answer, turns
 from core.broker.handlers import metadata
+from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -38,7 +39,7 @@ from core.protocol.schema.offset_commit import (
 )
 from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
-from tests.unit.broker.test_connection import connect, frame, is_served, read_frame, serving
+from tests.unit.broker.test_connection import connect, frame, is_served, read_frame
 from tests.unit.broker.test_work_in_turns import Asked, Loop
 
 PARTITIONS = 20
@@ -81,20 +82,21 @@ def all_folders(name: str = "t", partitions: int = PARTITIONS) -> list[str]:
 
 
 @pytest.mark.parametrize(("api", "request_of"), [(CREATE_TOPICS, create), (DELETE_TOPICS, delete)])
-async def test_others_are_served_meanwhile(broker: SteeredNode, api: Any, request_of: Any) -> None:
+async def test_others_are_served_meanwhile(
+    server: SocketServer, broker: SteeredNode, api: Any, request_of: Any
+) -> None:
     if api is DELETE_TOPICS:
-        add_topic(broker, "t", 200)
-    async with serving(broker) as server:
-        slow_reader, slow_writer = await connect(server)
-        other = await connect(server)
-        wanted = request_of("t", partitions=200) if api is CREATE_TOPICS else request_of("t")
-        slow_writer.write(frame(api, 1, wanted, api.versions.last))
-        answer = asyncio.create_task(read_frame(slow_reader))
-        for number in range(5):
-            assert await is_served(other, number)
-        assert not answer.done()
-        await answer
-        assert len(folders(broker)) == (200 if api is CREATE_TOPICS else 0)
+        add_topic(broker, "t", 60)
+    slow_reader, slow_writer = await connect(server)
+    other = await connect(server)
+    wanted = request_of("t", partitions=60) if api is CREATE_TOPICS else request_of("t")
+    slow_writer.write(frame(api, 1, wanted, api.versions.last))
+    answer = asyncio.create_task(read_frame(slow_reader))
+    for number in range(5):
+        assert await is_served(other, number)
+    assert not answer.done()
+    await answer
+    assert len(folders(broker)) == (60 if api is CREATE_TOPICS else 0)
 
 
 def test_who_asks_something_beside_large_topics_does_not_wait_for_them(

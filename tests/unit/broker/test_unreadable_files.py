@@ -14,9 +14,9 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
 from core.log.file_names import LOG_SUFFIX
-from tests.support.broker import fetch, produce_values, values_of
-from tests.unit.broker.test_connection import connect, fetch_frame, serving
-from tests.unit.broker.test_membership import OTHER, T0, US, Member, playing
+from tests.support.broker import fetch, produce_values, serving, values_of
+from tests.support.member import OTHER, T0, US, Member
+from tests.unit.broker.test_connection import connect, fetch_frame
 
 VALUES = [b"%d" % number * 50 for number in range(100)]
 
@@ -65,42 +65,40 @@ def read(member: Member, offset: int = 50) -> ErrorCode:
     ],
 )
 async def test_a_partition_is_left_to_others(
-    tmp_path: Path, disk: BadDisk, code: int, how: dict[str, object], is_left: bool
+    member: Member, disk: BadDisk, code: int, how: dict[str, object], is_left: bool
 ) -> None:
-    async with playing(tmp_path) as member:
-        for number in (0, 1):
-            member.assign(number, replicas=[US])
-            produce_values(member.node, *VALUES, partition=number)
-        assert member.assign(epoch=1, **how) is ErrorCode.NONE
-        disk.code = code
-        assert read(member) is ErrorCode.KAFKA_STORAGE_ERROR
-        disk.code = 0
-        offline = member.node.services.log_manager.offline
-        assert list(offline) == [T0] * is_left
-        assert read(member) is (ErrorCode.KAFKA_STORAGE_ERROR if is_left else ErrorCode.NONE)
-        if is_left:
-            assert "could not read" in str(offline[T0])
-            assert member.assign(epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert values_of(fetch(member.node, 0, partition=1)) == VALUES
+    for number in (0, 1):
+        member.assign(number, replicas=[US])
+        produce_values(member.node, *VALUES, partition=number)
+    assert member.assign(epoch=1, **how) is ErrorCode.NONE
+    disk.code = code
+    assert read(member) is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.code = 0
+    offline = member.node.services.log_manager.offline
+    assert list(offline) == [T0] * is_left
+    assert read(member) is (ErrorCode.KAFKA_STORAGE_ERROR if is_left else ErrorCode.NONE)
+    if is_left:
+        assert "could not read" in str(offline[T0])
+        assert member.assign(epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert values_of(fetch(member.node, 0, partition=1)) == VALUES
 
 
 @pytest.mark.parametrize("replicas", [[US], [US, OTHER]])
 async def test_an_answer_whose_file_can_not_be_read_is_cut_off_and_said(
-    tmp_path: Path, disk: BadDisk, caplog: pytest.LogCaptureFixture, replicas: list[int]
+    member: Member, disk: BadDisk, caplog: pytest.LogCaptureFixture, replicas: list[int]
 ) -> None:
-    async with playing(tmp_path) as member:
-        member.assign(replicas=[US])
-        produce_values(member.node, b"a" * 9000)
-        assert member.assign(replicas=replicas, epoch=1) is ErrorCode.NONE
-        async with serving(member.node) as server:
-            reader, writer = await connect(server)
-            disk.code, disk.granted = errno.EIO, 8000  # headers are read, and records are not
-            writer.write(fetch_frame(1, 0))
-            with pytest.raises(asyncio.IncompleteReadError):
-                await reader.readexactly(1000)
-            disk.code = 0
-            writer.close()
-        assert "input/output error; the answer that was to hold it is cut off" in caplog.text
-        is_left = len(replicas) > 1
-        assert list(member.node.services.log_manager.offline) == [T0] * is_left
-        assert read(member, 0) is (ErrorCode.KAFKA_STORAGE_ERROR if is_left else ErrorCode.NONE)
+    member.assign(replicas=[US])
+    produce_values(member.node, b"a" * 9000)
+    assert member.assign(replicas=replicas, epoch=1) is ErrorCode.NONE
+    async with serving(member.node) as server:
+        reader, writer = await connect(server)
+        disk.code, disk.granted = errno.EIO, 8000  # headers are read, and records are not
+        writer.write(fetch_frame(1, 0))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await reader.readexactly(1000)
+        disk.code = 0
+        writer.close()
+    assert "input/output error; the answer that was to hold it is cut off" in caplog.text
+    is_left = len(replicas) > 1
+    assert list(member.node.services.log_manager.offline) == [T0] * is_left
+    assert read(member, 0) is (ErrorCode.KAFKA_STORAGE_ERROR if is_left else ErrorCode.NONE)

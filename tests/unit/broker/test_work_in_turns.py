@@ -22,6 +22,7 @@ from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import metadata
 from core.broker.loop_runtime import LoopRuntime
+from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -51,6 +52,7 @@ from tests.support.broker import (
     produce_request,
     records_of,
     send,
+    serving,
 )
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
 from tests.support.waiting import wait_until
@@ -60,7 +62,6 @@ from tests.unit.broker.test_connection import (
     is_served,
     read_correlation_ids,
     read_frame,
-    serving,
     until,
     versions_frame,
 )
@@ -478,33 +479,31 @@ async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
 
 @pytest.mark.parametrize("key", [b"k", None])
 async def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(
-    broker: SteeredNode, key: bytes | None
+    server: SocketServer, broker: SteeredNode, key: bytes | None
 ) -> None:
     add_topic(broker, cleanup_policy="compact")
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(frame(PRODUCE, 1, produce_request(many(key), acks=0), PRODUCE_BY_NAME) + versions_frame(2))
-        if key is None:
-            assert await reader.read() == b""
-        else:
-            assert await read_correlation_ids(reader, 1) == [2]
+    reader, writer = await connect(server)
+    writer.write(frame(PRODUCE, 1, produce_request(many(key), acks=0), PRODUCE_BY_NAME) + versions_frame(2))
+    if key is None:
+        assert await reader.read() == b""
+    else:
+        assert await read_correlation_ids(reader, 1) == [2]
 
 
 @pytest.mark.parametrize("acks", [0, -1])
-async def test_a_client_that_has_sent_all_it_had(broker: SteeredNode, acks: int) -> None:
+async def test_a_client_that_has_sent_all_it_had(server: SocketServer, broker: SteeredNode, acks: int) -> None:
     """Its records are kept though it is gone by then, and it is answered if it listens."""
     add_topic(broker, cleanup_policy="compact")
-    async with serving(broker) as server:
-        reader, writer = await connect(server)
-        writer.write(frame(PRODUCE, 1, produce_request(many(), acks=acks), PRODUCE_BY_NAME))
-        if acks:
-            writer.write_eof()
-            assert await read_correlation_ids(reader, 1) == [1]
-            assert await reader.read() == b""
-        else:
-            writer.close()
-            while log_of(broker).log_end_offset < MANY or server.open_connections:
-                await asyncio.sleep(0)
+    reader, writer = await connect(server)
+    writer.write(frame(PRODUCE, 1, produce_request(many(), acks=acks), PRODUCE_BY_NAME))
+    if acks:
+        writer.write_eof()
+        assert await read_correlation_ids(reader, 1) == [1]
+        assert await reader.read() == b""
+    else:
+        writer.close()
+        while log_of(broker).log_end_offset < MANY or server.open_connections:
+            await asyncio.sleep(0)
 
 
 async def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: SteeredNode) -> None:
