@@ -15,6 +15,7 @@ from core.common.config_def import (
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from tests.support.for_each import for_each
 
 DEF = ConfigDef(
     "topic",
@@ -29,8 +30,8 @@ DEF = ConfigDef(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
+@for_each(
+    "name, text, value",
     [
         ("retention.ms", " 604800000 ", 604800000),
         ("ratio", "0.1", 0.1),
@@ -55,7 +56,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "message"), REFUSED)
+@for_each("name, text, message", REFUSED)
 def test_a_bad_value_is_refused_in_kafkas_words(name: str, text: str, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         DEF[name].parse(text)
@@ -71,12 +72,12 @@ def test_a_list_takes_its_choices_alone() -> None:
         DEF["policy"].parse("compact,shred")
 
 
-@pytest.mark.parametrize("text", ["", "*", "0:1", "0:1,1:2, 12:3"])
+@for_each("text", ["", "*", "0:1", "0:1,1:2, 12:3"])
 def test_throttled_replicas(text: str) -> None:
     assert throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) is None
 
 
-@pytest.mark.parametrize("text", ["-1", "0", "*,0:1", "0:1:2", "a:b", "0:"])
+@for_each("text", ["-1", "0", "*,0:1", "0:1:2", "a:b", "0:"])
 def test_what_names_no_replicas(text: str) -> None:
     assert "literal '*'" in (throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) or "")
 

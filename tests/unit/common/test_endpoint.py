@@ -4,10 +4,11 @@ import pytest
 
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import UsageError
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("a:1", [("a", 1)]),
         ("a, b:2 ,", [("a", 9092), ("b", 2)]),
@@ -21,7 +22,7 @@ def test_servers_as_people_and_providers_write_them(text: str, expected: list[tu
     assert parse_bootstrap(text, "SASL_SSL") == expected
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:b", "http://a:1", "a/b:1", "SSL://", "SSL://SSL://a:1"])
+@for_each("text", ["", ",", "a:b", "http://a:1", "a/b:1", "SSL://", "SSL://SSL://a:1"])
 def test_what_is_no_server(text: str) -> None:
     with pytest.raises(UsageError):
         parse_bootstrap(text)

@@ -11,11 +11,10 @@ from core.records.compression import CompressionType, compress, decompress
 from core.records.record import Record, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import build_batch
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("134217728", 134217728), ("64K", 65536), ("300m", 300 * 1024 * 1024), ("1G", 1 << 30)]
-)
+@for_each("text, size", [("134217728", 134217728), ("64K", 65536), ("300m", 300 * 1024 * 1024), ("1G", 1 << 30)])
 def test_the_environment_sets_it(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLOG_MAX_EXPANSION, text)
     assert expansion_limit() == size
@@ -26,7 +25,7 @@ def test_without_a_setting_forty_megabytes_are_well_below_it(monkeypatch: pytest
     assert expansion_limit() == DEFAULT_EXPANSION_LIMIT == 128 * 1024 * 1024
 
 
-@pytest.mark.parametrize("text", ["many", "-1", "0", "1.5G", "G", "3G", "²"])
+@for_each("text", ["many", "-1", "0", "1.5G", "G", "3G", "²"])
 def test_what_is_no_size_is_refused_by_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLOG_MAX_EXPANSION, text)
     with pytest.raises(UsageError, match=PLOG_MAX_EXPANSION):

@@ -36,6 +36,7 @@ def test_a_deleted_file_is_readable_as_long_as_it_is_held(tmp_path: Path) -> Non
 def test_write_atomic_leaves_nothing_beside(tmp_path: Path) -> None:
     (tmp_path / "f.tmp").write_bytes(b"what a killed write left, much longer than what comes now")
     FS.write_atomic(tmp_path / "f", b"one")
+    assert (tmp_path / "f").read_bytes() == b"one"
     FS.write_atomic(tmp_path / "f", b"two")
     assert (tmp_path / "f").read_bytes() == b"two"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]

@@ -4,12 +4,13 @@ import pytest
 
 from core.common.errors import UsageError
 from core.common.time_text import find_time, parse_iso_time, parse_time, time_text
+from tests.support.for_each import for_each
 
 NOW = 1_700_000_000_000
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("2013-01-15T00:00:00Z", 1358208000000),
         ("2013-01-15", 1358208000000),
@@ -25,7 +26,7 @@ def test_times_as_people_write_them(text: str, expected: int) -> None:
     assert parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-2y", "2013-13-01", "12:00"])
+@for_each("text", ["", "yesterday", "-2y", "2013-13-01", "12:00"])
 def test_what_is_no_time_is_said_so(text: str) -> None:
     with pytest.raises(UsageError, match="is no time"):
         parse_time(text, NOW)

@@ -12,15 +12,12 @@ from core.common.topic_partition import (
 )
 
 
-@pytest.mark.parametrize("name", ["a", "flights", "a.b_c-1", "x" * 249])
-def test_legal_topic_names(name: str) -> None:
-    ensure_valid_topic_name(name)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250, "a\n"])
-def test_illegal_topic_names(name: str) -> None:
-    with pytest.raises(KafkaError, match="topic name"):
+def test_names_of_topics() -> None:
+    for name in ("a", "flights", "a.b_c-1", "x" * 249):
         ensure_valid_topic_name(name)
+    for name in ("", ".", "..", "a b", "ä", "a/b", "x" * 250, "a\n"):
+        with pytest.raises(KafkaError, match="topic name"):
+            ensure_valid_topic_name(name)
 
 
 def test_dots_and_underscores_collide() -> None:
@@ -32,6 +29,9 @@ def test_topic_ids_are_url_safe_base64_without_padding() -> None:
     # The id of the metadata topic, as Kafka writes it.
     assert uuid_text(bytes(15) + b"\x01") == "AAAAAAAAAAAAAAAAAAAAAQ"
     assert parse_uuid("AAAAAAAAAAAAAAAAAAAAAQ") == bytes(15) + b"\x01"
+    for text in ("", "AAAA", "A" * 30, "!!!!!!!!!!!!!!!!!!!!!!"):
+        with pytest.raises(ValueError, match="not a Kafka uuid"):
+            parse_uuid(text)
 
 
 def test_random_ids_never_begin_with_a_dash() -> None:
@@ -39,9 +39,3 @@ def test_random_ids_never_begin_with_a_dash() -> None:
     assert len(set(ids)) == 2000
     assert not any(uuid_text(i).startswith("-") for i in ids)
     assert all(parse_uuid(uuid_text(i)) == i for i in ids)
-
-
-@pytest.mark.parametrize("text", ["", "AAAA", "A" * 30, "!!!!!!!!!!!!!!!!!!!!!!"])
-def test_what_is_no_uuid_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a Kafka uuid"):
-        parse_uuid(text)

@@ -8,6 +8,7 @@ import pytest
 from core.common.errors import UsageError
 from core.common.user_function import load_function
 from core.inspector.value_format import parse_value_format
+from tests.support.for_each import for_each
 
 MODULE = "module_of_a_user"
 
@@ -25,8 +26,8 @@ def test_a_function_of_the_users_folder_is_found() -> None:
     assert parse_value_format(f"{MODULE}:shout")(b"b") == "B"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@for_each(
+    "text, said",
     [
         ("shout", "--it shout: expected module:function"),
         ("nowhere_at_all:f", "--it nowhere_at_all:f: No module named 'nowhere_at_all'"),

@@ -22,6 +22,7 @@ from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
 from tests.support.compaction import RandomWriter, compact, log_files
+from tests.support.for_each import for_each
 from tests.support.golden import case
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
@@ -50,7 +51,7 @@ def content(log: PartitionLog) -> Wanted:
     return [(r.offset, r.key, r.value) for batch in batches(log) for r in batch.records()]
 
 
-@pytest.mark.parametrize("compression", list(CompressionType))
+@for_each("compression", list(CompressionType))
 def test_a_batch_that_keeps_all_is_copied_and_another_keeps_its_offsets(
     tmp_path: Path, compression: CompressionType
 ) -> None:
@@ -285,7 +286,7 @@ def test_a_segment_that_stays_as_it_is_is_left_alone(tmp_path: Path) -> None:
     assert [segment.replaced for segment in clean_nothing(log)[0]] == [(4,)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "v0_lz4_java",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from core.compaction.latest_per_key import LatestPerKey
 from core.compaction.offset_map import BYTES_PER_SLOT
 from core.records.columns import RecordColumns, decode_columns
 from core.records.record import Record, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import build_batch
+from tests.support.for_each import for_each
 
 
 def columns_of(records: list[Record], sizes: int) -> list[RecordColumns]:
@@ -31,7 +30,7 @@ def columns_of(records: list[Record], sizes: int) -> list[RecordColumns]:
     return [decode_columns([RecordBatch(memoryview(bytearray(batch)))]) for batch in batches]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(30), first=10)
 def test_rounds(seed: int) -> None:
     random = Random(seed)
     keys = random.choice([1, 10, 300])

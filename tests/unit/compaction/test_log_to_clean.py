@@ -10,6 +10,7 @@ from core.common.errors import CorruptRecordError
 from core.compaction.log_to_clean import Bound, CleanablePart, find_cleanable_part, group_by_size, log_to_clean
 from core.log.damage import DamagedRange
 from core.log.partition_log import PartitionLog
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
 LATER = NOW + 1_000_000
@@ -81,7 +82,7 @@ def test_young_segments_wait_for_min_compaction_lag(tmp_path: Path) -> None:
     assert part_of(log, now_ms=NOW + 14_000).bound is Bound.ACTIVE_SEGMENT
 
 
-@pytest.mark.parametrize(("age_ms", "bound"), [(4998, 0), (4999, 2), (5000, 2), (5001, 2)])
+@for_each("age_ms, bound", [(4998, 0), (4999, 2), (5000, 2), (5001, 2)])
 def test_a_lag_goes_by_the_newest_record_of_a_segment(tmp_path: Path, age_ms: int, bound: int) -> None:
     """As Kafka does: a segment may be cleaned at min.compaction.lag.ms, and is overdue a millisecond after
     max.compaction.lag.ms.

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.compaction.key_digest import Digests, KeyDigest
 from core.compaction.offset_map import BYTES_PER_SLOT, OffsetMap
+from tests.support.for_each import for_each
 
 
 def digests_of(keys: list[bytes], key_digest: KeyDigest) -> Digests:
@@ -66,7 +66,7 @@ class CountedMap(OffsetMap):
         return super()._probe(high, low, attempt)
 
 
-@pytest.mark.parametrize("low", [0, 1 << 63, (1 << 64) - 1, 1 << 62])
+@for_each("low", [0, 1 << 63, (1 << 64) - 1, 1 << 62])
 def test_keys_whose_strides_lead_nowhere_find_a_place(low: int) -> None:
     """All begin at the first slot, and go by no other, or by few."""
     offset_map = CountedMap(20 * BYTES_PER_SLOT)

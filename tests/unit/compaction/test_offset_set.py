@@ -9,13 +9,14 @@ import pytest
 
 from core.compaction import offset_set
 from core.compaction.offset_set import OffsetSet
+from tests.support.for_each import for_each
 
 
 def column(offsets: set[int]) -> np.ndarray:
     return np.array(sorted(offsets), np.int64)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@for_each("seed", range(30))
 def test_random_offsets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(offset_set, "_MOST_IN_COLUMN", random.choice([0, 5, 40, 1 << 15]))

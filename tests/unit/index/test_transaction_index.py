@@ -7,6 +7,7 @@ import pytest
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.transaction_index import AbortedTransaction, TransactionIndex, parse_transaction_index
+from tests.support.for_each import for_each
 
 FIRST = AbortedTransaction(7, 10, 20, 15)
 SECOND = AbortedTransaction(8, 12, 30, 31)
@@ -24,33 +25,20 @@ def test_the_bytes_of_an_entry(path: Path) -> None:
     )
 
 
-def test_entries_are_in_the_file_at_once(path: Path) -> None:
+def test_each_change_is_in_the_file_at_once(path: Path) -> None:
     index = TransactionIndex(path, FileSystem())
-    assert index.entries() == []
-    assert not path.exists()
+    assert (index.entries(), path.exists()) == ([], False)
     index.append(FIRST)
     index.append(SECOND)
     assert TransactionIndex(path, FileSystem()).entries() == [FIRST, SECOND]
-
-
-def test_truncate_drops_what_ended_there_or_later(path: Path) -> None:
-    index = TransactionIndex(path, FileSystem())
-    index.append(FIRST)
-    index.append(SECOND)
-    index.truncate_to(30)
+    index.truncate_to(30)  # what ended there goes, too
     assert TransactionIndex(path, FileSystem()).entries() == index.entries() == [FIRST]
-
-
-def test_reset_takes_the_file_away(path: Path) -> None:
-    index = TransactionIndex(path, FileSystem())
-    index.append(FIRST)
     index.reset()
-    assert not path.exists()
-    assert index.entries() == []
+    assert (index.entries(), path.exists()) == ([], False)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
+@for_each(
+    "data, message",
     [
         (bytes(33), "33 bytes, expected a multiple of 34"),
         (b"\x00\x01" + bytes(32), "aborted transaction of version 1"),

@@ -79,22 +79,18 @@ def plan(directory: Path) -> tuple[str | None, int, int]:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"x" * 7, b"\xff" * 24, bytes(24), b"\x7f" * 48, None],
-    ids=["empty", "torn", "ff", "0", "7f", "gone"],
-)
-def test_a_plan_is_the_same_whatever_an_index_says(tmp_path: Path, suffix: str, content: bytes | None) -> None:
+def test_a_plan_is_the_same_whatever_an_index_says(tmp_path: Path, suffix: str) -> None:
     """Of 48 records in the sealed segments the last one of each of five keys stays."""
     folder = folder_of_sealed_segments(tmp_path)
-    for base_offset in (0, 16, 32):
-        path = folder / f"{base_offset:020d}{suffix}"
-        path.unlink(missing_ok=True)
-        if content is not None:
-            path.write_bytes(content)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert plan(folder) == (None, 48, 5)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    for content in (b"", b"x" * 7, b"\xff" * 24, bytes(24), b"\x7f" * 48, None):
+        for base_offset in (0, 16, 32):
+            path = folder / f"{base_offset:020d}{suffix}"
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_bytes(content)
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        assert plan(folder) == (None, 48, 5), content
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before, content
 
 
 def test_a_plan_tells_of_damage_in_a_segment_without_a_sound_index(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES
 from core.log.recovery_journal import JOURNAL, read_lost_offsets, undo
 from tests.support.damage import places
+from tests.support.for_each import for_each
 from tests.support.logs import FullDisk, append, append_marker, fingerprint, make_batch, open_log
 
 SALVAGE = RecoveryOptions()
@@ -166,7 +167,7 @@ def test_what_nothing_knows_can_not_be_mended(data_dir: Path) -> None:
     assert not plan.is_needed
 
 
-@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
+@for_each("suffix", ["index", "timeindex", "txnindex", "snapshot"])
 def test_files_beside_the_log_are_made_again(tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / "t-0"
     log = open_log(folder, segment_bytes=700, index_interval_bytes=100)

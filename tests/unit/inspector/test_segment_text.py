@@ -19,6 +19,7 @@ from core.inspector.segment_batches import SegmentBatches
 from core.inspector.segment_text import SegmentText
 from core.inspector.value_format import parse_value_format
 from tests.support.damage import plant, write_log
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, directories
 
 OPTIONS = [
@@ -136,7 +137,7 @@ def test_formats_of_keys_and_values() -> None:
 # --- turns
 
 
-@pytest.mark.parametrize(("workers", "last"), [(1, 7), (2, 0), (2, 99), (5, 1), (5, 7), (5, 98), (5, 100)])
+@for_each("workers, last", [(1, 7), (2, 0), (2, 99), (5, 1), (5, 7), (5, 98), (5, 100)])
 def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
     """From turn `last` on one worker writes all, and the others make what nobody should see."""
     made = []
@@ -156,7 +157,7 @@ def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
     assert sorted(n for _, mine in outcomes for n in mine) == list(range(last + 1)), "what was made and written"
 
 
-@pytest.mark.parametrize("bad", [0, 1, 7, 99])
+@for_each("bad", [0, 1, 7, 99])
 def test_what_a_worker_raises_is_raised_here(tmp_path: Path, bad: int) -> None:
     def turns_of(number: int) -> Iterator[Turn]:
         for n in range(number, 100, 3):

@@ -13,6 +13,7 @@ from core.coordinator.group_records import CommittedOffset, offset_commit_record
 from core.inspector.trace import Trace, Tracer
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import GapReason
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, case
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
@@ -98,7 +99,7 @@ def test_by_key(data_dir: Path) -> None:
     assert tracer.find_key(T, b"nobody", pytest.fail) is None
 
 
-@pytest.mark.parametrize("name", ["compacted_zstd", "txn_multisegment", "binary", "big_value_lz4", "c_missing_index"])
+@for_each("name", ["compacted_zstd", "txn_multisegment", "binary", "big_value_lz4", "c_missing_index"])
 def test_every_key_of_a_log(name: str) -> None:
     """Against a dict of all records."""
     expected: dict[bytes, int] = {}

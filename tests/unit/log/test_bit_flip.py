@@ -6,8 +6,6 @@ import zlib
 from collections.abc import Callable
 from random import Random
 
-import pytest
-
 from core.log.bit_flip import (
     CRC32_POLYNOMIAL,
     CRC32C_POLYNOMIAL,
@@ -16,6 +14,7 @@ from core.log.bit_flip import (
     flipped_bit_of,
 )
 from core.records.checksum import crc32c_by_table
+from tests.support.for_each import for_each
 
 CRCS = [(crc32c_by_table, CRC32C_POLYNOMIAL), (zlib.crc32, CRC32_POLYNOMIAL)]
 
@@ -27,15 +26,15 @@ def difference(crc: Callable[[bytes], int], data: bytes, *bits: int) -> int:
     return crc(data) ^ crc(bytes(changed))
 
 
-@pytest.mark.parametrize(("crc", "polynomial"), CRCS)
+@for_each("crc, polynomial", CRCS)
 def test_every_bit_of_a_message_is_found(crc: Callable[[bytes], int], polynomial: int) -> None:
     data = Random(1).randbytes(70)
     for bit in range(8 * len(data)):
         assert find_flipped_bit(difference(crc, data, bit), len(data), polynomial) == divmod(bit, 8)
 
 
-@pytest.mark.parametrize(("crc", "polynomial"), CRCS)
-@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 40_000, 2_000_000])
+@for_each("crc, polynomial", CRCS)
+@for_each("size", [1, 1023, 1024, 1025, 40_000, 2_000_000])
 def test_the_first_and_last_bits_of_messages_of_any_size(
     crc: Callable[[bytes], int], polynomial: int, size: int
 ) -> None:

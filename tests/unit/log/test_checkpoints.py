@@ -22,6 +22,7 @@ from core.log.producer_snapshot import (
     parse_producer_snapshot,
     read_producer_snapshot,
 )
+from tests.support.for_each import for_each
 
 
 def test_offset_checkpoint(tmp_path: Path) -> None:
@@ -33,8 +34,8 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
     assert read_offset_checkpoint(path) == offsets
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@for_each(
+    "text, message",
     [
         ("", "line 1: version '', expected 0"),
         ("1\n0\n", "line 1: version '1', expected 0"),
@@ -94,11 +95,6 @@ def epochs(tmp_path: Path) -> LeaderEpochCache:
     return cache
 
 
-def test_epochs_are_in_the_file_at_once(epochs: LeaderEpochCache, tmp_path: Path) -> None:
-    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 10\n5 20\n"
-    assert LeaderEpochCache(tmp_path, FileSystem()).entries == epochs.entries
-
-
 @pytest.mark.parametrize("epoch", [-1, -5])
 def test_no_epoch_changes_nothing(epochs: LeaderEpochCache, epoch: int) -> None:
     """-1 is none; whatever else is below 0 a damaged header says, as no crc covers it."""
@@ -107,7 +103,18 @@ def test_no_epoch_changes_nothing(epochs: LeaderEpochCache, epoch: int) -> None:
     assert (epochs.entries, epochs.latest_epoch) == (before, 5)
 
 
-def test_the_epoch_of_an_offset(epochs: LeaderEpochCache) -> None:
+@pytest.mark.parametrize(("text", "missing", "damaged"), [("0\n1\n", False, True), ("", True, False)])
+def test_a_file_of_epochs_that_is_broken_or_that_kafka_never_wrote(
+    tmp_path: Path, text: str, *, missing: bool, damaged: bool
+) -> None:
+    (tmp_path / "leader-epoch-checkpoint").write_text(text)
+    cache = LeaderEpochCache(tmp_path, FileSystem())
+    assert (cache.entries, cache.was_missing, cache.was_damaged) == ([], missing, damaged)
+
+
+def test_the_epoch_of_an_offset(epochs: LeaderEpochCache, tmp_path: Path) -> None:
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 10\n5 20\n"
+    assert LeaderEpochCache(tmp_path, FileSystem()).entries == epochs.entries
     assert [epochs.epoch_of(o) for o in (0, 9, 10, 19, 20, 99)] == [0, 0, 2, 2, 5, 5]
     assert epochs.latest_epoch == 5
 
@@ -137,20 +144,6 @@ def test_cutting_epochs(epochs: LeaderEpochCache, tmp_path: Path) -> None:
 def test_an_epoch_written_again_at_a_lower_offset_replaces_what_follows(epochs: LeaderEpochCache) -> None:
     epochs.assign(6, 12)
     assert epochs.entries == [EpochEntry(0, 0), EpochEntry(2, 10), EpochEntry(6, 12)]
-
-
-def test_a_broken_file_of_epochs_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n")
-    cache = LeaderEpochCache(tmp_path, FileSystem())
-    assert cache.was_damaged
-    assert cache.entries == []
-
-
-def test_a_file_of_epochs_that_kafka_made_and_never_wrote(tmp_path: Path) -> None:
-    (tmp_path / "leader-epoch-checkpoint").write_text("")
-    cache = LeaderEpochCache(tmp_path, FileSystem())
-    assert (cache.was_missing, cache.was_damaged) == (True, False)
-    assert cache.entries == []
 
 
 def test_a_file_that_is_cut_or_has_a_flipped_bit_is_no_snapshot(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
 from core.log.judged_transactions import JudgedTransactions
 from core.log.transaction_fates import TransactionFate
 from core.log.transaction_marker import FateKind, Marker
 from core.records.batches import Batch, iter_whole_batches
+from tests.support.for_each import for_each
 from tests.support.logs import append, append_marker, make_batch, open_log
 
 
@@ -31,7 +30,7 @@ class JavaFilter:
         return batch.is_control or (batch.is_transactional and batch.producer_id in self._aborted)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(60), first=30)
 def test_consumers_get_what_was_committed(tmp_path: Path, seed: int) -> None:
     """A random log, of whose markers some are missing: the history says how each transaction ended."""
     random = Random(seed)

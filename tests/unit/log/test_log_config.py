@@ -9,6 +9,7 @@ import pytest
 
 from core.common.errors import KafkaError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG, LogConfig, parse_topic_configs
+from tests.support.for_each import for_each
 
 FIELDS = {field.name.replace("_", "."): field.default for field in fields(LogConfig)}
 
@@ -32,7 +33,7 @@ def test_what_is_set_arrives_in_its_field() -> None:
     assert LogConfig.from_values(parse_topic_configs({"segment.ms": "7"})).segment_ms == 7
 
 
-@pytest.mark.parametrize(("size", "is_taken"), [("13", False), ("14", True), ("60000", True), ("2147483648", False)])
+@for_each("size, is_taken", [("13", False), ("14", True), ("60000", True), ("2147483648", False)])
 def test_beside_kafka_3_segments_may_be_small(size: str, is_taken: bool) -> None:
     """Kafka 4 allows none below 1 MiB (KIP-1030); a cluster of Kafka 3.9 and plog has the rules of Kafka 3.9."""
     with pytest.raises(KafkaError):

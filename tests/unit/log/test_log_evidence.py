@@ -13,6 +13,7 @@ from core.log.checkpoint_file import write_offset_checkpoint
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.hole import explain_hole
 from core.log.log_evidence import LogEvidence
+from tests.support.for_each import for_each
 from tests.support.golden import directories
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -42,8 +43,8 @@ def test_no_folder_of_kafkas_has_lost_its_first_segments() -> None:
     assert [path.name for path in directories() if evidence_of(path).known_start is not None] == []
 
 
-@pytest.mark.parametrize(
-    ("names", "epochs", "known_start"),
+@for_each(
+    "names, epochs, known_start",
     [
         (["0.log", "9.log"], "0 0", None),
         (["9.log"], "0 9", None),  # as retention leaves it
@@ -99,8 +100,8 @@ def offset_index(*entries: tuple[int, int]) -> bytes:
     return b"".join(struct.pack(">ii", *entry) for entry in entries)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "data", "known_end"),
+@for_each(
+    "suffix, data, known_end",
     [
         ("index", b"", 100),
         ("index", offset_index((4, 300), (8, 700)), 109),

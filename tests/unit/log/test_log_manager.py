@@ -18,6 +18,7 @@ from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata
 from tests.support.disk import RecordingFileSystem
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, make_batch
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
@@ -297,8 +298,8 @@ def test_a_folder_without_a_readable_topic_id_gets_it_again(tmp_path: Path, cont
     assert (log.log_end_offset, read_partition_metadata(log.directory)) == (1, topic_id)
 
 
-@pytest.mark.parametrize(
-    ("name", "partition"),
+@for_each(
+    "name, partition",
     [
         ("a-0", A),
         ("b-c-12", B),

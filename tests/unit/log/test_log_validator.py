@@ -11,6 +11,7 @@ from core.log.log_validator import validate_batch, validate_header
 from core.records.checksum import crc32c
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 
 
@@ -52,8 +53,8 @@ def test_too_large() -> None:
     validate(batch, max_message_bytes=batch.size_bytes)
 
 
-@pytest.mark.parametrize(
-    ("position", "form", "value", "message"),
+@for_each(
+    "position, form, value, message",
     [
         (21, ">h", 0x20, "not allowed to write control records"),
         (21, ">h", 0x40, "delete horizon"),
@@ -101,8 +102,8 @@ def test_a_timestamp_from_the_past() -> None:
     validate(make_batch(b"a", timestamp=-1), message_timestamp_before_max_ms=1)
 
 
-@pytest.mark.parametrize("codec", CompressionType)
-@pytest.mark.parametrize("target", ["uncompressed", "zstd"])
+@for_each("codec", CompressionType)
+@for_each("target", ["uncompressed", "zstd"])
 def test_the_topics_codec_is_what_is_stored(codec: CompressionType, target: str) -> None:
     batch = make_batch(
         b"a" * 100, b"b", compression=codec, producer_id=4, producer_epoch=2, base_sequence=9, is_transactional=True

@@ -16,6 +16,7 @@ from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, make_batch, open_log
 
 Found = tuple[int, int] | None
@@ -68,7 +69,7 @@ def as_found(answer: FoundTimestamp | None) -> Found:
     return None if answer is None else (answer.timestamp, answer.offset)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(12))
 def test_a_log_that_stays_as_it_is(tmp_path: Path, seed: int) -> None:
     model = Model(tmp_path / "t-0", Random(seed))
     assert finish(model.log.find_max_timestamp()) is None
@@ -83,7 +84,7 @@ def test_a_log_that_stays_as_it_is(tmp_path: Path, seed: int) -> None:
         assert as_found(finish(model.log.find_max_timestamp())) == model.first(newest)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@for_each("seed", range(30))
 def test_a_log_that_changes_meanwhile(tmp_path: Path, seed: int) -> None:
     """What is found was right at the beginning, at the end or in between, and nothing that stayed is left out."""
     model = Model(tmp_path / "t-0", Random(seed))

@@ -67,11 +67,14 @@ def test_no_more_than_so_many_are_open(directory: Path) -> None:
 
 def test_what_is_being_read_stays_open(directory: Path) -> None:
     log = load(directory, 1)
-    region = log.read(0, 100, 20).region
-    assert region is not None
-    before = region.read()
+    held = log.read(0, 100, 20).region
+    assert isinstance(held, FileRegion)
+    before = held.read()
     read_all(log, 5)
-    assert region.read() == before
+    assert held.read() == before
+    again = log.read(0, 100, 20).region
+    assert isinstance(again, FileRegion)
+    assert again.file is held.file, "it is not opened twice"
 
 
 class WatchfulFile(File):
@@ -132,19 +135,10 @@ def logs_opened_below(directory: Path) -> int:
     return len([name for name in opened_below(directory) if name.endswith(".log")])
 
 
-def test_logs_that_are_only_made_need_no_sync(tmp_path: Path) -> None:
-    disk = WatchfulDisk()
-    logs = many_logs(tmp_path, 12, 5, disk)
-    assert logs_opened_below(tmp_path) <= 5
-    assert disk.syncs == 0
-    append(logs[0], make_batch(b"x"))
-    logs[0].flush()
-    assert disk.syncs == 1
-
-
 def test_what_is_written_is_synced_before_it_is_closed(tmp_path: Path) -> None:
     disk = WatchfulDisk()
     logs = many_logs(tmp_path, 12, 5, disk)
+    assert (logs_opened_below(tmp_path) <= 5, disk.syncs) == (True, 0), "what is only made needs no sync"
     for round_number in range(20):  # of which some roll
         for number, log in enumerate(logs):
             append(log, make_batch(b"%d" % round_number))
@@ -213,16 +207,6 @@ def test_what_answers_hold_is_bounded(tmp_path: Path) -> None:
     assert logs_opened_below(tmp_path) <= 6
     again = logs[0].read(0, 1 << 20, logs[0].log_end_offset).region
     assert isinstance(again, FileRegion)
-
-
-def test_a_file_that_an_answer_holds_is_not_opened_twice(directory: Path) -> None:
-    log = load(directory, 1)
-    held = log.read(0, 100, 20).region
-    read_all(log, 5)
-    again = log.read(0, 100, 20).region
-    assert isinstance(held, FileRegion)
-    assert isinstance(again, FileRegion)
-    assert again.file is held.file
 
 
 def test_other_threads_close_nothing_that_is_being_written(tmp_path: Path) -> None:

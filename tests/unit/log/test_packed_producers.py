@@ -13,10 +13,11 @@ from core.log.packed_producers import PackedProducers
 from core.log.producer_snapshot import ProducerSnapshotEntry, pack_producer, parse_producer_snapshot
 from core.log.producer_state import BatchMetadata, ProducerState
 from core.log.producer_state_manager import ProducerStateManager
+from tests.support.for_each import for_each
 from tests.support.logs import make_batch
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(20))
 def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(packed_producers, "_MOST_CHANGED", random.choice([1, 3, 1000]))

@@ -26,6 +26,7 @@ from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
 from core.log.segment_swap import begin_swap, settle_swap
 from tests.support.compaction import compact
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, golden_cases
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
@@ -299,11 +300,12 @@ def test_a_damaged_batch_that_claims_the_end_is_no_open_transaction(directory: P
     reader.close()
 
 
-@pytest.mark.parametrize("seed", range(15))
+@for_each("seed", range(30), first=15)
 def test_only_what_was_committed_is_given_however_much_is_read_together(
-    directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The history says what was committed. A marker may be read with its records, or long after them."""
+    directory = tmp_path / "t-0"
     random = Random(seed)
     log = open_log(
         directory, segment_bytes=random.choice((600, 100_000)), index_interval_bytes=random.choice((1, 4096))

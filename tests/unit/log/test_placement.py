@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pytest
-
 from core.log.placement import Fate, Piece, PieceBuilder, Placement, place
+from tests.support.for_each import for_each
 
 SIZE = 100
 """Bytes of each batch of these pictures."""
@@ -123,7 +122,7 @@ PICTURES: dict[str, tuple[Placement, list[tuple[int, int]], list[tuple[Fate, int
 """What came of it: the log, and what does not stand where it should."""
 
 
-@pytest.mark.parametrize("picture", PICTURES)
+@for_each("picture", PICTURES)
 def test_what_comes_of_a_picture(picture: str) -> None:
     placement, log, displaced = PICTURES[picture]
     assert (offsets(placement), fates(placement)) == (log, displaced)

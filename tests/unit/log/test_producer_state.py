@@ -11,6 +11,7 @@ from core.common.errors import KafkaError
 from core.log.producer_state import ProducerState
 from core.records.control_record import EndTransactionMarker
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
+from tests.support.for_each import for_each
 from tests.support.logs import make_batch, make_marker
 
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -37,8 +38,8 @@ def test_an_unknown_producer_may_start_anywhere(sequence: int) -> None:
     ProducerState(7).ensure_may_append(batch(sequence))
 
 
-@pytest.mark.parametrize(
-    ("last", "following"),
+@for_each(
+    "last, following",
     [(0, 1), (41, 42), (MAX_SEQUENCE - 1, MAX_SEQUENCE), (MAX_SEQUENCE, 0)],
 )
 def test_sequences_follow_and_wrap(last: int, following: int) -> None:
@@ -73,16 +74,14 @@ def test_what_comes_as_a_rule_is_no_repetition_and_may_be_appended(is_open: bool
     assert not ProducerState(7).is_followed_by(batch(0)), "nothing is known yet"
 
 
-def test_a_new_epoch_starts_at_zero() -> None:
+def test_a_new_epoch_starts_at_zero_and_an_older_one_is_fenced() -> None:
     state = after(batch(0), batch(1))
     state.ensure_may_append(batch(0, epoch=1))
     with pytest.raises(KafkaError, match="a new epoch starts at sequence 0") as caught:
         state.ensure_may_append(batch(2, epoch=1))
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_an_older_epoch_is_fenced() -> None:
-    state = after(batch(0, epoch=3))
+    state.append(batch(0, epoch=3))
+    assert (state.last_sequence, len(state.batches)) == (0, 1), "the old batches are forgotten"
     with pytest.raises(KafkaError, match="epoch of producer 7 is 2, smaller than the last seen epoch 3") as caught:
         state.ensure_may_append(batch(1, epoch=2))
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -98,12 +97,6 @@ def test_the_last_five_batches_are_known_by_their_sequences() -> None:
     ]
     assert state.find_duplicate(batch(6, count=2)) is None
     assert state.find_duplicate(batch(6, count=3, epoch=1)) is None
-
-
-def test_a_new_epoch_forgets_the_old_batches() -> None:
-    state = after(batch(0), batch(0, epoch=1))
-    assert state.last_sequence == 0
-    assert len(state.batches) == 1
 
 
 def test_a_transaction_from_its_first_record_to_its_marker() -> None:

@@ -21,6 +21,7 @@ from core.records.compression import CompressionType
 from core.records.record import Record, encode_record, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
+from tests.support.for_each import for_each
 from tests.support.logs import NOW
 
 GZIP, ZSTD, NONE = CompressionType.GZIP, CompressionType.ZSTD, CompressionType.NONE
@@ -239,8 +240,8 @@ def keyed(count: int = MANY) -> RecordBatch:
     return of_section(bytes([14, 0, 0, 0, 2, 65, 1, 0]) * count, count, ZSTD)
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
+@for_each(
+    "config, expected",
     [
         ({"cleanup_policy": frozenset({"compact"})}, None),
         ({"message_timestamp_before_max_ms": DAY}, None),

@@ -8,6 +8,7 @@ import pytest
 from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
 
 DAY_MS = 86_400_000
@@ -30,8 +31,8 @@ def bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-@pytest.mark.parametrize(
-    ("ages", "kept"),
+@for_each(
+    "ages, kept",
     [
         ([9, 8, 6, 1], [2, 3]),
         ([9, 6, 9, 1], [1, 2, 3]),  # only from the front
@@ -67,7 +68,7 @@ def test_no_epoch_begins_before_the_log_does(tmp_path: Path, is_asked_for: bool)
     assert log.leader_epochs.end_offset_of(0, log.log_end_offset) == (0, 3)
 
 
-@pytest.mark.parametrize(("segments", "kept"), [(4.0, [0, 1, 2, 3]), (3.5, [0, 1, 2, 3]), (3.0, [1, 2, 3]), (0, [4])])
+@for_each("segments, kept", [(4.0, [0, 1, 2, 3]), (3.5, [0, 1, 2, 3]), (3.0, [1, 2, 3]), (0, [4])])
 def test_retention_bytes(tmp_path: Path, segments: float, kept: list[int]) -> None:
     log = log_of_segments(tmp_path / "t-0", NOW, NOW, NOW, NOW)
     size = log.segments.first.size_bytes

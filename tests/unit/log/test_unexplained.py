@@ -6,12 +6,11 @@ import contextlib
 import shutil
 from pathlib import Path
 
-import pytest
-
 from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from core.log.unexplained import UnexplainedHoles
 from tests.support.compaction import write_thinned_log
+from tests.support.for_each import for_each
 from tests.support.golden import directories
 from tests.support.logs import open_log
 
@@ -38,7 +37,7 @@ def test_it_finds_in_kafkas_folders_what_reading_finds(tmp_path: Path) -> None:
             assert found == whole, name
 
 
-@pytest.mark.parametrize("most_batches", [1, 2, 5, 1000, None])
+@for_each("most_batches", [1, 2, 5, 1000, None])
 def test_a_look_at_some_batches_finds_some_holes(tmp_path: Path, most_batches: int | None) -> None:
     left = write_thinned_log(tmp_path / "t-0")
     with contextlib.closing(PartitionReader(tmp_path / "t-0")) as reader:

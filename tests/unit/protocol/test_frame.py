@@ -8,6 +8,7 @@ from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersi
 from core.protocol.schema.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from tests.support.for_each import for_each
 
 
 class Region:
@@ -47,14 +48,14 @@ def test_a_client_id_may_be_any_bytes(version: int) -> None:
         Endpoint(METADATA, version).decode_request(memoryview(frame[4:].replace(b"flights", b"fli\xffhts")))
 
 
-@pytest.mark.parametrize("size", range(8))
+@for_each("size", range(8))
 def test_a_request_without_room_for_its_header_is_malformed(size: int) -> None:
     with pytest.raises(MalformedMessageError, match="no room"):
         read_request_start(memoryview(bytes(size)))
     assert read_request_start(memoryview(bytes(8))) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("version", range(5))
+@for_each("version", range(5))
 def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
     response = ApiVersionsResponse(api_keys=[ApiVersion(18, 0, 4)])
     (frame,) = Endpoint(API_VERSIONS, version).encode_response(5, response)

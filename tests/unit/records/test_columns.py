@@ -23,6 +23,7 @@ from core.records.record import Headers, Record, decode_records, encode_headers,
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
 from core.records.record_places import _WORTH_ABREAST, locate_records
+from tests.support.for_each import for_each
 
 Found = TypeVar("Found")
 maybe_bytes = st.none() | st.binary(max_size=150)
@@ -184,7 +185,7 @@ def together(group: Sequence[Batch]) -> tuple[BatchHeaders, bytes]:
     return BatchHeaders(data + bytes(32), starts, 0), data
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(30), first=12)
 def test_many_batches_abreast_in_turn_and_one_by_one(seed: int) -> None:
     rnd = random.Random(seed)
     group = build(many_batches(rnd))

@@ -20,6 +20,7 @@ from core.records.compression import (
     decompressed_pieces,
     stream_compressor,
 )
+from tests.support.for_each import for_each
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 3000
@@ -31,7 +32,7 @@ def test_round_trip(codec: CompressionType, data: bytes) -> None:
     assert decompress(codec, compress(codec, data)) == data
 
 
-@pytest.mark.parametrize("codec", CompressionType)
+@for_each("codec", CompressionType)
 def test_round_trip_of_much(codec: CompressionType) -> None:
     noise = random.Random(1).randbytes(3_000_000)
     for data in (TEXT, noise):
@@ -90,7 +91,7 @@ def test_a_lz4_frame_of_magic_0_has_a_wrong_header_checksum() -> None:
         decompress(CompressionType.LZ4, bytes(frame), magic=1)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("codec", CODECS)
 def test_a_few_bytes_may_not_become_many(codec: CompressionType) -> None:
     bomb = compress(codec, bytes(50_000_000))
     assert len(bomb) < 3_000_000
@@ -101,7 +102,7 @@ def test_a_few_bytes_may_not_become_many(codec: CompressionType) -> None:
     assert decompress(codec, compress(codec, TEXT), limit=len(TEXT)) == TEXT
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("codec", CODECS)
 def test_cut_data_is_never_taken_for_whole(codec: CompressionType) -> None:
     data = random.Random(2).randbytes(200) + TEXT[:2000]
     whole = compress(codec, data)
@@ -114,7 +115,7 @@ def test_cut_data_is_never_taken_for_whole(codec: CompressionType) -> None:
         assert data.startswith(found)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("codec", CODECS)
 def test_flipped_bytes_raise_nothing_but_corrupt(codec: CompressionType) -> None:
     whole = bytearray(compress(codec, TEXT[:3000]))
     for position in range(len(whole)):
@@ -144,7 +145,7 @@ def test_gzip_beyond_the_limit_whatever_it_claims(claimed: int | None) -> None:
 # --- piece by piece
 
 
-@pytest.mark.parametrize("codec", CompressionType)
+@for_each("codec", CompressionType)
 def test_pieces_are_small_and_make_the_whole(codec: CompressionType) -> None:
     for data in (b"", TEXT, TEXT * 40, random.Random(1).randbytes(3_000_000)):
         compressed = compress(codec, data)
@@ -153,7 +154,7 @@ def test_pieces_are_small_and_make_the_whole(codec: CompressionType) -> None:
         assert max(map(len, pieces), default=0) <= PIECE_BYTES
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("codec", CODECS)
 def test_others_may_be_decompressed_between_two_pieces(codec: CompressionType) -> None:
     """A library's context may be one for all."""
     contents = [random.Random(n).randbytes(3_000_000) for n in range(3)]
@@ -169,8 +170,8 @@ def test_others_may_be_decompressed_between_two_pieces(codec: CompressionType) -
             assert decompress(codec, compress(codec, TEXT)) == TEXT
 
 
-@pytest.mark.parametrize("codec", CompressionType)
-@pytest.mark.parametrize("size", [0, 1, 1000, 100_000])
+@for_each("codec", CompressionType)
+@for_each("size", [0, 1, 1000, 100_000])
 def test_what_is_compressed_piece_by_piece(codec: CompressionType, size: int) -> None:
     stream = stream_compressor(codec)
     data = (TEXT * 3)[: size * 3]

@@ -34,30 +34,24 @@ def test_a_marker_goes_there_and_back(is_commit: bool) -> None:
     assert (record.key, record.value) == (b"\0\0\0\1" if is_commit else b"\0\0\0\0", b"\0\0\0\0\0\3")
 
 
+def test_a_key_or_a_marker_that_is_too_short_is_refused_and_later_versions_are_read_as_this_one() -> None:
+    """As Kafka reads them."""
+    for key in (None, b"", b"\0\0\0", b"\xff\xff\0\0"):
+        with pytest.raises(CorruptRecordError, match="control record key"):
+            control_type(key)
+    for size in range(6):
+        with pytest.raises(CorruptRecordError, match="too short"):
+            read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.ABORT), bytes(size)))
+    for version in (1, 0x7FFF):
+        value = version.to_bytes(2) + (4).to_bytes(4) + b"more"
+        found = read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.COMMIT), value))
+        assert found == EndTransactionMarker(is_commit=True, coordinator_epoch=4)
+
+
 def test_other_control_records_are_no_markers() -> None:
     key = control_key(ControlRecordType.LEADER_CHANGE)
     assert read_end_transaction_marker(Record(0, 0, key, b"")) is None
     assert control_type(b"\0\0\0\x63") is None
-
-
-@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
-def test_a_key_that_is_none(key: bytes | None) -> None:
-    with pytest.raises(CorruptRecordError, match="control record key"):
-        control_type(key)
-
-
-@pytest.mark.parametrize("version", [1, 0x7FFF])
-def test_a_marker_of_a_later_version_is_read_as_one_of_this(version: int) -> None:
-    """As Kafka reads it."""
-    value = version.to_bytes(2) + (4).to_bytes(4) + b"more"
-    record = Record(0, 0, control_key(ControlRecordType.COMMIT), value)
-    assert read_end_transaction_marker(record) == EndTransactionMarker(is_commit=True, coordinator_epoch=4)
-
-
-@pytest.mark.parametrize("size", range(6))
-def test_a_marker_of_too_few_bytes_is_refused(size: int) -> None:
-    with pytest.raises(CorruptRecordError, match="too short"):
-        read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.ABORT), bytes(size)))
 
 
 def test_a_marker_as_brokers_write_it_is_read_at_once_and_any_other_is_left_to_its_record() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.records.envelope import decode_envelope, encode_bytes, encode_headers_json
+from tests.support.for_each import for_each
 
 
 @given(st.none() | st.binary(max_size=60) | st.text(max_size=40).map(lambda t: t.encode("utf-8", "surrogatepass")))
@@ -28,8 +29,8 @@ def test_what_a_written_record_has_is_passed_over() -> None:
     assert decode_envelope(line) == (None, None, (), 5, 3)
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
+@for_each(
+    "line, problem",
     [
         ("[1]", "expected a JSON object, found a list"),
         ('{"vlaue": "x"}', "unknown field 'vlaue', expected headers, key, partition, timestamp, value"),

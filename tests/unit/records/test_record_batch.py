@@ -15,6 +15,7 @@ from core.records.record_batch import (
     set_log_append_time,
 )
 from core.records.record_batch_builder import RecordBatchBuilder, batch_of, build_batch
+from tests.support.for_each import for_each
 
 RECORDS = [Record(n, 1_700_000_000_000 + n, b"k%d" % n, b"v" * n) for n in range(5)]
 
@@ -56,7 +57,7 @@ def test_the_header_of_a_batch_byte_by_byte() -> None:
     assert batch.size_bytes == HEADER_SIZE == 61
 
 
-@pytest.mark.parametrize("codec", CompressionType)
+@for_each("codec", CompressionType)
 def test_what_is_built_is_read(codec: CompressionType) -> None:
     data = batch_of(RECORDS, base_offset=100, compression=codec, producer_id=7, producer_epoch=1, base_sequence=5)
     batch = batch_from(data)
@@ -74,8 +75,8 @@ def test_sequences_wrap_to_0_and_without_a_producer_there_are_none(base_sequence
     assert batch.last_sequence == last
 
 
-@pytest.mark.parametrize(
-    ("count", "last_offset_delta", "attributes", "is_so"),
+@for_each(
+    "count, last_offset_delta, attributes, is_so",
     [(5, 4, 0, False), (4, 4, 0, True), (0, 4, 0, True), (0, 0, 0, True), (-1, 4, 0, False), (5, 4, 0x40, True)],
 )
 def test_a_batch_that_a_cleaner_was_at(count: int, last_offset_delta: int, attributes: int, is_so: bool) -> None:

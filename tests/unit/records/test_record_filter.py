@@ -18,6 +18,7 @@ from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
 from core.records.record_filter import Rows, grep, parse_filter
+from tests.support.for_each import for_each
 
 T1 = TopicPartition("flights", 1)
 START = parse_iso_time("2013-01-01")
@@ -128,8 +129,8 @@ def test_grep() -> None:
         grep("(")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@for_each(
+    "text, problem",
     [
         ("", "expected a field"),
         ("key", "expected one of =="),

@@ -20,6 +20,7 @@ from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
 from core.records.record_walk import RecordWalk, find_by_time
+from tests.support.for_each import for_each
 from tests.unit.records.test_columns import as_records, record
 
 EMPTY_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])
@@ -101,7 +102,7 @@ def _take_all(walk: RecordWalk, section: bytes) -> None:
     walk.ensure_whole()
 
 
-@pytest.mark.parametrize("codec", CompressionType)
+@for_each("codec", CompressionType)
 def test_no_step_goes_through_more_than_a_few_thousand_records(codec: CompressionType) -> None:
     steps = [len(step) for step in steps_of(many(count=50_000, codec=codec))]
     assert sum(steps) == 50_000

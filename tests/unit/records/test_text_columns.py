@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.records.byte_strings import ByteStrings
 from core.records.text_columns import Part, digits, join_parts
+from tests.support.for_each import for_each
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -56,7 +56,7 @@ def test_byte_strings_of_a_large_buffer_take_but_their_part_of_it() -> None:
     assert lines_of([texts, b"."], 3) == [b"bc.", b"a.", b"."]
 
 
-@pytest.mark.parametrize("runs", [1, 2, 5, 40, 200])
+@for_each("runs", [1, 2, 5, 40, 200])
 def test_lines_of_one_length_in_runs(runs: int) -> None:
     """Numbers that get a digit more, texts whose length changes now and then or all the time, nulls among them."""
     rows = 200
