@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +19,9 @@ from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps, settle_swap
 from core.records.record import Record
+from tests.crash.test_power_cut import opened
 from tests.support.compaction import RandomWriter
-from tests.support.disk import Disk, RecordingFileSystem, crash_states
+from tests.support.disk import RecordingFileSystem, crash_states
 from tests.support.logs import NOW, open_log
 
 SEEDS = int(os.environ.get("PLOG_COMPACTION_SEEDS", "1"))
@@ -61,55 +61,47 @@ def swap_as_broker(log: PartitionLog, filesystem: FileSystem) -> Iterator[Conten
 
 @pytest.mark.parametrize("swap", [swap_as_offline, swap_as_broker])
 @pytest.mark.parametrize("every", [pytest.param(8, marks=pytest.mark.first), 1], ids=["few", "all"])
-def test_a_power_cut_leaves_the_old_log_or_the_new_one(swap: Swap, every: int) -> None:
+def test_a_power_cut_leaves_the_old_log_or_the_new_one(swap: Swap, every: int, scratch: Path) -> None:
     """After one of `every` operations of the disk."""
     for seed in range(SEEDS):
-        cut_power(swap, Random(seed), every)
+        cut_power(swap, Random(seed), every, scratch / str(seed))
 
 
-def cut_power(swap: Swap, random: Random, every: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="plog-power-cut-", dir=memory()) as temporary:
-        root = Path(temporary) / "root"
-        root.mkdir()
-        filesystem = RecordingFileSystem()
-        filesystem.make_directory(root / "t-0")
-        filesystem.sync_directory(root)
-        log = open_log(root / "t-0", filesystem=filesystem, **LIMITS)
-        writer = RandomWriter(log, random, NOW)
-        writer.write(45)
-        writer.end_all()
-        log.roll()
-        log.flush()
-        filesystem.sync_directory(root / "t-0")
-        start = len(filesystem.operations)
-        steps = [(start, content(log))]
-        steps += ((len(filesystem.operations), after) for after in swap(log, filesystem))
-        assert len(steps) > 1
-        assert steps[-1][1] != steps[0][1]
-        seen: set[int] = set()
-        outcomes: set[int] = set()
-        for (first, before), (last, after) in pairwise(steps):
-            for end in range(first, last + 1, every):
-                for disk in crash_states(root, filesystem.operations[:end], random, subsets_up_to=4, samples=4):
-                    if disk.digest() not in seen:
-                        seen.add(disk.digest())
-                        found = found_after(disk, Path(temporary))
-                        assert found in (before, after), end
-                        outcomes.add(found == after)
-        assert outcomes == {True, False}
-        log.close()
+def cut_power(swap: Swap, random: Random, every: int, scratch: Path) -> None:
+    root = scratch / "root"
+    root.mkdir(parents=True)
+    filesystem = RecordingFileSystem()
+    filesystem.make_directory(root / "t-0")
+    filesystem.sync_directory(root)
+    log = open_log(root / "t-0", filesystem=filesystem, **LIMITS)
+    writer = RandomWriter(log, random, NOW)
+    writer.write(45)
+    writer.end_all()
+    log.roll()
+    log.flush()
+    filesystem.sync_directory(root / "t-0")
+    start = len(filesystem.operations)
+    steps = [(start, content(log))]
+    steps += ((len(filesystem.operations), after) for after in swap(log, filesystem))
+    assert len(steps) > 1
+    assert steps[-1][1] != steps[0][1]
+    seen: set[int] = set()
+    outcomes: set[int] = set()
+    for (first, before), (last, after) in pairwise(steps):
+        for end in range(first, last + 1, every):
+            for disk in crash_states(root, filesystem.operations[:end], random, subsets_up_to=4, samples=4):
+                if disk.digest() not in seen:
+                    seen.add(disk.digest())
+                    found = found_after(opened(disk, scratch))
+                    assert found in (before, after), end
+                    outcomes.add(found == after)
+    assert outcomes == {True, False}
+    log.close()
 
 
-def found_after(disk: Disk, temporary: Path) -> Content:
-    with tempfile.TemporaryDirectory(dir=temporary) as folder:
-        disk.write_to(Path(folder))
-        log = open_log(Path(folder) / "t-0", had_clean_shutdown=False, recovery_point=1 << 40, **LIMITS)
-        found = content(log)
-        log.check_invariants()
-        log.close()
+def found_after(root: Path) -> Content:
+    log = open_log(root / "t-0", had_clean_shutdown=False, recovery_point=1 << 40, **LIMITS)
+    found = content(log)
+    log.check_invariants()
+    log.close()
     return found
-
-
-def memory() -> Path | None:
-    path = Path("/dev/shm")
-    return path if path.is_dir() else None

@@ -28,7 +28,7 @@ from tests.support.asking_disk import AskingFile, AskingFileSystem
 from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
 
-DAY_MS = 86_400_000
+FIRST = pytest.mark.first
 REFUSALS = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -163,14 +163,14 @@ def count_operations(directory: Path) -> int:
     return disk.count
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES])
-def test_a_fault_at_every_operation(tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture) -> None:
-    total = count_operations(tmp_path / "none")
+@pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=FIRST), errno.EMFILE, errno.EACCES])
+def test_a_fault_at_every_operation(scratch: Path, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    total = count_operations(scratch / "none")
     step = 5 if code == errno.EIO else 11
     for number in range(0, total, step):
         disk = FailingDisk(code)
         disk.fails_from = number
-        life = Life(tmp_path / f"{number}", disk)
+        life = Life(scratch / f"{number}", disk)
         live(life)
         disk.fails_from = None
         life.restart()
@@ -208,14 +208,14 @@ class Opens:
 
 
 def test_no_descriptor_is_left_at_any_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While so few files are open at once that they are opened again and again."""
     monkeypatch.setattr(open_files, "share", lambda: Shares(6, 6))
     plain = FileSystem()
 
     def lived(number: int | None) -> tuple[Life, int]:
-        directory = tmp_path / str(number)
+        directory = scratch / str(number)
         opens = Opens(directory)
         with monkeypatch.context() as patched:
             opens.patch(patched)
@@ -244,10 +244,11 @@ def test_no_descriptor_is_left_at_any_open(
         caplog.clear()
 
 
-def test_a_full_disk_is_over_when_there_is_room_again(tmp_path: Path) -> None:
+@FIRST
+def test_a_full_disk_is_over_when_there_is_room_again(scratch: Path) -> None:
     """No restart needed; and the other topic, whose disk has room, was not held up."""
     disk = FailingDisk(errno.ENOSPC)
-    life = Life(tmp_path, disk)
+    life = Life(scratch, disk)
     life.create("a")
     life.create("b")
     life.produce("a", 1)
@@ -269,15 +270,16 @@ def test_a_full_disk_is_over_when_there_is_room_again(tmp_path: Path) -> None:
     life.broker.close()
 
 
-def test_a_folder_that_is_removed_under_a_broker(tmp_path: Path) -> None:
-    life = Life(tmp_path, FailingDisk())
+@FIRST
+def test_a_folder_that_is_removed_under_a_broker(scratch: Path) -> None:
+    life = Life(scratch, FailingDisk())
     life.create("a")
     life.create("b")
     life.produce("a", 2)
     life.produce("b", 2)
-    for path in (tmp_path / "a-0").iterdir():
+    for path in (scratch / "a-0").iterdir():
         path.unlink()
-    (tmp_path / "a-0").rmdir()
+    (scratch / "a-0").rmdir()
     life.produce("a", 6)  # until it rolls
     assert life.refused
     life.produce("b", 6)

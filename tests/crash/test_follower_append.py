@@ -17,6 +17,7 @@ from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.fetched import LeaderLog, joined
 from tests.support.logs import open_log
 
+pytestmark = pytest.mark.first
 CONFIG = {"segment_bytes": 700, "index_interval_bytes": 100}
 
 
@@ -49,13 +50,13 @@ class Leader:
 
 
 @pytest.mark.parametrize("window", [1, 1000])
-def test_each_operation_fails_in_turn(tmp_path: Path, window: int) -> None:
+def test_each_operation_fails_in_turn(scratch: Path, window: int) -> None:
     """The batches of whole segments may be there already, and the next fetch goes on after them."""
     leader = Leader(seed=5, count=10)
     at, has_failed = 0, True
     while has_failed:
         disk = FaultyDisk(errno.EIO, window)
-        log = open_log(tmp_path / str(at), filesystem=disk, **CONFIG)
+        log = open_log(scratch / str(at), filesystem=disk, **CONFIG)
         disk.count, disk.fails_from = 0, at
         with contextlib.suppress(OSError):
             for answer in leader.answers:

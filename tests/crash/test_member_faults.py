@@ -97,7 +97,7 @@ def play(directory: Path, disk: FailingDisk) -> Life:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.first)])
 def test_a_members_disk_refuses_at_every_operation(scratch: Path, code: int) -> None:
     disk = FailingDisk(code)
     play(scratch / "well", disk)

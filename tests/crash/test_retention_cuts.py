@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,17 @@ import pytest
 from core.inspector.verify import verify
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.retention import delete_old_segments
-from tests.support.disk import Disk, RecordingFileSystem, crash_states, disk_after
+from tests.crash.test_power_cut import opened
+from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, append, make_batch, open_log
 
 DAY_MS = 86_400_000
 
 
 @pytest.mark.first
-def test_segments_that_retention_was_deleting_are_not_lost(tmp_path: Path) -> None:
+def test_segments_that_retention_was_deleting_are_not_lost(scratch: Path) -> None:
     disk = RecordingFileSystem()
-    root = tmp_path / "life"
+    root = scratch / "life"
     log = open_log(root / "t-0", filesystem=disk, segment_bytes=100, retention_ms=DAY_MS)
     for number in range(6):
         append(log, make_batch(b"x", timestamp=NOW - (9 if number < 4 else 0) * DAY_MS))
@@ -31,20 +31,12 @@ def test_segments_that_retention_was_deleting_are_not_lost(tmp_path: Path) -> No
     assert len(disk.operations) > before + 8, "the files of four segments are renamed"
 
     for at in range(before, len(disk.operations) + 1):
-        state = opened(disk_after(root, disk.operations[:at]), tmp_path)
+        state = opened(disk_after(root, disk.operations[:at]), scratch)
         assert not [finding for finding in verify(state / "t-0") if finding.records]
         ensure_start_is_explained(state)
         assert not [finding for finding in verify(state / "t-0") if finding.records]
         for torn in crash_states(root, disk.operations[:at], random.Random(at), subsets_up_to=2, samples=1):
-            ensure_start_is_explained(opened(torn, tmp_path))
-
-
-def opened(disk: Disk, scratch: Path) -> Path:
-    target = scratch / "state"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    disk.write_to(target)
-    return target
+            ensure_start_is_explained(opened(torn, scratch))
 
 
 def ensure_start_is_explained(root: Path) -> None:

@@ -10,10 +10,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ from tests.support import waiting
 from tests.support.golden import GOLDEN, case
 from tests.support.kafka_server import KafkaServer
 from tests.support.log_model import LogModel
-from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
+from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
 from tests.support.topic_reader import read_topic
 from tests.support.waiting import ANSWER_SECONDS
@@ -199,71 +197,6 @@ def test_transactions_that_are_open_go_from_plog_to_kafka_and_back(tmp_path: Pat
         assert done.returncode == 0
         assert committed(plog, "t") == [b"1", b"2"]
         assert call_plog("transaction", "find-hanging", "--all", "--bootstrap-server", plog.address).returncode == 0
-
-
-# --- Kafka Streams
-
-WORDS = ["the", "log", "is", "the", "truth", "and", "all", "else", "can", "be", "made", "again", "of", "it"]
-OUTPUT = "streams-wordcount-output"
-
-
-@requires_kafka
-@pytest.mark.java
-def test_streams_counts_each_word_once_though_the_broker_dies_in_mid_transaction(
-    server: Server, tmp_path: Path
-) -> None:
-    jars = fetch_jars(Path(__file__).parents[1] / "support" / "streams" / "pom.xml", "streams")
-    for topic in ("streams-plaintext-input", OUTPUT):
-        call_plog("topic", "create", topic, "--bootstrap-server", server.address)
-    properties = tmp_path / "streams.properties"
-    properties.write_text(
-        f"bootstrap.servers={server.address}\nprocessing.guarantee=exactly_once_v2\ncommit.interval.ms=300\n"
-        f"state.dir={tmp_path / 'state'}\n"
-    )
-    random, wanted = Random(9), Counter[str]()
-
-    def feed(lines: int) -> None:
-        text = [" ".join(random.choices(WORDS, k=6)) for _ in range(lines)]
-        wanted.update(word for line in text for word in line.split())
-        stdin = "\n".join(text).encode() + b"\n"
-        done = call_plog("produce", "streams-plaintext-input", "--bootstrap-server", server.address, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-
-    main = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
-    with (tmp_path / "app.log").open("wb") as log:
-        app = subprocess.Popen(
-            ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", main, str(properties)],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        feed(100)
-        wait_until(lambda: dict(counts(server)) == wanted, app)
-        for _ in range(2):
-            wait_until(lambda: feed(10) or b"Ongoing" in listed(server), app)
-            server.kill()
-            server.start()
-            feed(50)
-            wait_until(lambda: dict(counts(server)) == wanted, app)
-        found = counts(server)
-        assert len(found) == len(set(found)), "a count is there twice"
-        for word in wanted:
-            of_word = [count for name, count in found if name == word]
-            assert of_word == sorted(of_word)
-    finally:
-        app.terminate()
-        app.wait()
-
-
-def counts(server: Server) -> list[tuple[str, int]]:
-    """Word and count of the output's committed records, in order; a count is a long in 8 bytes."""
-    output = call_plog("consume", OUTPUT, "--bootstrap-server", server.address, "--format", r"%k\t%s\n").stdout
-    found = re.findall(rb"(\w+)\t(.{8})\n", output, re.DOTALL)
-    return [(word.decode(), int.from_bytes(count, "big")) for word, count in found]
-
-
-def listed(server: Server) -> bytes:
-    return call_plog("transaction", "list", "--bootstrap-server", server.address).stdout
 
 
 def wait_until(is_so: Callable[[], object], app: subprocess.Popen[bytes]) -> None:
