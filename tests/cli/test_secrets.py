@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,17 @@ def secrets() -> list[bytes]:
 
 def shown(output: bytes, secret: bytes) -> bool:
     """In any of the ways in which a dump writes bytes."""
-    plain = re.sub(rb"\n[0-9a-f]* +", b" ", output)  # a hex dump breaks lines
-    return any(
-        form in plain for form in (secret, base64.b64encode(secret), secret.hex(" ").encode(), secret.hex().encode())
-    )
+    forms = (secret, base64.b64encode(secret), secret.hex(" ").encode(), secret.hex().encode())
+    return any(form in joined(output) for form in forms)
 
 
-@for_each("arguments", FORMATS)
+@cache
+def joined(output: bytes) -> bytes:
+    """A hex dump breaks lines."""
+    return re.sub(rb"\n[0-9a-f]* +", b" ", output)
+
+
+@for_each("arguments", FORMATS, first=2)
 def test_no_format_shows_secrets_but_to_who_asks(arguments: tuple[str, ...], secrets: list[bytes]) -> None:
     hidden = ok("dump-segment", str(LOG), *arguments)
     assert [secret for secret in secrets if shown(hidden, secret)] == []
@@ -55,7 +60,7 @@ def test_settings_that_are_no_secrets_are_shown() -> None:
     assert '"salt":"[hidden]","storedKey":"[hidden]","serverKey":"[hidden]"' in told
 
 
-@for_each("arguments", [*FORMATS, ("--print-data-log", "--value-format", "hex")], first=3)
+@for_each("arguments", [*FORMATS, ("--print-data-log", "--value-format", "hex")], first=2)
 def test_a_snapshot_is_metadata_wherever_it_lies(
     arguments: tuple[str, ...], tmp_path: Path, secrets: list[bytes]
 ) -> None:

@@ -18,8 +18,6 @@ from cli.inspect.screen import InspectScreen
 from core.pipeline.session import Session
 from core.view.inspected import Opened, open_places
 
-PATIENCE_SECONDS = 60
-
 
 def with_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Runs a test that is a coroutine."""
@@ -58,19 +56,17 @@ async def settled(pilot: Pilot[None]) -> None:
     """Waits until all work is done and drawn."""
     app = pilot.app
     assert isinstance(app, InspectApp)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        quiet, begun = 0, app.jobs_begun
-        while quiet < 3:  # what is done may begin more
-            await pilot.pause(0 if app.is_idle else 0.002)
-            quiet = quiet + 1 if app.is_idle and begun == app.jobs_begun else 0
-            begun = app.jobs_begun
+    quiet, begun = 0, app.jobs_begun
+    while quiet < 3:  # what is done may begin more
+        await pilot.pause(0 if app.is_idle else 0.002)
+        quiet = quiet + 1 if app.is_idle and begun == app.jobs_begun else 0
+        begun = app.jobs_begun
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     """Waits until that is so."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():
-            await pilot.pause(0.01)
+    while not condition():
+        await pilot.pause(0.01)
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:

@@ -77,6 +77,7 @@ async def test_bytes_are_those_of_the_file_and_the_field_is_explained() -> None:
         assert "see docs/format/record-batch.md" in text
 
 
+@pytest.mark.longer
 @with_loop
 async def test_keys_go_by_byte_line_field_record_and_batch() -> None:
     async with inspecting(LOG) as pilot:
@@ -96,6 +97,7 @@ async def test_keys_go_by_byte_line_field_record_and_batch() -> None:
         assert status(pilot.app) == "nothing follows"
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_place_is_a_position_an_offset_or_another_partitions() -> None:
     async with inspecting(LOG) as pilot:
@@ -148,6 +150,7 @@ async def test_what_is_compressed_is_shown_by_enter() -> None:
         assert "nothing is compressed here" in status(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_an_entry_of_an_index_leads_to_its_batch() -> None:
     async with inspecting(LOG.with_suffix(".index")) as pilot:
@@ -160,6 +163,7 @@ async def test_an_entry_of_an_index_leads_to_its_batch() -> None:
         assert "record 2, offset 5" in screen_text(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_text_and_hex_are_found_and_found_again() -> None:
     data = LOG.read_bytes()

@@ -140,6 +140,7 @@ def test_only_the_entries_that_are_seen_are_compared(tmp_path: Path, monkeypatch
     with_loop(look)()
 
 
+@pytest.mark.longer
 def test_what_does_not_fit_or_is_damaged_is_said_in_words(tmp_path: Path) -> None:
     async def look() -> None:
         root = data_directory(tmp_path)

@@ -64,6 +64,7 @@ async def test_the_list_is_that_of_plog_group_list(golden: Path) -> None:
     assert fingerprint(golden) == before
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_group_is_that_of_plog_group_describe_and_enter_goes_to_its_place(golden: Path) -> None:
     async with inspecting(golden) as pilot:
@@ -143,6 +144,7 @@ async def test_no_groups_and_a_directory_that_goes_away(tmp_path: Path) -> None:
         assert "committed offset 0" in screen_text(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_server_is_asked_as_long_as_it_is_there(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.full_screen import FullScreen
 from tests.support.golden import SAMPLE_DATA
-from tests.support.server import PLOG, call_plog, run_plog
+from tests.support.server import PLOG, call_plog
 
 PARTITION = SAMPLE_DATA / "partition" / "txn_multisegment-0"
 
@@ -23,6 +24,7 @@ def is_drawn(output: bytes) -> bool:
     return b"offsets 0 to 225" in output and b"k291" in output
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("keys", "code"), [(b"q", 0), (b"\x03", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
@@ -38,6 +40,7 @@ def test_it_ends_as_other_commands_do_and_gives_the_terminal_back(keys: bytes | 
     assert b"Traceback" not in terminal.output
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("environment", "colours"),
     [({}, b"\x1b[38;5;"), ({"TERM": "xterm"}, b";33;49m"), ({"COLORTERM": "truecolor"}, b"\x1b[38;2;")],
@@ -53,6 +56,7 @@ def test_colours_are_those_that_the_terminal_has(environment: dict[str, str], co
         assert b"38;2;" not in terminal.output
 
 
+@pytest.mark.longer
 def test_without_colours_none_is_drawn() -> None:
     terminal = FullScreen([PLOG, "inspect", PARTITION], environment={"NO_COLOR": "1"})
     terminal.read_until(is_drawn)
@@ -61,6 +65,7 @@ def test_without_colours_none_is_drawn() -> None:
     assert not re.search(rb"\x1b\[([0-9]+;)*(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]", terminal.output)
 
 
+@pytest.mark.longer
 def test_the_locale_says_which_characters_there_are() -> None:
     terminal = FullScreen([PLOG, "inspect", PARTITION], environment={"LC_ALL": "C"})
     terminal.read_until(is_drawn)
@@ -70,7 +75,7 @@ def test_the_locale_says_which_characters_there_are() -> None:
 
 
 def test_a_pipe_gets_an_error_and_a_hint() -> None:
-    done = run_plog("inspect", str(PARTITION))
+    done = call_plog("inspect", str(PARTITION))
     assert done.returncode == 2
     assert b"error: plog inspect draws on a terminal, and stdin or stdout is none" in done.stderr
     assert b"hint: plog consume" in done.stderr
@@ -86,8 +91,8 @@ def test_without_textual_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
     assert b"pip install 'plog-kafka[ui]'" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+@for_each(
+    "arguments, code, said",
     [
         (["no/such/path"], 3, b"no such file or directory: no/such/path"),
         (["a", "b", "c"], 2, b"3 places: expected"),
@@ -112,6 +117,7 @@ def test_textual_is_imported_by_no_other_command() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"False\n"
 
 
+@pytest.mark.longer
 def test_looking_writes_nothing(tmp_path: Path) -> None:
     shutil.copytree(SAMPLE_DATA / "partition", tmp_path / "data")
 

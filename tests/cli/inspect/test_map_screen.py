@@ -102,6 +102,7 @@ async def test_enter_goes_to_the_first_offset_that_is_lost_in_the_cell() -> None
         assert "there" in details(pilot)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_zoom_keeps_the_cursors_bytes_and_0_shows_all_again() -> None:
     async with inspecting(PARTITION) as pilot:
@@ -123,6 +124,7 @@ async def test_zoom_keeps_the_cursors_bytes_and_0_shows_all_again() -> None:
         assert view.window == whole
 
 
+@pytest.mark.longer
 @with_loop
 async def test_moving_on_brings_in_what_lies_beyond() -> None:
     async with inspecting(PARTITION) as pilot:
@@ -146,6 +148,7 @@ async def test_moving_on_brings_in_what_lies_beyond() -> None:
         assert view.cell.start <= 6270 < view.cell.end
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_click_moves_the_cursor_a_second_one_opens_and_the_wheel_zooms() -> None:
     async with inspecting(PARTITION) as pilot:
@@ -211,6 +214,7 @@ async def test_a_log_that_grows_and_goes_is_looked_at_again(tmp_path: Path) -> N
         assert view.cell is not None, "what was seen stays"
 
 
+@pytest.mark.longer
 @with_loop
 async def test_what_can_not_be_read_and_an_empty_log_are_said(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "multisegment", tmp_path / "t-0"))

@@ -59,7 +59,14 @@ PICTURES = (
 )
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+FIRST = {"partitions", "records", "gap", "map_damaged_ascii", "bytes_narrow", "plan"}
+"""Of the first tier; the others belong to the longer one."""
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [pytest.param(one, id=one.name, marks=() if one.name in FIRST else pytest.mark.longer) for one in PICTURES],
+)
 def test_a_screen_looks_as_it_did(picture: Picture, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     monkeypatch.setattr(looking_screen, "LOOK_SECONDS", 3600.0)

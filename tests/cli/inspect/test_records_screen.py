@@ -108,6 +108,7 @@ async def test_home_and_end_go_to_the_logs_ends() -> None:
         assert records_screen(pilot).view.item.row.offset == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_colon_goes_to_a_place() -> None:
     async with inspecting(SAMPLE_DATA / "damaged", size=(80, 12)) as pilot:
@@ -126,6 +127,7 @@ async def test_a_colon_goes_to_a_place() -> None:
         assert "the log holds offsets 0 to 39, not 999" in status(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_filter_shows_what_consume_would() -> None:
     expression = 'value.msg contains "login" and offset >= 30'
@@ -153,6 +155,7 @@ async def test_a_filter_shows_what_consume_would() -> None:
         assert len(screen.view.items) > len(expected)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_the_last_match_is_found_from_the_end_too() -> None:
     async with inspecting(PARTITION, size=(160, 30)) as pilot:
@@ -187,6 +190,7 @@ async def test_records_behind_an_open_transaction_are_not_called_its_own(tmp_pat
         assert "[behind an open transaction] after" in text
 
 
+@pytest.mark.longer
 @with_loop
 async def test_records_of_kafkas_own_topics_are_decoded() -> None:
     log = GOLDEN / "__consumer_offsets-2" / f"{0:020}.log"
@@ -349,6 +353,7 @@ def make_batch_with_headers(headers: tuple[tuple[bytes, bytes | None], ...]) -> 
     return bytes(builder.build())
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_panel_with_text_may_become_wider_and_narrower() -> None:
     async with inspecting(PARTITION, size=(60, 24)) as pilot:
@@ -360,6 +365,7 @@ async def test_a_panel_with_text_may_become_wider_and_narrower() -> None:
             await press(pilot, "escape")
 
 
+@pytest.mark.longer
 @with_loop
 async def test_keys_that_come_quickly_lead_to_one_screen() -> None:
     async with inspecting(PARTITION) as pilot:
@@ -391,6 +397,7 @@ async def test_work_goes_on_after_the_screen_of_a_job_was_left() -> None:
         assert records_screen(pilot).view.item.row.offset == 7  # type: ignore[union-attr]
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_partition_without_a_folder_is_said_to_have_none(tmp_path: Path) -> None:
     shutil.copytree(SAMPLE_DATA / "partition" / "txn_multisegment-0", tmp_path / "a-1")
@@ -414,6 +421,7 @@ async def test_an_empty_log_says_so(tmp_path: Path) -> None:
         assert "no records" in screen_text(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_new_records_are_followed_while_somebody_writes(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
@@ -433,6 +441,7 @@ async def test_new_records_are_followed_while_somebody_writes(tmp_path: Path) ->
                 await pilot.press("f")
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_place_is_found_in_the_log_as_it_is_now(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path))
@@ -466,6 +475,7 @@ async def test_a_log_that_is_deleted_meanwhile_is_reported_and_the_screen_stays(
         assert isinstance(pilot.app.screen, RecordsScreen)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_broker_that_goes_away_is_reported_and_the_screen_stays(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
@@ -488,6 +498,7 @@ async def test_what_a_log_holds_after_its_last_record_is_noted() -> None:
         assert "position 4268: garbage" in status(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_without_unicode_nothing_else_is_drawn() -> None:
     from cli.inspect.glyphs import ASCII

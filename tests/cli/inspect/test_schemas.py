@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.inspect.support import inspecting, press, screen_text, status, with_loop
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.server import call_plog
@@ -37,6 +39,7 @@ async def test_values_are_shown_as_the_registry_reads_them(tmp_path: Path) -> No
             assert "as hex" in screen_text(pilot.app)
 
 
+@pytest.mark.longer
 @with_loop
 async def test_a_registry_that_is_down_is_reported_and_other_forms_work(tmp_path: Path) -> None:
     with SchemaRegistryServer() as registry:

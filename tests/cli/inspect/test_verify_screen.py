@@ -86,6 +86,7 @@ async def test_the_findings_are_what_the_command_prints_at_each_size() -> None:
         assert [squeezed(one.replace(":", "", 1).replace("`", "")) in text for one in told] == [True] * 2
 
 
+@pytest.mark.longer
 def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,7 +135,7 @@ class Held:
             add_bytes(run, size_bytes)
             if run.checked_bytes:
                 self.is_at_it.set()
-                self.may_go_on.wait(60)
+                self.may_go_on.wait()
 
         monkeypatch.setattr(CheckRun, "add_bytes", add)
 

@@ -16,9 +16,10 @@ from tests.support.browser import Page, browsing, find_browser
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import PLOG
 
-pytestmark = pytest.mark.skipif(
+NEEDS_BROWSER = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium is installed: the page was not drawn; test_web.py talks to its socket"
 )
+pytestmark = [pytest.mark.longer, NEEDS_BROWSER]
 
 LOG = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
 SIZE = (80, 24)
