@@ -158,7 +158,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
 @for_each("answer", ANSWERS)
 def test_an_answer_of_sasl(answer: str, mechanism: str, protocol: str, contexts: Contexts) -> None:
     server, client = contexts[protocol]
-    connect = Connector(ClientSecurity(client, LOGINS[mechanism]), timeout_s=0.2)
+    connect = Connector(ClientSecurity(client, LOGINS[mechanism]), timeout_s=0.1)
     for stage in range(STAGES[mechanism]):
         with Hostile(server, stage, ANSWERS[answer], seed=stage).running() as port, bounded_memory():
             error = failure(connect, port)

@@ -125,20 +125,21 @@ where_nobody_is_silent = pytest.mark.parametrize("silence_seconds", [5.0])
 """For tests in which all answer, though the machine may stand still for a moment."""
 
 
-@pytest.fixture(scope="module", params=["PLAINTEXT", "TLS"])
-def protocol(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[ssl.SSLContext | None, ClientSecurity | None]:
-    """Of the servers, and of the client."""
-    if request.param == "PLAINTEXT":
-        return None, None
+Protocol = tuple[ssl.SSLContext | None, ClientSecurity | None]
+"""Of the servers, and of the client."""
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Protocol:
     ca = make_ca()
     folder: Path = tmp_path_factory.mktemp("silent")
     context = server_context(*map(str, sign(ca).write(folder, "server")))
     return context, ClientSecurity(Tls(TrustStore(certificates=ca.pem)), None)
 
 
-Protocol = tuple[ssl.SSLContext | None, ClientSecurity | None]
+@pytest.fixture(scope="module", params=["PLAINTEXT", pytest.param("TLS", marks=pytest.mark.longer)])
+def protocol(request: pytest.FixtureRequest, tls: Protocol) -> Protocol:
+    return tls if request.param == "TLS" else (None, None)
 
 
 def said(caplog: pytest.LogCaptureFixture, *, but_of: str = "nobody") -> list[str]:
@@ -227,9 +228,9 @@ def test_no_broker_answers(protocol: Protocol) -> None:
 
 
 @where_nobody_is_silent
-def test_a_small_answer_after_a_large_one_is_noticed(protocol: Protocol, caplog: pytest.LogCaptureFixture) -> None:
-    """The socket waits for a large one to come in large pieces, with TLS."""
-    context, security = protocol
+def test_a_small_answer_after_a_large_one_is_noticed_with_tls(tls: Protocol, caplog: pytest.LogCaptureFixture) -> None:
+    """The socket waits for a large one to come in large pieces."""
+    context, security = tls
     with Server(ANSWERED, context).running() as well:
         connection = Connector(security, timeout_s=60)(*well.address)
         for _ in range(3):

@@ -193,35 +193,37 @@ def test_answers_that_are_no_token(answer: Answer, message: str) -> None:
         assert failure(source(url)).message.endswith(message)
 
 
-def test_an_endpoint_that_takes_its_time() -> None:
+@contextlib.contextmanager
+def endpoint_that_goes_on(do: Callable[[BaseHTTPRequestHandler, threading.Event], None]) -> Iterator[str]:
+    """Until the block ends, which sets the event."""
     gone = threading.Event()
 
-    def slow(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response_only(200)
-        handler.end_headers()
+    def answer(handler: BaseHTTPRequestHandler) -> None:
         with contextlib.suppress(OSError):
-            while not gone.wait(0.01):
-                handler.wfile.write(b" ")
+            do(handler, gone)
 
-    with Endpoint(slow).running() as url:
+    with Endpoint(answer).running() as url:
         try:
-            error = failure(source(url, read_timeout_s=0.05))
+            yield url
         finally:
             gone.set()
-    assert "took longer than 0.05 s" in error.message
 
 
-def test_an_endpoint_that_says_nothing() -> None:
-    gone = threading.Event()
+def takes_its_time(handler: BaseHTTPRequestHandler, gone: threading.Event) -> None:
+    handler.send_response_only(200)
+    handler.end_headers()
+    while not gone.wait(0.01):
+        handler.wfile.write(b" ")
 
-    def silent(_: BaseHTTPRequestHandler) -> None:
-        gone.wait()
 
-    with Endpoint(silent).running() as url:
-        try:
-            error = failure(source(url, read_timeout_s=0.05))
-        finally:
-            gone.set()
+def says_nothing(_: BaseHTTPRequestHandler, gone: threading.Event) -> None:
+    gone.wait()
+
+
+@for_each("do", [takes_its_time, says_nothing])
+def test_an_endpoint_that_is_not_waited_for(do: Callable[[BaseHTTPRequestHandler, threading.Event], None]) -> None:
+    with endpoint_that_goes_on(do) as url:
+        error = failure(source(url, read_timeout_s=0.05))
     assert "took longer than 0.05 s" in error.message
 
 
@@ -237,29 +239,35 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@for_each("what", ENDLESS)
-@for_each("pause_s", [0.01, 0.0])
-def test_an_answer_that_never_ends(what: str, pause_s: float) -> None:
+@for_each(
+    "what, pause_s, read_timeout_s",
+    [*((what, 0.01, 0.05) for what in ENDLESS), *((what, 0.0, 0.1) for what in ("a header", "a body", "chunks"))],
+)
+def test_an_answer_that_never_ends(what: str, pause_s: float, read_timeout_s: float) -> None:
     """Drop by drop, and as fast as it goes: it takes no longer than it may, and no more memory."""
     start, more = ENDLESS[what]
-    gone = threading.Event()
 
-    def endless(handler: BaseHTTPRequestHandler) -> None:
-        with contextlib.suppress(OSError):
-            handler.wfile.write(start)
-            while not gone.wait(pause_s):
-                handler.wfile.write(more if pause_s else more * 1000)
+    def endless(handler: BaseHTTPRequestHandler, gone: threading.Event) -> None:
+        handler.wfile.write(start)
+        while not gone.wait(pause_s):
+            handler.wfile.write(more if pause_s else more * 1000)
 
     tracemalloc.start()
     try:
-        with Endpoint(endless).running() as url:
-            try:
-                failure(source(url, read_timeout_s=0.2))
-            finally:
-                gone.set()
+        with endpoint_that_goes_on(endless) as url:
+            failure(source(url, read_timeout_s=read_timeout_s))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def that_says(data: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            handler.wfile.write(data)
+            handler.connection.shutdown(socket.SHUT_RDWR)
+
+    return answer
 
 
 @for_each(
@@ -278,26 +286,16 @@ def test_an_answer_that_never_ends(what: str, pause_s: float) -> None:
     ],
 )
 def test_an_answer_that_is_garbage(data: bytes) -> None:
-    def garbage(handler: BaseHTTPRequestHandler) -> None:
-        with contextlib.suppress(OSError):
-            handler.wfile.write(data)
-            handler.connection.shutdown(socket.SHUT_RDWR)
-
-    with Endpoint(garbage).running() as url:
+    with Endpoint(that_says(data)).running() as url:
         error = failure(source(url))
     assert url in error.message
     assert error.exit_code == 3
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 @given(st.binary(max_size=60))
 def test_any_answer_is_survived(data: bytes) -> None:
-    def any_answer(handler: BaseHTTPRequestHandler) -> None:
-        with contextlib.suppress(OSError):
-            handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + data)
-            handler.connection.shutdown(socket.SHUT_RDWR)
-
-    with Endpoint(any_answer).running() as url:
+    with Endpoint(that_says(b"HTTP/1.1 200 OK\r\n" + data)).running() as url:
         failure(source(url))
 
 
@@ -339,7 +337,8 @@ def test_an_endpoint_that_stays_down() -> None:
         assert failure(tokens).message.endswith("HTTP 503")
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_token_that_is_given_or_in_a_file(tmp_path: Path) -> None:
+    assert TokenSource(BearerLogin(token=Secret("a"))).token() == "a"
     path = tmp_path / "token"
     tokens = TokenSource(BearerLogin(token_file=str(path)))
     assert failure(tokens).message == f"could not read the token file {path}: no such file or directory"
@@ -349,10 +348,6 @@ def test_a_file(tmp_path: Path) -> None:
     assert tokens.token() == "a.b.c"
     path.write_text("d.e.f")
     assert tokens.token() == "d.e.f"
-
-
-def test_a_token_that_is_given() -> None:
-    assert TokenSource(BearerLogin(token=Secret("a"))).token() == "a"
 
 
 def test_a_token_that_was_refused_is_explained() -> None:
