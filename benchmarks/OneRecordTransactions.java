@@ -17,7 +17,7 @@ public class OneRecordTransactions {
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
             producer.initTransactions();
-            for (int turn = -200; turn < count; turn++) { // the first are for the compiler, and are not counted
+            for (int turn = -count / 10; turn < count; turn++) { // the first are for the compiler, and are not counted
                 long started = System.nanoTime();
                 producer.beginTransaction();
                 producer.send(new ProducerRecord<>(arguments[1], 0, "key".getBytes(), new byte[200]));

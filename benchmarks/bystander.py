@@ -6,7 +6,7 @@
         waits = bystander.waits()
 
 It is what one client's work costs all others. The process is `python -m benchmarks.bystander`: the first line that it
-reads says where to produce, each later one has it print the waits since the one before.
+reads says where to produce (`["127.0.0.1:9092", "topic"]`), each later one has it print the waits since the one before.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import time
 from types import TracebackType
 from typing import NamedTuple
 
-from benchmarks.requests import connect
+from benchmarks.options import option_parser
+from benchmarks.wire import connect
 from core.common.errors import ConnectionFailedError
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
+from tests.support.broker import PRODUCE_BY_NAME, produce_request
 
 PAUSE_SECONDS = 0.001
-BY_NAME = 12
 
 
 class Waits(NamedTuple):
@@ -76,12 +77,8 @@ class Bystander:
         self._process.wait()
 
 
-def produce_request(topic: str, batch: bytes, partition: int = 0) -> ProduceRequest:
-    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
-    return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=data)
-
-
 def main() -> None:
+    option_parser(__doc__).parse_args()
     print("ready", flush=True)
     lines = io.FileIO(sys.stdin.fileno(), closefd=False)  # what is read ahead, `select` would not see
     address, topic = json.loads(lines.readline())
@@ -91,7 +88,7 @@ def main() -> None:
     while True:
         started = time.perf_counter()
         try:
-            connection.call(PRODUCE, produce_request(topic, batch), at_most=BY_NAME)
+            connection.call(PRODUCE, produce_request(batch, topic), at_most=PRODUCE_BY_NAME)
         except ConnectionFailedError:  # the broker was stopped
             return
         waits.append((time.perf_counter() - started) * 1000)

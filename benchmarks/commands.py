@@ -8,15 +8,14 @@ process, from the call to its address, the first of that process and the next.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.peers import PlogPeer, resident_bytes
+from benchmarks.figures import spread
+from benchmarks.options import option_parser
+from benchmarks.peers import PlogPeer, resident_bytes, scratch_folder
 from tests.support.server import PLOG
 
 
@@ -26,24 +25,17 @@ def clock(command: list[str | Path]) -> float:
     return time.monotonic() - started
 
 
-def text(figures: list[float], unit: str) -> str:
-    return f"{statistics.median(figures):.3g} {unit} ({min(figures):.3g}-{max(figures):.3g})"
-
-
 def row(what: str, figures: list[float], unit: str) -> None:
-    print(f"| {what} | {text(figures, unit)} |")
+    print(f"| {what} | {spread(figures, unit=unit)} |")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        directory = Path(temporary)
-        print("| what | plog |\n|---|---|")
-        row("`plog --help`", [1000 * clock([PLOG, "--help"]) for _ in range(arguments.rounds)], "ms")
-        serve(directory, arguments.rounds)
-        in_process(arguments.rounds)
+    rounds = option_parser(__doc__, rounds=7).parse_args().rounds
+    print("| what | plog |\n|---|---|")
+    row("`plog --help`", [1000 * clock([PLOG, "--help"]) for _ in range(rounds)], "ms")
+    with scratch_folder() as directory:
+        serve(directory, rounds)
+    in_process(rounds)
 
 
 def serve(directory: Path, rounds: int) -> None:

@@ -10,17 +10,17 @@ its heap 1 GB.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import statistics
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.figures import quotients, ratio, spread
+from benchmarks.options import ensure_kafka, option_parser
+from benchmarks.peers import archive_options, scratch_folder
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.topic_partition import TopicPartition
@@ -51,11 +51,11 @@ def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_rati
         "retention_ms": "-1",
     }
     add_topic(broker, "t", 1, **configs)
-    log = broker.replicas.find("t", 0).log
+    log = broker.services.replicas.find("t", 0).log
     write_records(log, records, keys)
     log.roll()
     size = log.size_bytes
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact"})
+    broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact"})
     broker.close()
     return size
 
@@ -109,12 +109,14 @@ def clean_by_plog(directory: Path) -> tuple[float, float, float]:
 def clean_by_kafka(directory: Path, end_offset: int) -> tuple[float, float]:
     """CPU seconds of its cleaner thread, and wall seconds from when that began."""
     server = KafkaServer(
-        directory, java_options=("-Xmx1G",), log_cleaner_backoff_ms="200",
+        directory, java_options=("-Xmx1G", *archive_options()), log_cleaner_backoff_ms="200",
         log_cleaner_dedupe_buffer_size=str(_DEDUPE_BUFFER_BYTES),
     )  # fmt: skip
     with server:
         started = time.monotonic()
         while read_offset_checkpoint(directory / CLEANER_CHECKPOINT).get(TopicPartition("t", 0), 0) < end_offset:
+            assert server.process is not None
+            assert server.process.poll() is None, server.log.read_text()
             time.sleep(0.1)
         wall = time.monotonic() - started
         return cleaner_thread_seconds(server.pid), wall
@@ -129,44 +131,37 @@ def cleaner_thread_seconds(pid: int) -> float:
     raise AssertionError("no cleaner thread")
 
 
-def text(figures: list[float], unit: str) -> str:
-    return f"{statistics.median(figures):.3g} {unit} ({min(figures):.3g}-{max(figures):.3g})"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--keys", type=int, default=500_000)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        original, small = Path(temporary) / "original", Path(temporary) / "small"
+    options = option_parser(__doc__, rounds=5, records=4_000_000, keys=500_000).parse_args()
+    ensure_kafka()
+    millions = [options.records / 1e6] * options.rounds
+    with scratch_folder() as temporary:
+        original, small, copy = (temporary / name for name in ("original", "small", "copy"))
         write_log(small, 1000, 10)
-        size = write_log(original, arguments.records, arguments.keys)
-        print(f"{arguments.records} records, {arguments.keys} keys, {size / arguments.records:.0f} bytes a record")
-        ours, walls, memory, theirs, their_walls = [], [], [], [], []
-        for _ in range(arguments.rounds):
-            copy = Path(temporary) / "copy"
+        size = write_log(original, options.records, options.keys)
+        print(f"{options.records} records, {options.keys} keys, {size / options.records:.0f} bytes a record")
+        cpus, walls, memory, their_cpus, their_walls = [], [], [], [], []
+        for _ in range(options.rounds):
             shutil.copytree(original, copy)
             cpu, wall, peak = clean_by_plog(copy)
-            start_up, _, _ = clean_by_plog(Path(shutil.copytree(small, Path(temporary) / "small-copy")))
-            shutil.rmtree(Path(temporary) / "small-copy")
-            ours.append(arguments.records / (cpu - start_up) / 1e6)
+            start_up, _, _ = clean_by_plog(Path(shutil.copytree(small, temporary / "small-copy")))
+            shutil.rmtree(temporary / "small-copy")
+            cpus.append(cpu - start_up)
             walls.append(wall)
             memory.append(peak)
-            assert read_offset_checkpoint(copy / CLEANER_CHECKPOINT)[TopicPartition("t", 0)] == arguments.records
+            assert read_offset_checkpoint(copy / CLEANER_CHECKPOINT)[TopicPartition("t", 0)] == options.records
             shutil.rmtree(copy)
             shutil.copytree(original, copy)
-            cpu, wall = clean_by_kafka(copy, arguments.records)
-            theirs.append(arguments.records / cpu / 1e6)
+            cpu, wall = clean_by_kafka(copy, options.records)
+            their_cpus.append(cpu)
             their_walls.append(wall)
             shutil.rmtree(copy)
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        ours, theirs = quotients(millions, cpus), quotients(millions, their_cpus)
         print("| | plog | Kafka | plog / Kafka |\n|---|---|---|---|")
         unit = "M records/CPU s"
-        print(f"| cleaned | {text(ours, unit)} | {text(theirs, unit)} | {ratio:.2f} |")
-        print(f"| wall | {text(walls, 's')} | {text(their_walls, 's')} | |")
-        print(f"| most memory | {text(memory, 'MB')} | | |")
+        print(f"| cleaned | {spread(ours, unit=unit)} | {spread(theirs, unit=unit)} | {ratio(ours, theirs)} |")
+        print(f"| wall | {spread(walls, unit='s')} | {spread(their_walls, unit='s')} | |")
+        print(f"| most memory | {spread(memory, unit='MB')} | | |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """plog as the controller of a cluster: what taking office costs, and how long a cluster waits for it, beside Kafka's.
 
     .venv/bin/python -m benchmarks.controller [--rounds 5] [--partitions 10000] [--of-a-topic 100] [--topics 1000]
+        [--idle-seconds 10] [--only take-over]
 
 take-over  a ZooKeeper with so many partitions on three brokers: CPU seconds of this process from winning /controller to
            the last control request queued and the nodes of all topics watched, and memory for each partition
@@ -13,10 +14,7 @@ Kafka runs with its default flags but for the heap (256 MB).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import statistics
-import tempfile
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -25,8 +23,10 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.figures import spread
 from benchmarks.mixed_cluster import pid_of
-from benchmarks.peers import cpu_seconds
+from benchmarks.options import add_only, ensure_kafka, ensure_packages, option_parser
+from benchmarks.peers import cpu_seconds, scratch_folder
 from core.broker.controller_term import ControllerTerm
 from core.common.clock import SystemClock
 from core.common.topic_partition import random_uuid
@@ -46,11 +46,12 @@ from core.zookeeper.znodes import (
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.mixed_cluster import SESSION_MS, MixedCluster
+from tests.support.oracle import KAFKA39_VERSION
 from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import ZooKeeperServer
 
 _BROKERS = (1, 2, 3)
-_IDLE_S = 10.0
+_PATIENCE_S = 120
 
 
 # --- take-over
@@ -122,7 +123,7 @@ async def _one_term(session: ZooKeeperSession) -> tuple[float, int]:
         ControllerStore(session, elected.epoch, elected.epoch_version),
         node_id=2,
         epoch=elected.epoch,
-        make_queue=lambda *_: _Unsent(),  # type: ignore[arg-type,return-value]
+        make_queue=lambda *_: _Unsent(),  # type: ignore[arg-type]
         may_be_unclean=lambda _topic: False,
         on_over=lambda: None,
     )
@@ -142,20 +143,28 @@ async def _one_term(session: ZooKeeperSession) -> tuple[float, int]:
 
 def _make_topics(cluster: MixedCluster, count: int) -> float:
     """Gives the seconds until all are led and all replicas are in sync, as each broker tells."""
-    admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0, "socket.timeout.ms": 120_000})
     topics = [NewTopic(f"t{number}", 1, 3) for number in range(count)]
     start_s = time.monotonic()
-    for one in admin.create_topics(topics, operation_timeout=120, request_timeout=120).values():
+    admin = _admin(cluster.address)
+    for one in admin.create_topics(topics, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S).values():
         one.result()
-    wait_until(lambda: len(_led_by(cluster, None)) >= count, "all are led", seconds=120)
+    wait_until(lambda: len(_led_by(cluster, None)) >= count, "all are led")
     return time.monotonic() - start_s
+
+
+def _admin(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address, "log_level": 0, "socket.timeout.ms": _PATIENCE_S * 1000})
+
+
+def _controller_of(cluster: MixedCluster) -> int:
+    node_id: int = _admin(cluster.address).list_topics(timeout=_PATIENCE_S).controller_id
+    return node_id
 
 
 def _led_by(cluster: MixedCluster, node_id: int | None) -> list[str]:
     """The partitions that a broker, or any, leads, as one that lives says."""
     living = next(iter(one.address for key, one in cluster.brokers.items() if key != node_id))
-    admin = AdminClient({"bootstrap.servers": living, "log_level": 0})
-    topics = admin.list_topics(timeout=30).topics.values()
+    topics = _admin(living).list_topics(timeout=_PATIENCE_S).topics.values()
     return [
         f"{topic.topic}-{number}"
         for topic in topics
@@ -166,31 +175,28 @@ def _led_by(cluster: MixedCluster, node_id: int | None) -> list[str]:
 
 def _fail_over(cluster: MixedCluster) -> tuple[int, float]:
     """Kills a broker that is not the controller; gives what it led, and the seconds until nobody is told so."""
-    admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
-    controller = admin.list_topics(timeout=30).controller_id
+    controller = _controller_of(cluster)
     victim = next(one for one in cluster.brokers if one != controller)
     led = len(_led_by(cluster, None)) // len(cluster.brokers)
     start_s = time.monotonic()
     cluster.brokers[victim].kill()
-    wait_until(lambda: not _led_by(cluster, victim), "others lead", seconds=120)
+    wait_until(lambda: not _led_by(cluster, victim), "others lead")
     return led, time.monotonic() - start_s
 
 
-def _idle_share(cluster: MixedCluster) -> tuple[float, float]:
+def _idle_share(cluster: MixedCluster, seconds: float) -> tuple[float, float]:
     """The share of a processor that the controller takes, and the least of the others, while nothing happens."""
-    controller = (
-        AdminClient({"bootstrap.servers": cluster.address, "log_level": 0}).list_topics(timeout=30).controller_id
-    )
+    controller = _controller_of(cluster)
     before = {one: sum(cpu_seconds(pid_of(cluster, one))) for one in cluster.brokers}
-    time.sleep(_IDLE_S)
-    shares = {one: (sum(cpu_seconds(pid_of(cluster, one))) - before[one]) / _IDLE_S for one in cluster.brokers}
+    time.sleep(seconds)
+    shares = {one: (sum(cpu_seconds(pid_of(cluster, one))) - before[one]) / seconds for one in cluster.brokers}
     return shares[controller], min(share for one, share in shares.items() if one != controller)
 
 
-def _measure_cluster(folder: Path, topics: int, *, kafkas: int, plogs: Sequence[int]) -> str:
+def _measure_cluster(folder: Path, topics: int, idle_s: float, *, kafkas: int, plogs: Sequence[int]) -> str:
     with MixedCluster(folder, kafkas, plogs, plog_controls=not kafkas) as cluster:
         made_s = _make_topics(cluster, topics)
-        idle, others = _idle_share(cluster)
+        idle, others = _idle_share(cluster, idle_s)
         led, failed_over_s = _fail_over(cluster)
     return (
         f"{topics} topics made in {made_s:.1f} s; idle: controller {idle:.2%}, another {others:.2%}; "
@@ -200,28 +206,23 @@ def _measure_cluster(folder: Path, topics: int, *, kafkas: int, plogs: Sequence[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--of-a-topic", type=int, default=100, help="partitions of each topic that is taken over")
-    parser.add_argument("--topics", type=int, default=1000)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        zookeeper = ZooKeeperServer(Path(folder) / "zookeeper")
-        zookeeper.start()
-        try:
+    parser = option_parser(__doc__, rounds=5, partitions=10_000, of_a_topic=100, topics=1000, idle_seconds=10.0)
+    add_only(parser, ["take-over", "plog", "Kafka"])
+    options = parser.parse_args()
+    ensure_packages("pyspark", extra="spark")  # which brings ZooKeeper's jars
+    ensure_kafka(KAFKA39_VERSION)
+    if "take-over" in options.only:
+        with scratch_folder() as folder, ZooKeeperServer(folder / "zookeeper") as zookeeper:
             seconds, held = asyncio.run(
-                _take_over(zookeeper.address, arguments.partitions, arguments.of_a_topic, arguments.rounds)
+                _take_over(zookeeper.address, options.partitions, options.of_a_topic, options.rounds)
             )
-        finally:
-            zookeeper.kill()
-    print(
-        f"take-over of {arguments.partitions} partitions: {statistics.median(seconds):.2f} CPU s "
-        f"({min(seconds):.2f} to {max(seconds):.2f}), {held:.0f} bytes a partition"
-    )
+        found = spread(seconds, ".2f", "CPU s")
+        print(f"take-over of {options.partitions} partitions: {found}, {held:.0f} bytes a partition")
     for name, kafkas, plogs in (("plog", 0, (1, 2, 3)), ("Kafka", 3, ())):
-        with tempfile.TemporaryDirectory() as folder:
-            print(f"{name}: {_measure_cluster(Path(folder), arguments.topics, kafkas=kafkas, plogs=plogs)}")
+        if name in options.only:
+            with scratch_folder() as folder:
+                found = _measure_cluster(folder, options.topics, options.idle_seconds, kafkas=kafkas, plogs=plogs)
+            print(f"{name}: {found}")
 
 
 if __name__ == "__main__":

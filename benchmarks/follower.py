@@ -9,14 +9,13 @@ files; nothing is synced. With `--producer` the batches have a producer's sequen
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from benchmarks.figures import spread
+from benchmarks.options import option_parser
+from benchmarks.peers import scratch_folder
 from core.common.clock import SystemClock
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -36,8 +35,9 @@ def make_answers(batch_bytes: int, total_bytes: int, *, with_producer: bool) -> 
     count = max(batch_bytes // (RECORD_BYTES + 10), 1)
     now_ms = time.time_ns() // 1_000_000
     records = [Record(n, now_ms, None, os.urandom(RECORD_BYTES)) for n in range(count)]
-    answers, offset, sequence = [], 0, 0
-    while sum(map(len, answers)) < total_bytes:
+    answers: list[memoryview] = []
+    offset = sequence = 0
+    while sum(len(answer) for answer in answers) < total_bytes:
         answer = bytearray()
         while not answer or len(answer) + batch_bytes <= ANSWER_BYTES:
             fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence} if with_producer else {}
@@ -76,8 +76,8 @@ WAYS: dict[str, Callable[[PartitionLog, memoryview], None]] = {
 
 def measure(way: Callable[[PartitionLog, memoryview], None], answers: list[memoryview]) -> float:
     """CPU s/GB."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = load_log(Path(folder), TopicPartition("t", 0), LogConfig(), LogSettings(SystemClock(), FileSystem())).log
+    with scratch_folder() as folder:
+        log = load_log(folder, TopicPartition("t", 0), LogConfig(), LogSettings(SystemClock(), FileSystem())).log
         started = time.process_time()
         for answer in answers:
             way(log, answer)
@@ -87,9 +87,7 @@ def measure(way: Callable[[PartitionLog, memoryview], None], answers: list[memor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=200)
+    parser = option_parser(__doc__, rounds=5, megabytes=200)
     parser.add_argument("--producer", action="store_true")
     options = parser.parse_args()
     print("| batches | " + " | ".join(WAYS) + " |\n|" + "---|" * (len(WAYS) + 1))
@@ -99,7 +97,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for name, way in WAYS.items():
                 figures[name].append(measure(way, answers))
-        cells = [f"{statistics.median(f):.2f} ({min(f):.2f}-{max(f):.2f})" for f in figures.values()]
+        cells = [spread(found, ".2f") for found in figures.values()]
         print(f"| {kilobytes} KB | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -1,6 +1,6 @@
 """How long a large group takes to agree: seconds from the last JoinGroup sent to the last SyncGroup answered.
 
-    .venv/bin/python -m benchmarks.groups [--members 200] [--rounds 5]
+    .venv/bin/python -m benchmarks.groups [--members 200] [--rounds 5] [--warm-up 1]
 
 Each round and broker: a new group of the classic protocol, all members on connections of their own, in one process that
 sends all requests of a kind before it reads the answers; `group.initial.rebalance.delay.ms` is 0. plog and Kafka in
@@ -9,18 +9,18 @@ turns.
 
 from __future__ import annotations
 
-import argparse
 import select
-import statistics
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from benchmarks.peers import KafkaPeer, Peer, PlogPeer
-from core.client.client_connection import SocketTransport
+from benchmarks.figures import spread
+from benchmarks.options import ensure_kafka, option_parser
+from benchmarks.peers import KafkaPeer, PlogPeer, running, scratch_folder
+from benchmarks.wire import transport_to
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
@@ -36,9 +36,8 @@ class Members:
     """A group's members, each with a connection."""
 
     def __init__(self, address: str, group: str, count: int) -> None:
-        host, _, port = address.rpartition(":")
         self._group = group
-        self._transports = [SocketTransport(host, int(port)) for _ in range(count)]
+        self._transports = [transport_to(address) for _ in range(count)]
         self._ids = [""] * count
 
     def agree(self) -> float:
@@ -101,29 +100,21 @@ class Members:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--members", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    options = option_parser(__doc__, rounds=5, warm_up=1, members=200).parse_args()
+    ensure_kafka()
     figures: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        directory = Path(temporary)
-        peers: list[Peer] = [PlogPeer(directory, "group.initial.rebalance.delay.ms=0"), KafkaPeer(directory)]
-        try:
-            for number in range(-1, arguments.rounds):  # the first is for Java's compiler, and is not counted
-                for peer in peers:
-                    host, _, port = peer.address.rpartition(":")
-                    GroupAdmin(KafkaClient([(host, int(port))])).offsets("any")  # makes the topic of groups
-                    members = Members(peer.address, f"group-{number}", arguments.members)
-                    took = members.agree()
-                    members.close()
-                    if number >= 0:
-                        figures.setdefault(peer.name, []).append(took)
-        finally:
+    plog = partial(PlogPeer, settings=("group.initial.rebalance.delay.ms=0",))
+    with scratch_folder() as directory, running(directory, plog, KafkaPeer) as peers:
+        for number in range(-options.warm_up, options.rounds):  # those for Java's compiler are not counted
             for peer in peers:
-                peer.stop()
+                GroupAdmin(KafkaClient(parse_bootstrap(peer.address))).offsets("any")  # makes the topic of groups
+                members = Members(peer.address, f"group-{number}", options.members)
+                took = members.agree()
+                members.close()
+                if number >= 0:
+                    figures.setdefault(peer.name, []).append(took)
     for name, found in figures.items():
-        print(f"| {name} | {statistics.median(found):.3f} ({min(found):.3f}-{max(found):.3f}) |")
+        print(f"| {name} | {spread(found, '.3f')} |")
 
 
 if __name__ == "__main__":

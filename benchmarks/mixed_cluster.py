@@ -1,6 +1,7 @@
 """plog as follower and leader beside Apache Kafka 3.9, in one cluster: CPU seconds per GB, and the time of acks=all.
 
-    .venv/bin/python -m benchmarks.mixed_cluster [--rounds 5] [--megabytes 500] [--records 20000]
+    .venv/bin/python -m benchmarks.mixed_cluster [--rounds 5] [--warm-up 1] [--megabytes 500] [--records 20000]
+        [--only leader]
 
 Brokers 1 to 3 are Kafka's, 5 to 7 plog's, all on this machine. Four questions, in turns:
 
@@ -18,19 +19,19 @@ Kafka runs with its default flags but for the heap (256 MB), and is warm: the fi
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import subprocess
-import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from benchmarks.peers import cpu_seconds
+from benchmarks.figures import quotient, spread
+from benchmarks.options import add_only, ensure_kafka, option_parser
+from benchmarks.peers import Command, archive_options, cpu_seconds, scratch_folder
 from tests.support.kafka39 import CHROOT
 from tests.support.mixed_cluster import MixedCluster
+from tests.support.oracle import KAFKA39_VERSION
 from tests.support.server import PLOG
 from tests.support.waiting import wait_until
 
@@ -47,10 +48,9 @@ def pid_of(cluster: MixedCluster, node_id: int) -> int:
 
 
 def produce(cluster: MixedCluster, topic: str, *options: str) -> dict[str, float]:
-    command = [PLOG, "perf", "produce", topic, *options, "--output", "json"]
-    done = subprocess.run(
-        [*command, "--bootstrap-server", cluster.address], capture_output=True, check=True, timeout=600
-    )
+    command: Command = [PLOG, "perf", "produce", topic, *options, "--output", "json"]
+    command = [*command, "--bootstrap-server", cluster.address]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     rows = json.loads(done.stdout)
     found: dict[str, float] = rows[-1] if isinstance(rows, list) else rows
     return found
@@ -92,20 +92,16 @@ def spent(
     return [(last - first) * 1000 / megabytes for first, last in zip(before, after, strict=True)]
 
 
-def show(what: str, values: Sequence[float], unit: str) -> None:
-    print(f"{what}: {statistics.median(values):.2f} {unit} ({min(values):.2f} to {max(values):.2f})", flush=True)
-
-
-def in_rounds(rounds: int, work: Callable[[int], dict[str, float]], unit: str) -> None:
-    found = [work(number) for number in range(rounds + 1)][1:]
+def in_rounds(sizes: Namespace, work: Callable[[int], dict[str, float]], unit: str) -> None:
+    found = [work(number) for number in range(sizes.warm_up + sizes.rounds)][sizes.warm_up :]
     for what in found[0]:
-        show(what, [one[what] for one in found], unit)
+        print(f"{what}: {spread((one[what] for one in found), '.2f', unit)}", flush=True)
 
 
 def followers(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str, float]]:
     def work(number: int) -> dict[str, float]:
         kafka, plog = spent(cluster, (2, 5), f"followed-{number}", (1, 2, 5), megabytes)
-        return {"follower, Kafka": kafka, "follower, plog": plog, "follower, plog of Kafka": plog / kafka}
+        return {"follower, Kafka": kafka, "follower, plog": plog, "follower, plog of Kafka": quotient(plog, kafka)}
 
     return work
 
@@ -121,7 +117,8 @@ def catch_ups(cluster: MixedCluster, megabytes: int) -> Callable[[int], dict[str
         after = [sum(cpu_seconds(pid_of(cluster, node))) for node in (2, 5)]
         delete(cluster, topic)
         kafka, plog = ((last - first) * 1000 / megabytes for first, last in zip(before, after, strict=True))
-        return {"catch-up, Kafka": kafka, "catch-up, plog": plog, "catch-up, plog of Kafka": plog / kafka}
+        of_kafkas = quotient(plog, kafka)
+        return {"catch-up, Kafka": kafka, "catch-up, plog": plog, "catch-up, plog of Kafka": of_kafkas}
 
     return work
 
@@ -159,7 +156,7 @@ def acknowledgements(cluster: MixedCluster, records: int) -> Callable[[int], dic
         for name in topics:
             row = produce(
                 cluster, f"acked-{name}", "--num-records", str(records), "--record-size", "1000",
-                "--throughput", "2000", "--warmup-records", "2000", "--acks", "all",
+                "--throughput", "2000", "--warmup-records", str(min(records, 2000)), "--acks", "all",
             )  # fmt: skip
             result[f"acks=all p50, three of {name}"] = row["p50_ms"]
             result[f"acks=all p99, three of {name}"] = row["p99_ms"]
@@ -169,23 +166,23 @@ def acknowledgements(cluster: MixedCluster, records: int) -> Callable[[int], dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=500)
-    parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--only", choices=["follower", "catch-up", "leader", "acks"], default=None)
+    parser = option_parser(__doc__, rounds=5, warm_up=1, megabytes=500, records=20_000)
+    add_only(parser, ["follower", "catch-up", "leader", "acks"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = MixedCluster(Path(folder), kafkas=3, plogs=(5, 6, 7), java_options=())
-        with cluster:
-            if options.only in (None, "follower"):
-                in_rounds(options.rounds, followers(cluster, options.megabytes), "CPU s/GB")
-            if options.only in (None, "catch-up"):
-                in_rounds(options.rounds, catch_ups(cluster, options.megabytes), "CPU s/GB")
-            if options.only in (None, "leader"):
-                in_rounds(options.rounds, leaders(cluster, options.megabytes), "CPU s/GB")
-            if options.only in (None, "acks"):
-                in_rounds(options.rounds, acknowledgements(cluster, options.records), "ms")
+    ensure_kafka(KAFKA39_VERSION)
+    java_options = archive_options(KAFKA39_VERSION)
+    with (
+        scratch_folder() as folder,
+        MixedCluster(folder, kafkas=3, plogs=(5, 6, 7), java_options=java_options) as cluster,
+    ):
+        if "follower" in options.only:
+            in_rounds(options, followers(cluster, options.megabytes), "CPU s/GB")
+        if "catch-up" in options.only:
+            in_rounds(options, catch_ups(cluster, options.megabytes), "CPU s/GB")
+        if "leader" in options.only:
+            in_rounds(options, leaders(cluster, options.megabytes), "CPU s/GB")
+        if "acks" in options.only:
+            in_rounds(options, acknowledgements(cluster, options.records), "ms")
 
 
 if __name__ == "__main__":

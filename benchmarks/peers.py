@@ -5,15 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from tests.support.class_archives import kafka_options, quick_options
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG, Server
 
+HERE = Path(__file__).parent.parent
+"""The checkout of this version."""
+
+Command = Sequence[str | Path]
+
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def environment_of(checkout: Path = HERE) -> dict[str, str]:
+    """For a Python that runs plog's modules of a checkout; what was compiled once is kept, as users have it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(checkout.resolve())}
 
 
 class Peer(Protocol):
@@ -24,14 +38,51 @@ class Peer(Protocol):
     def stop(self) -> None: ...
 
 
+StartPeer = Callable[[Path], Peer]
+"""Starts one in a directory of its own below the one that it is given."""
+
+
+@contextmanager
+def running(directory: Path, *starts: StartPeer) -> Iterator[list[Peer]]:
+    """Starts them one after the other, and stops them at the end."""
+    with ExitStack() as stack:
+        peers = []
+        for start in starts:
+            peers.append(start(directory))
+            stack.callback(peers[-1].stop)
+        yield peers
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as folder:
+        yield Path(folder)
+
+
+def in_turns(peers: list[Peer], number: int) -> list[Peer]:
+    """The peers of a round: another one goes first in each."""
+    first = number % len(peers)
+    return peers[first:] + peers[:first]
+
+
+def make_topic(address: str, topic: str, partitions: int = 1, /, **configs: str) -> None:
+    """`configs` by Kafka's names, with _ for a dot."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(60)
+
+
 class PlogPeer:
     name = "plog"
     command: Sequence[str | Path] = (PLOG, "serve")
+    environment: dict[str, str] | None = None
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, settings: Sequence[str] = ()) -> None:
         """`settings` as KEY=VALUE."""
         options = [option for setting in settings for option in ("--set", setting)]
-        self._server = Server(directory / self.name, *options, command=self.command)
+        self._server = Server(directory / self.name, *options, command=self.command, environment=self.environment)
         started = time.monotonic()
         self._server.start()
         self.ready_s = time.monotonic() - started
@@ -59,7 +110,14 @@ class SlowDiskPeer(PlogPeer):
         super().__init__(directory)
 
 
-KAFKA_JAVA_OPTIONS = ("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+def archive_options(version: str = "") -> tuple[str, ...]:
+    """Kafka starts in half the time by an archive of its classes, and runs as ever."""
+    return tuple(option for option in kafka_options(version) if option not in quick_options())
+
+
+KAFKA_JAVA_OPTIONS = (
+    "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", *archive_options()
+)  # fmt: skip
 """The heap and the collector of Kafka's own start script."""
 
 
@@ -160,6 +218,21 @@ class FullMemory:
         self._holes.close()
         self._process.kill()
         self._process.wait()
+
+
+class MemoryAsItIs(FullMemory):
+    """Nothing is filled: for a machine where others work."""
+
+    def __enter__(self) -> MemoryAsItIs:
+        return self
+
+    def fill(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def memory_of(directory: Path, *, is_full: bool) -> FullMemory:
+    return (FullMemory if is_full else MemoryAsItIs)(directory)
 
 
 class FullCache(FullMemory):

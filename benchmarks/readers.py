@@ -1,7 +1,7 @@
 """The commands that read a log, beside those of another version of plog.
 
     git worktree add /tmp/before COMMIT
-    .venv/bin/python -m benchmarks.readers --before /tmp/before [--rounds 9] [--megabytes 300]
+    .venv/bin/python -m benchmarks.readers --before /tmp/before [--rounds 9] [--megabytes 300] [--only plain]
 
 CPU seconds, user and system, of the whole process, start-up and all; both versions in turns on the same files, on
 one CPU. Both are compiled, as an installed plog is. The ratio is that of the pairs, this version over the other.
@@ -10,23 +10,22 @@ one CPU. Both are compiled, as an installed plog is. The ratio is that of the pa
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
-import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.figures import quotients, spread
+from benchmarks.options import add_only, ensure_programs, option_parser
+from benchmarks.peers import HERE, environment_of, scratch_folder
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support.logs import open_log
 
-HERE = Path(__file__).parent.parent
 NOW = 1_700_000_000_000
 
 _COLUMNS = """
@@ -89,31 +88,26 @@ def write(shape: Shape, directory: Path, size_bytes: int) -> Path:
 def cpu_seconds(version: Path, arguments: list[str], compiled: Path) -> float:
     """`compiled`: where the code of both versions is kept, compiled; the first run puts it there."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = os.environ | {"PYTHONPATH": str(version), "PYTHONPYCACHEPREFIX": str(compiled)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = environment_of(version) | {"PYTHONPYCACHEPREFIX": str(compiled)}
     command = ["taskset", "-c", "0", sys.executable, *arguments]
-    subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, cwd=version
-    )
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, check=True, stdout=quiet, stderr=quiet, env=environment, cwd=version)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def text(figures: list[float]) -> str:
-    return f"{statistics.median(figures):.3g} ({min(figures):.3g}-{max(figures):.3g})"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, rounds=9, megabytes=300)
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--megabytes", type=int, default=300)
+    add_only(parser, [shape.name for shape in SHAPES])
     options = parser.parse_args()
+    ensure_programs("taskset")
     print("| what | log | before, s | after, s | ratio |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        compiled = Path(temporary, "compiled")
+    with scratch_folder() as temporary:
         for shape in SHAPES:
-            folder = write(shape, Path(temporary), options.megabytes * 1_000_000)
+            if shape.name not in options.only:
+                continue
+            folder = write(shape, temporary, options.megabytes * 1_000_000)
             plog = ["-m", "plog"]
             for what, arguments in {
                 "consume": [*plog, "consume", "t", "--data-dir", str(folder.parent)],
@@ -121,13 +115,15 @@ def main() -> None:
                 "verify": [*plog, "verify", str(folder)],
                 "gaps": [*plog, "gaps", str(folder)],
             }.items():
-                pairs = [
-                    (cpu_seconds(options.before, arguments, compiled), cpu_seconds(HERE, arguments, compiled))
-                    for _ in range(options.rounds + 1)
-                ][1:]
-                ratios = [after / before for before, after in pairs]
-                befores, afters = ([pair[number] for pair in pairs] for number in (0, 1))
-                print(f"| {what} | {shape.name} | {text(befores)} | {text(afters)} | {text(ratios)} |", flush=True)
+                befores: list[float] = []
+                afters: list[float] = []
+                for number in range(-1, options.rounds):  # the first compiles
+                    for version, found in ((options.before, befores), (HERE, afters)):
+                        seconds = cpu_seconds(version, arguments, temporary / "compiled")
+                        if number >= 0:
+                            found.append(seconds)
+                row = map(spread, (befores, afters, quotients(afters, befores)))
+                print(f"| {what} | {shape.name} | {' | '.join(row)} |", flush=True)
     print(f"\nload: {os.getloadavg()[2]:.1f} on {os.cpu_count()} CPUs")
 
 

@@ -10,17 +10,16 @@ with the least and the most. Nothing is synced.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import statistics
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
+from benchmarks.figures import spread
 from benchmarks.follower import make_answers
-from benchmarks.peers import PlogPeer, cpu_seconds
+from benchmarks.options import option_parser
+from benchmarks.peers import Peer, PlogPeer, cpu_seconds, running, scratch_folder
 from core.broker import event_loop
 from core.broker.broker_config import BrokerConfig
 from core.broker.leader_fetcher import FollowingBroker
@@ -51,7 +50,7 @@ def fill(directory: Path, batch_bytes: int, total_bytes: int) -> tuple[bytes, in
     return topic_id, log.log_end_offset
 
 
-async def follow(directory: Path, leader: PlogPeer, topic_id: bytes, end_offset: int) -> tuple[float, float, int]:
+async def follow(directory: Path, leader: Peer, topic_id: bytes, end_offset: int) -> tuple[float, float, int]:
     """CPU seconds of the follower and of the leader, and the bytes that came."""
     runtime = LoopRuntime(asyncio.get_running_loop(), directory)
     node = Node(directory, BrokerConfig.parse({"node.id": str(FOLLOWER)}), runtime=runtime)
@@ -74,6 +73,7 @@ async def follow(directory: Path, leader: PlogPeer, topic_id: bytes, end_offset:
             config=lambda: node.services.config,
             runtime=runtime,
             buffers=ReceiveBuffers(),
+            quota=node.services.quotas.follower,
         )
     )
     while log.log_end_offset < end_offset:
@@ -86,25 +86,19 @@ async def follow(directory: Path, leader: PlogPeer, topic_id: bytes, end_offset:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=300)
-    options = parser.parse_args()
+    options = option_parser(__doc__, rounds=5, megabytes=300).parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs\n\n| batches | follower | leader |\n|---|---|---|")
     for kilobytes in (1, 16, 128):
         figures: dict[str, list[float]] = defaultdict(list)
-        with tempfile.TemporaryDirectory() as folder:
-            topic_id, end_offset = fill(Path(folder, "plog"), kilobytes * 1024, options.megabytes * 10**6)
-            leader = PlogPeer(Path(folder))
-            try:
+        with scratch_folder() as folder:
+            topic_id, end_offset = fill(folder / PlogPeer.name, kilobytes * 1024, options.megabytes * 10**6)
+            with running(folder, PlogPeer) as (leader,):
                 for _ in range(options.rounds):
-                    with tempfile.TemporaryDirectory() as other, event_loop.new_runner() as runner:
-                        ours, theirs, size_bytes = runner.run(follow(Path(other), leader, topic_id, end_offset))
+                    with scratch_folder() as other, event_loop.new_runner() as runner:
+                        ours, theirs, size_bytes = runner.run(follow(other, leader, topic_id, end_offset))
                     figures["follower"].append(ours / size_bytes * 1e9)
                     figures["leader"].append(theirs / size_bytes * 1e9)
-            finally:
-                leader.stop()
-        cells = [f"{statistics.median(f):.2f} ({min(f):.2f}-{max(f):.2f})" for f in figures.values()]
+        cells = [spread(found, ".2f") for found in figures.values()]
         print(f"| {kilobytes} KB | " + " | ".join(cells) + " |", flush=True)
 
 

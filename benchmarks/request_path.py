@@ -1,30 +1,29 @@
 """Where the time of a request goes, from the bytes received to those sent: a profile by stages.
 
-    .venv/bin/python -m benchmarks.request_path [--rounds 7] [--requests 2000]
+    .venv/bin/python -m benchmarks.request_path [--rounds 7] [--requests 2000] [--no-full-memory]
 
 One process: a broker, a connection of it on a socket pair, and requests that were made before. A stopwatch round each
 stage's functions gives it the time that is not another stage's; what reading the clock costs is measured and taken off.
-The event loop round it (epoll, calling back) is not in it. The machine's memory is full (`FullMemory`). Medians of the
-rounds, in microseconds of the clock.
+The event loop round it (epoll, calling back) is not in it. The machine's memory is full (`FullMemory`) unless an option
+says no. Medians of the rounds, in microseconds of the clock.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import os
 import socket
 import statistics
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.peers import FullMemory
+from benchmarks.options import add_full_memory, option_parser
+from benchmarks.peers import memory_of, scratch_folder
 from core.broker import connection as connection_module
 from core.broker import request_dispatcher
 from core.broker.broker_config import BrokerConfig
@@ -45,12 +44,12 @@ from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
 from core.protocol.frame import Endpoint, encode_request
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
+from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request
 
-BY_NAME = 12
 REST = "connection and dispatcher"
 
 STAGES: list[tuple[Any, str, str]] = [
@@ -124,49 +123,43 @@ class Stopwatch:
 @contextmanager
 def stages_timed(watch: Stopwatch) -> Iterator[None]:
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in STAGES]
-    handlers = dict(request_dispatcher._HANDLERS)
+    served = request_dispatcher._SERVED[FETCH.key]
     sendfile = os.sendfile
     for owner, name, stage in STAGES:
         setattr(owner, name, watch.wrap(stage, getattr(owner, name)))
-    request_dispatcher._HANDLERS[FETCH.key] = (FETCH, fetch.handle)
+    request_dispatcher._SERVED[FETCH.key] = replace(served, handle=fetch.handle)
     connection_module.os.sendfile = watch.wrap("sent", os.sendfile)  # type: ignore[attr-defined]
     try:
         yield
     finally:
         for owner, name, function in before:
             setattr(owner, name, function)
-        request_dispatcher._HANDLERS.update(handlers)
+        request_dispatcher._SERVED[FETCH.key] = served
         connection_module.os.sendfile = sendfile  # type: ignore[attr-defined]
 
 
-class NoLoop(asyncio.AbstractEventLoop):
+class NoLoop:
     """The connection is told by hand that it may read."""
 
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None: ...
-    def remove_reader(self, fd: Any) -> bool:
-        return True
+    def add_reader(self, *_: object) -> None: ...
+    def remove_reader(self, *_: object) -> None: ...
 
 
-def produce_frames(topic: str, size: int, count: int) -> list[bytes]:
+def produce_frames(topic: str, size: int, count: int) -> list[bytearray]:
     """Each with a batch of one record, of an idempotent producer."""
     frames = []
     for number in range(count):
         record = Record(0, 1_700_000_000_000, None, os.urandom(size))
         batch = batch_of([record], producer_id=7, producer_epoch=0, base_sequence=number)
-        data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
-        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
-        frames.append(encode_request(PRODUCE, BY_NAME, number, "profile", request))
+        frames.append(encode_request(PRODUCE, PRODUCE_BY_NAME, number, "profile", produce_request(batch, topic)))
     return frames
 
 
-def fetch_frames(topic: str, count: int) -> list[bytes]:
+def fetch_frames(topic: str, count: int) -> list[bytearray]:
     frames = []
     for number in range(count):
-        wanted = FetchPartition(0, fetch_offset=number, partition_max_bytes=16384)
-        request = FetchRequest(
-            max_wait_ms=500, min_bytes=1, max_bytes=16384, topics=[FetchTopic(topic, partitions=[wanted])]
-        )
-        frames.append(encode_request(FETCH, BY_NAME, number, "profile", request))
+        request = fetch_request(number, topic, partition_max_bytes=16384, max_wait_ms=500, max_bytes=16384)
+        frames.append(encode_request(FETCH, PRODUCE_BY_NAME, number, "profile", request))
     return frames
 
 
@@ -186,12 +179,20 @@ class Bench:
             recv_into=watch.wrap("received", server.recv_into), send=watch.wrap("sent", server.send),
             sendmsg=watch.wrap("sent", server.sendmsg),
         )  # fmt: skip
-        loop, memory = NoLoop(), ConnectionMemory(self.broker.services.config.integer("queued.max.request.bytes"))
+        loop: Any = NoLoop()
         self._connection = Connection(
-            loop, timed, self.broker.dispatcher, ReceiveBuffers(), Turns(loop), memory, 100 << 20, lambda _: None
+            loop=loop,
+            sock=timed,
+            dispatcher=self.broker.dispatcher,
+            buffers=ReceiveBuffers(),
+            turns=Turns(loop),
+            memory=ConnectionMemory(self.broker.services.config.queued_max_request_bytes),
+            max_request_bytes=100 << 20,
+            on_close=lambda _: None,
+            on_unreadable=lambda *_: None,
         )
 
-    def send(self, frames: list[bytes]) -> float:
+    def send(self, frames: list[bytearray]) -> float:
         """Microseconds that the broker took for each."""
         took = 0
         for frame in frames:
@@ -205,21 +206,20 @@ class Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--requests", type=int, default=2000)
-    arguments = parser.parse_args()
-    count = arguments.requests
+    parser = option_parser(__doc__, rounds=7, requests=2000)
+    add_full_memory(parser, default=True)
+    options = parser.parse_args()
+    count = options.requests
     watch = Stopwatch()
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
     kinds = {"produce 100 B": 100, "produce 16 KB": 16_000}
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary, FullMemory(Path(temporary)):
-        bench = Bench(Path(temporary) / "data", watch)
-        for round_ in range(arguments.rounds + 1):
+    with scratch_folder() as temporary, memory_of(temporary, is_full=options.full_memory):
+        bench = Bench(temporary / "data", watch)
+        for round_ in range(options.rounds + 1):
             for kind, size in kinds.items():
                 topic = f"{size}-{round_}"
-                bench.broker.create_topic(NewTopic(topic, 1))
-                bench.broker.create_topic(NewTopic(f"{topic}-plain", 1))
+                for name in (topic, f"{topic}-plain"):
+                    bench.broker.services.topics.create(NewTopic(name, 1))
                 plain = bench.send(produce_frames(f"{topic}-plain", size, count))
                 plain_fetch = bench.send(fetch_frames(f"{topic}-plain", count))
                 for what, frames, whole in (
@@ -238,6 +238,8 @@ def main() -> None:
         bench.broker.close()
     columns = list(dict.fromkeys(what for what, _ in figures))
     stages = list(dict.fromkeys(stage for _, stage in figures))
+    missing = {stage for _, _, stage in STAGES} - set(stages)
+    assert not missing, f"no request goes through {missing}: the code has changed"
     print(f"| stage | {' | '.join(columns)} |")
     print(f"|---|{'---|' * len(columns)}")
     for stage in [*stages[1:], stages[0]]:

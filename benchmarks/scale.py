@@ -1,12 +1,14 @@
 """How costs grow: one row for each aim of the issue about costs that stay flat, plog, and Kafka 4.3.1 where it can be
 asked.
 
-    .venv/bin/python -m benchmarks.scale [--list] [--kafka] [ROW ...] [--commits N] [--partitions N] ...
+    .venv/bin/python -m benchmarks.scale [--list] [--kafka] [--no-full-memory]
+    .venv/bin/python -m benchmarks.scale --kafka --topics 1000 topics configs
 
 Each row is one function, and stands for itself: it starts its own broker, or makes its own files, and prints what it
-measured as one line of the table. "Others" are one client that produces small records all the time (`bystander.py`).
-With `--kafka` the rows that ask a broker are measured with Kafka, too. The sizes are the issue's unless an option says
-otherwise, but for those that would take half an hour to make; each line says its sizes.
+measured as one line of the table: all of them, or those that are named. "Others" are one client that produces small
+records all the time (`bystander.py`). With `--kafka` the rows that ask a broker are measured with Kafka, too. The sizes
+are the issue's unless an option says otherwise, but for those that would take half an hour to make; each line says its
+sizes.
 """
 
 from __future__ import annotations
@@ -26,12 +28,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.broker import produce_librdkafka
-from benchmarks.bystander import BY_NAME, Bystander, produce_request
+from benchmarks.bystander import Bystander
+from benchmarks.figures import spread
 from benchmarks.inspector import cost, peak_bytes
-from benchmarks.peers import FullCache, KafkaPeer, Peer, PlogPeer, cpu_seconds, resident_bytes
+from benchmarks.options import add_full_memory, ensure_kafka, option_parser
+from benchmarks.peers import (
+    Command,
+    FullCache,
+    KafkaPeer,
+    MemoryAsItIs,
+    Peer,
+    PlogPeer,
+    StartPeer,
+    cpu_seconds,
+    resident_bytes,
+)
 from benchmarks.readers import Shape, write
-from benchmarks.requests import connect
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from benchmarks.wire import connect, next_offset
+from core.protocol.schema.fetch import FETCH, FetchRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
@@ -44,15 +58,14 @@ from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
 from core.records.record_batch_builder import batch_of
+from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request
 from tests.support.server import PLOG
+from tests.support.waiting import wait_until
 
-PARTITIONS_A_COMMIT = 1000
-TAIL_READERS, TAIL_RECORDS = 100, 1000
 NAMED_OFFSETS = 7
 """The last version of OffsetFetch with one group."""
 
 Sizes = argparse.Namespace
-StartPeer = Callable[[Path], Peer]
 
 
 class Row(NamedTuple):
@@ -97,10 +110,7 @@ def create(peer: Peer, *topics: tuple[str, int], **configs: str) -> None:
     client = admin(peer)
     for made in client.create_topics(wanted, operation_timeout=100, request_timeout=100).values():
         made.result()
-    deadline = time.monotonic() + 60
-    while not topics_are_led(peer, dict(topics)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)  # Kafka makes them after it has answered
+    wait_until(lambda: topics_are_led(peer, dict(topics)), "Kafka has made them, after it answered")
 
 
 def topics_are_led(peer: Peer, topics: dict[str, int]) -> bool:
@@ -157,21 +167,24 @@ def plain_log(directory: Path, megabytes: int) -> Path:
 # --- 12: groups
 
 
-def commit(connection: Any, group: str, offset: int) -> None:
-    partitions = [OffsetCommitRequestPartition(n, offset, -1, "") for n in range(PARTITIONS_A_COMMIT)]
+def commit(connection: Any, group: str, offset: int, at_once: int) -> None:
+    partitions = [OffsetCommitRequestPartition(n, offset, -1, "") for n in range(at_once)]
     request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic("t", partitions=partitions)])
-    deadline = time.monotonic() + 60
-    while any(p.error_code for p in connection.call(OFFSET_COMMIT, request, at_most=2).topics[0].partitions):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # the coordinator is not there yet
+
+    def is_accepted() -> bool:
+        answer = connection.call(OFFSET_COMMIT, request, at_most=2)
+        return not any(partition.error_code for partition in answer.topics[0].partitions)
+
+    wait_until(is_accepted, "the coordinator is there")
 
 
-def commit_all(peer: Peer, groups: int, commits: int) -> None:
-    create(peer, ("t", PARTITIONS_A_COMMIT), ("others", 1))
+def commit_all(peer: Peer, groups: int, commits: int, at_once: int) -> None:
+    """So many partitions are committed in a request."""
+    create(peer, ("t", at_once), ("others", 1))
     connection = connect(peer.address)
     connection.call(FIND_COORDINATOR, FindCoordinatorRequest("g0", 0), at_most=1)
-    for number in range(commits // PARTITIONS_A_COMMIT):
-        commit(connection, f"g{number % groups}", number)
+    for number in range(commits // at_once):
+        commit(connection, f"g{number % groups}", number, at_once)
     connection.close()
 
 
@@ -185,7 +198,7 @@ def wait_for_offsets(peer: Peer) -> None:
 
 def load_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     with started(directory, start) as peer:
-        commit_all(peer, 1, sizes.commits)
+        commit_all(peer, 1, sizes.commits, sizes.commits_at_once)
     with Bystander() as others, started(directory, start) as peer:
         others.begin(peer.address, "others")
         answered = took(lambda: wait_for_offsets(peer))
@@ -195,12 +208,13 @@ def load_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
 
 def memory_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     with started(directory / "none", start) as peer:
-        commit_all(peer, 1, 10 * PARTITIONS_A_COMMIT)  # so many are read by columns, which loads libraries
+        at_once = sizes.commits_at_once
+        commit_all(peer, 1, 10 * at_once, at_once)  # so many are read by columns, which loads libraries
     with started(directory / "none", start) as peer:
         wait_for_offsets(peer)
         empty_bytes = resident_bytes(peer.pid)
     with started(directory / "many", start) as peer:
-        commit_all(peer, sizes.commits // PARTITIONS_A_COMMIT, sizes.commits)
+        commit_all(peer, sizes.commits // at_once, sizes.commits, at_once)
     with started(directory / "many", start) as peer:
         wait_for_offsets(peer)
         time.sleep(2)  # all partitions of the topic are loaded by then
@@ -308,7 +322,7 @@ def start_with_a_copied_folder(directory: Path, sizes: Sizes, start: StartPeer) 
 
 def latest_per_key(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     root = plain_log(directory, sizes.keys * 135 // 1_000_000)
-    command: list[str | Path] = [PLOG, "consume", "t", "--latest-per-key", "--data-dir", root]
+    command: Command = [PLOG, "consume", "t", "--latest-per-key", "--data-dir", root]
     return f"about {sizes.keys:,} keys: {peak_bytes(command) / 1e6:.0f} MB at the peak"
 
 
@@ -328,9 +342,9 @@ def trace_key(directory: Path, sizes: Sizes, start: StartPeer) -> str:
 
 def offline_groups(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     with started(directory, start) as peer:
-        commit_all(peer, 100, sizes.commits)
+        commit_all(peer, 100, sizes.commits, sizes.commits_at_once)
         connection = connect(peer.address)
-        answer = connection.call(PRODUCE, produce_request("others", one_record(b"x")), at_most=BY_NAME)
+        answer = connection.call(PRODUCE, produce_request(one_record(b"x"), "others"), at_most=PRODUCE_BY_NAME)
         assert error_of(answer) == 0
         connection.close()
     root: list[str | Path] = ["--data-dir", directory / "plog"]
@@ -351,35 +365,21 @@ def roll_with_producers(directory: Path, sizes: Sizes, start: StartPeer) -> str:
         for first in range(0, sizes.producers, 50):
             for number in range(first, min(first + 50, sizes.producers)):
                 batch = one_record(b"x" * 20, producer_id=1000 + number, producer_epoch=0, base_sequence=0)
-                connection.send(PRODUCE, produce_request("t", batch), at_most=BY_NAME)
+                connection.send(PRODUCE, produce_request(batch), at_most=PRODUCE_BY_NAME)
             for _ in range(first, min(first + 50, sizes.producers)):
                 assert error_of(connection.receive()) == 0
         waits = []
-        for number in range(6000):
+        for number in range(6000):  # 12 MB, three segments
             batch = one_record(b"y" * 2000, producer_id=999, producer_epoch=0, base_sequence=number)
-            waits.append(took(lambda: connection.call(PRODUCE, produce_request("t", batch), at_most=BY_NAME)))  # noqa: B023 - called at once
+            waits.append(took(lambda: connection.call(PRODUCE, produce_request(batch), at_most=PRODUCE_BY_NAME)))  # noqa: B023 - called at once
         connection.close()
     waits.sort()
     longest = ", ".join(f"{wait * 1000:.1f}" for wait in waits[-3:])
     return f"{sizes.producers:,} producers, 3 rolls: p50 {waits[3000] * 1000:.2f} ms, longest waits {longest} ms"
 
 
-def read(topic: str, offset: int, *, max_wait_ms: int) -> FetchRequest:
-    wanted = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(topic, partitions=[wanted])])
-
-
-def next_offset_of(answer: Any, offset: int) -> int:
-    """After the last whole batch of an answer to Fetch, by the headers."""
-    records = answer.responses[0].partitions[0].records or b""
-    position = 0
-    while position + 61 <= len(records):
-        base, length = struct.unpack_from(">qi", records, position)
-        if position + 12 + length > len(records):
-            break
-        offset = base + struct.unpack_from(">i", records, position + 23)[0] + 1
-        position += 12 + length
-    return offset
+def records_of(answer: Any) -> memoryview:
+    return memoryview(answer.responses[0].partitions[0].records or b"")
 
 
 def catch_up(address: str, seconds: float) -> None:
@@ -387,9 +387,9 @@ def catch_up(address: str, seconds: float) -> None:
     connection, offset, total = connect(address), 0, 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        answer = connection.call(FETCH, read("t", offset, max_wait_ms=0), at_most=BY_NAME)
-        total += len(answer.responses[0].partitions[0].records or b"")
-        following = next_offset_of(answer, offset)
+        records = records_of(connection.call(FETCH, fetch_request(offset), at_most=PRODUCE_BY_NAME))
+        total += len(records)
+        following = next_offset(records, offset)
         offset = following if following > offset else 0
     print(total)
 
@@ -400,57 +400,63 @@ def readers_that_catch_up(directory: Path, sizes: Sizes, start: StartPeer) -> st
         produce_librdkafka(peer.address, "t", 1000, 131072, sizes.megabytes * 1000)
         with Bystander() as others:
             others.begin(peer.address, "others")
-            time.sleep(2)
+            time.sleep(0.4 * sizes.seconds)
             alone = others.waits()
-            command = [sys.executable, "-m", "benchmarks.scale", "--catch-up", peer.address]
-            readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(10)]
-            time.sleep(2)
+            seconds = str(1.8 * sizes.seconds)
+            command = [sys.executable, "-m", "benchmarks.scale", "--catch-up", peer.address, seconds]
+            readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(sizes.readers)]
+            time.sleep(0.4 * sizes.seconds)
             others.waits()
-            time.sleep(5)
+            time.sleep(sizes.seconds)
             beside = others.waits()
             total = sum(int(reader.communicate()[0]) for reader in readers)
-    return f"others alone {alone}; beside ten readers ({total / 1e9:.1f} GB) {beside}"
+    return f"others alone {alone}; beside {sizes.readers} readers ({total / 1e9:.1f} GB) {beside}"
 
 
 def tail(address: str, readers: int, records: int) -> None:
     """Readers that wait for topic t's next record, in one process, until each has so many."""
+
+    def wanted(offset: int) -> FetchRequest:
+        return fetch_request(offset, max_wait_ms=500)
+
     selector = selectors.DefaultSelector()
     connections = [connect(address) for _ in range(readers)]
     offsets = [0] * readers
     for number, connection in enumerate(connections):
-        connection.send(FETCH, read("t", 0, max_wait_ms=500), at_most=BY_NAME)
+        connection.send(FETCH, wanted(0), at_most=PRODUCE_BY_NAME)
         selector.register(connection._transport, selectors.EVENT_READ, number)  # type: ignore[arg-type]
     print("ready", flush=True)
     while min(offsets) < records:
         for key, _ in selector.select():
             number = key.data
-            offsets[number] = next_offset_of(connections[number].receive(), offsets[number])
-            connections[number].send(FETCH, read("t", offsets[number], max_wait_ms=500), at_most=BY_NAME)
+            offsets[number] = next_offset(records_of(connections[number].receive()), offsets[number])
+            connections[number].send(FETCH, wanted(offsets[number]), at_most=PRODUCE_BY_NAME)
 
 
 def tail_readers(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     with started(directory, start) as peer:
         create(peer, ("t", 1))
-        command = [sys.executable, "-m", "benchmarks.scale", "--tail", peer.address]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        count = sizes.tail_records
+        command = [sys.executable, "-m", "benchmarks.scale", "--tail", peer.address, str(sizes.tail_readers)]
+        process = subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
         connection, batch = connect(peer.address), one_record(b"x" * 100)
         before = sum(cpu_seconds(peer.pid))
-        for _ in range(TAIL_RECORDS):
-            assert error_of(connection.call(PRODUCE, produce_request("t", batch), at_most=BY_NAME)) == 0
+        for _ in range(count):
+            assert error_of(connection.call(PRODUCE, produce_request(batch), at_most=PRODUCE_BY_NAME)) == 0
             time.sleep(0.005)
-        assert process.wait(60) == 0
+        assert process.wait() == 0
         cpu = sum(cpu_seconds(peer.pid)) - before
         connection.close()
-    each = cpu / TAIL_READERS / TAIL_RECORDS
-    return f"{TAIL_RECORDS:,} records, one by one: {each * 1e6:.0f} us of CPU a delivery"
+    each = cpu / sizes.tail_readers / count
+    return f"{count:,} records, one by one: {each * 1e6:.0f} us of CPU a delivery"
 
 
-def produce_large(peer: Peer, topic: str, size: int, count: int) -> None:
+def produce_large(peer: Peer, size: int, count: int) -> None:
     connection, batch = connect(peer.address), one_record(os.urandom(size))
     for _ in range(count):
-        assert error_of(connection.call(PRODUCE, produce_request(topic, batch), at_most=BY_NAME)) == 0
+        assert error_of(connection.call(PRODUCE, produce_request(batch), at_most=PRODUCE_BY_NAME)) == 0
     connection.close()
 
 
@@ -460,28 +466,29 @@ def large_batches(directory: Path, sizes: Sizes, start: StartPeer) -> str:
         create(peer, ("others", 1))
         with Bystander() as others:
             others.begin(peer.address, "others")
-            produce_large(peer, "t", 10_000_000, 5)
+            produce_large(peer, 10_000_000, max(sizes.large_batches // 10, 1))
             others.waits()
-            produce_large(peer, "t", 10_000_000, 50)
+            produce_large(peer, 10_000_000, sizes.large_batches)
             waits = others.waits()
-    return f"50 of 10 MB: others {waits}"
+    return f"{sizes.large_batches} of 10 MB: others {waits}"
 
 
 def record_sizes(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     """In turns: what a write costs is not the same from one second to the next."""
     kinds = {100_000: "100 KB", 1_000_000: "1 MB", 10_000_000: "10 MB"}
     figures: dict[int, list[float]] = {size: [] for size in kinds}
-    with started(directory, start) as peer, FullCache(directory) as memory:
+    memory_as_wanted = (FullCache if sizes.full_memory else MemoryAsItIs)(directory)
+    with started(directory, start) as peer, memory_as_wanted as memory:
         create(peer, ("t", 1), max_message_bytes="60000000", retention_bytes="200000000", segment_bytes="200000000")
         for round_ in range(-1, sizes.rounds):
             for size in kinds:
                 memory.fill()
                 before = sum(cpu_seconds(peer.pid))
-                produce_large(peer, "t", size, 200_000_000 // size)
+                count = max(sizes.large_batches * 4_000_000 // size, 1)
+                produce_large(peer, size, count)
                 if round_ >= 0:
-                    figures[size].append((sum(cpu_seconds(peer.pid)) - before) / 0.2)
-    said = (f"{kinds[size]} {sorted(found)[len(found) // 2]:.2f} ({min(found):.2f}-{max(found):.2f})"
-            for size, found in figures.items())  # fmt: skip
+                    figures[size].append((sum(cpu_seconds(peer.pid)) - before) / (count * size / 1e9))
+    said = (f"{kinds[size]} {spread(found, '.2f')}" for size, found in figures.items())
     return f"CPU s/GB, {sizes.rounds} rounds: {', '.join(said)}"
 
 
@@ -514,26 +521,32 @@ ROWS = {
 
 
 def parsed() -> Sizes:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(
+        __doc__, commits=1_000_000, commits_at_once=1000, partitions=5000, topics=4000, segments=10_000, keys=5_000_000,
+        producers=100_000, megabytes=500, rounds=7, start_partitions=100, start_segments=1000, seconds=5.0,
+        readers=10, tail_readers=100, tail_records=1000, large_batches=50,
+    )  # fmt: skip
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, if none is named")
     parser.add_argument("--list", action="store_true", help="names the rows")
     parser.add_argument("--kafka", action="store_true", help="measures Kafka, too")
-    for name, size in {
-        "commits": 1_000_000, "partitions": 5000, "topics": 4000, "segments": 10_000, "keys": 5_000_000,
-        "producers": 100_000, "megabytes": 500, "rounds": 7, "start-partitions": 100, "start-segments": 1000,
-    }.items():  # fmt: skip
-        parser.add_argument(f"--{name}", type=int, default=size, help=f"{size:,} unless given")
-    for name in ("--catch-up", "--tail"):
-        parser.add_argument(name, metavar="ADDRESS", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    add_full_memory(parser, default=True)
+    parser.add_argument("--catch-up", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--tail", nargs=3, help=argparse.SUPPRESS)
+    sizes = parser.parse_args()
+    unknown = set(sizes.rows) - ROWS.keys()
+    if unknown:
+        parser.error(f"no row {', '.join(sorted(unknown))}: --list names them")
+    return sizes
 
 
 def main() -> None:
     sizes = parsed()
     if sizes.catch_up:
-        catch_up(sizes.catch_up, 9)
+        address, seconds = sizes.catch_up
+        catch_up(address, float(seconds))
     elif sizes.tail:
-        tail(sizes.tail, TAIL_READERS, TAIL_RECORDS)
+        address, readers, records = sizes.tail
+        tail(address, int(readers), int(records))
     elif sizes.list:
         print("\n".join(f"{name:15} {row.what}" for name, row in ROWS.items()))
     else:
@@ -541,6 +554,8 @@ def main() -> None:
 
 
 def measure(sizes: Sizes) -> None:
+    if sizes.kafka:
+        ensure_kafka()
     print("| what | plog then | plog now | Kafka then | Kafka now | aim |\n|---|---|---|---|---|---|")
     for name in sizes.rows or ROWS:
         row = ROWS[name]

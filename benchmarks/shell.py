@@ -9,19 +9,18 @@ the command's own process.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import PlogPeer
+from benchmarks.figures import quotients, spread
+from benchmarks.options import ensure_programs, option_parser
+from benchmarks.peers import Command, PlogPeer, environment_of, running, scratch_folder
 from tests.support.server import PLOG
 
 
@@ -31,12 +30,12 @@ class Run(NamedTuple):
     resident_bytes: int
 
 
-def measure(command: list[str | Path], stdin: Path | None = None) -> Run:
+def measure(command: Command, stdin: Path | None = None) -> Run:
     """`cat stdin | command | cat >/dev/null`: of the command, which must succeed."""
     started = time.monotonic()
     source = subprocess.Popen(["cat", stdin or os.devnull], stdout=subprocess.PIPE)
     process = subprocess.Popen(
-        command, stdin=source.stdout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT
+        command, stdin=source.stdout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment_of()
     )
     sink = subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)
     for pipe in (source.stdout, process.stdout):
@@ -50,10 +49,6 @@ def measure(command: list[str | Path], stdin: Path | None = None) -> Run:
     return Run(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""As users have it: what was compiled once is kept."""
-
-
 def write_lines(path: Path, count: int) -> None:
     """JSON objects of 200 bytes each, the newline included."""
     rnd = random.Random(1)
@@ -64,42 +59,33 @@ def write_lines(path: Path, count: int) -> None:
             out.write(f'{head}{words[: 197 - len(head)]}"}}\n')
 
 
-def text(figures: list[float], digits: int = 2) -> str:
-    return f"{statistics.median(figures):.{digits}f} ({min(figures):.{digits}f}-{max(figures):.{digits}f})"
-
-
 def compare(what: str, lines: int, ours: list[Run], theirs: list[Run] | None) -> None:
     speed = [lines / run.wall_s / 1e6 for run in ours]
     resident = max(run.resident_bytes for run in ours) / 1e6
-    row = [what, f"{text(speed)} M/s", f"{text([run.cpu_s for run in ours])} s", f"{resident:.0f} MB"]
+    cpu = [run.cpu_s for run in ours]
+    row = [what, f"{spread(speed, '.2f')} M/s", f"{spread(cpu, '.2f')} s", f"{resident:.0f} MB"]
     if theirs is None:
         row += ["", "", ""]
     else:
         kcat_speed = [lines / run.wall_s / 1e6 for run in theirs]
-        row.append(f"{text(kcat_speed)} M/s")
-        row.append(text([their.wall_s / our.wall_s for our, their in zip(ours, theirs, strict=True)]))
-        row.append(text([their.cpu_s / our.cpu_s for our, their in zip(ours, theirs, strict=True)]))
+        row.append(f"{spread(kcat_speed, '.2f')} M/s")
+        row.append(spread(quotients(speed, kcat_speed), ".2f"))
+        row.append(spread(quotients([run.cpu_s for run in theirs], cpu), ".2f"))
     print("| " + " | ".join(row) + " |", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        directory = Path(temporary)
+    options = option_parser(__doc__, lines=1_000_000, rounds=5).parse_args()
+    ensure_programs("kcat")
+    with scratch_folder() as directory:
         lines = directory / "lines"
-        write_lines(lines, arguments.lines)
-        print(
-            f"{arguments.lines:,} lines, {arguments.rounds} rounds, kcat {kcat_version()}, {sys.version.split()[0]}\n"
-        )
+        write_lines(lines, options.lines)
+        print(f"{options.lines:,} lines, {options.rounds} rounds, kcat {kcat_version()}, {sys.version.split()[0]}\n")
         print("| | plog, lines | CPU | memory | kcat, lines | times kcat's speed | times less CPU |")
         print("|---|---|---|---|---|---|---|")
-        peer = PlogPeer(directory)
-        served(peer.address, lines, arguments.lines, arguments.rounds)
-        peer.stop()
-        embedded(directory, lines, arguments.lines, arguments.rounds)
+        with running(directory, PlogPeer) as (peer,):
+            served(peer.address, lines, options.lines, options.rounds)
+        embedded(directory, lines, options.lines, options.rounds)
 
 
 def served(address: str, path: Path, lines: int, rounds: int) -> None:
@@ -137,7 +123,7 @@ def served(address: str, path: Path, lines: int, rounds: int) -> None:
 def embedded(directory: Path, path: Path, lines: int, rounds: int) -> None:
     runs: dict[str, list[Run]] = {}
     for number in range(rounds):
-        where: list[str | Path] = ["--data-dir", directory / f"embedded-{number}"]
+        where: Command = ["--data-dir", directory / f"embedded-{number}"]
         for name, command, source in (
             ("produce, embedded", [PLOG, "produce", "t", *where], path),
             ("consume, values, embedded", [PLOG, "consume", "t", *where], None),
@@ -149,7 +135,7 @@ def embedded(directory: Path, path: Path, lines: int, rounds: int) -> None:
         compare(name, lines, found, None)
 
 
-def in_turns(number: int, *runs: tuple[str, list[str | Path]]) -> list[tuple[str, list[str | Path]]]:
+def in_turns(number: int, *runs: tuple[str, Command]) -> list[tuple[str, Command]]:
     return list(runs) if number % 2 == 0 else list(reversed(runs))
 
 

@@ -1,6 +1,6 @@
 """plog's data source and replay beside Spark's own Kafka connector, on one log.
 
-    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000] [--codec none] [--start-up]
+    .venv/bin/python -m benchmarks.spark [--rounds 5] [--warm-up 1] [--records 4000000] [--codec none] [--start-up]
 
 Four partitions, records of some 200 bytes in batches of 16 KB, in the page cache. The connector reads
 them from a real Kafka that serves the directory, and shares the CPUs with it; plog reads the directory, checksums
@@ -10,20 +10,20 @@ writer, plog's by a replay's tasks, with digests, receipts and manifest.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.compaction import write_records
-from benchmarks.peers import resident_bytes
+from benchmarks.figures import quotients, spread
+from benchmarks.options import ensure_kafka, ensure_packages, option_parser
+from benchmarks.peers import Command, archive_options, resident_bytes, scratch_folder
 from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
@@ -33,9 +33,7 @@ from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
 from core.spark.session import spark_session
-from core.spark.source import split_by_index
 from core.spark.source_options import TARGET_BYTES
-from plog.spark import register
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG
@@ -52,9 +50,8 @@ def write_logs(directory: Path, records: int, codec: str = "none") -> None:
     broker = open_broker(directory, SystemClock())
     add_topic(broker, "t", PARTITIONS, retention_ms="-1", segment_bytes=str(256 * 1024 * 1024))
     for number in range(PARTITIONS):
-        write_records(
-            broker.replicas.find("t", number).log, records // PARTITIONS, 1 << 40, CompressionType[codec.upper()]
-        )
+        log = broker.services.replicas.find("t", number).log
+        write_records(log, records // PARTITIONS, 1 << 40, CompressionType[codec.upper()])
     broker.close()
 
 
@@ -78,6 +75,7 @@ def to_parquet(frame: DataFrame, out: Path) -> None:
 
 def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
     from core.spark.replay_job import run_replay
+    from core.spark.source import split_by_index
 
     reader = DirectoryReader(data_dir)
     ranges: list[OffsetRange] = []
@@ -108,7 +106,7 @@ def command(data_dir: Path, out: Path) -> float:
     return clock(lambda: run([PLOG, "spark-replay", "t", "--to", f"parquet:{out}", *options]))
 
 
-def run(command: list[str | Path]) -> None:
+def run(command: Command) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -123,8 +121,8 @@ def start_up(directory: Path, records: int, rounds: int) -> None:
     for _ in range(rounds):
         bare.append(clock(lambda: run([sys.executable, "-c", _BARE, str(directory / "spark")])))
         ours.append(command(few, directory / "out"))
-    print(f"a bare Spark             {text(bare)}")
-    print(f"plog spark-replay        {text(ours)}")
+    print(f"a bare Spark             {seconds_of(bare)}")
+    print(f"plog spark-replay        {seconds_of(ours)}")
     for where, count in ((tenth, records // 10), (many, records)):
         sizes = []
         for _ in range(3):
@@ -148,28 +146,34 @@ def peak_of_driver(process: subprocess.Popen[bytes]) -> int:
     return peak
 
 
-def text(figures: list[float]) -> str:
-    return f"{statistics.median(figures):.2f} s ({min(figures):.2f}-{max(figures):.2f})"
+def seconds_of(figures: list[float]) -> str:
+    return spread(figures, ".2f", "s")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=4_000_000)
+    parser = option_parser(__doc__, rounds=5, warm_up=1, records=4_000_000)
     parser.add_argument("--codec", default="none", help="none, gzip, snappy, lz4 or zstd")
     parser.add_argument("--start-up", action="store_true", help="the command's start and memory instead")
-    arguments = parser.parse_args()
-    if arguments.start_up:
-        with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
-            start_up(Path(directory), arguments.records, arguments.rounds)
+    options = parser.parse_args()
+    ensure_packages("pyspark", extra="spark")
+    if options.start_up:
+        with scratch_folder() as directory:
+            start_up(directory, options.records, options.rounds)
         return
+    ensure_kafka()
+    measure(options.records, options.codec, options.rounds, options.warm_up)
+
+
+def measure(records: int, codec: str, rounds: int, warm_up: int) -> None:
+    from plog.spark import register
+
     use_connector()
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
-        data_dir, out = Path(directory, "data"), Path(directory, "out")
-        write_logs(data_dir, arguments.records, arguments.codec)
+    with scratch_folder() as directory:
+        data_dir, out = directory / "data", directory / "out"
+        write_logs(data_dir, records, codec)
         figures: dict[str, list[float]] = {}
-        kafka = KafkaServer(data_dir, java_options=("-Xmx1G",), log_cleaner_enable="false")
-        with kafka, spark_session("local[2]", Path(directory, "spark")) as spark:
+        kafka = KafkaServer(data_dir, java_options=("-Xmx1G", *archive_options()), log_cleaner_enable="false")
+        with kafka, spark_session("local[2]", directory / "spark") as spark:
             register(spark)
             connector = {"kafka.bootstrap.servers": kafka.address}
             works: dict[str, Callable[[], None]] = {
@@ -179,18 +183,18 @@ def main() -> None:
                 "parquet, plog replay": lambda: replay(spark, data_dir, out / "replay"),
                 "noop, plog from servers": lambda: to_noop(frame_of(spark, "plog", **connector)),
             }
-            assert frame_of(spark, "plog", path=str(data_dir)).count() == arguments.records
-            for turn in range(arguments.rounds + 1):  # the first is for the JVM to warm up
+            assert frame_of(spark, "plog", path=str(data_dir)).count() == records
+            for turn in range(-warm_up, rounds):  # those for the JVM to warm up are not counted
                 for name, work in works.items():
                     seconds = clock(work)
-                    if turn:
+                    if turn >= 0:
                         figures.setdefault(name, []).append(seconds)
         for name, seconds_ in figures.items():
-            rate = arguments.records / statistics.median(seconds_) / 1e6
-            print(f"{name:24} {text(seconds_):32} {rate:.2f} M records/s")
+            rate = records / statistics.median(seconds_) / 1e6
+            print(f"{name:24} {seconds_of(seconds_):32} {rate:.2f} M records/s")
         for kind, ours in (("noop", "noop, plog"), ("parquet", "parquet, plog replay")):
-            ratios = [a / b for a, b in zip(figures[f"{kind}, connector"], figures[ours], strict=True)]
-            print(f"{kind}: {statistics.median(ratios):.2f} times the connector ({min(ratios):.2f}-{max(ratios):.2f})")
+            ratios = quotients(figures[f"{kind}, connector"], figures[ours])
+            print(f"{kind}: as fast as the connector, times: {spread(ratios, '.2f')}")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,9 @@ for an answer to ApiVersions meanwhile, asked every 2 ms.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -29,8 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import cpu_seconds, resident_bytes
-from benchmarks.shell import text
+from benchmarks.figures import spread
+from benchmarks.options import option_parser
+from benchmarks.peers import HERE, cpu_seconds, environment_of, resident_bytes
+from benchmarks.wire import transport_to
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
@@ -45,8 +45,8 @@ from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.records.record_batch_builder import RecordBatchBuilder
 from tests.support.server import PLOG
+from tests.support.waiting import ANSWER_SECONDS
 
-HERE = Path(__file__).parent.parent
 _RECORDS = 10
 _BASE_OFFSET = struct.Struct(">q")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -73,7 +73,8 @@ class _Serving:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "plog", "serve", "--data-dir", directory, "--listen", "127.0.0.1:0",
              "--ready-file", ready, *options],
-            cwd=version, stdout=subprocess.DEVNULL, stderr=directory.with_name("log").open("wb"), env=_ENVIRONMENT,
+            cwd=version, stdout=subprocess.DEVNULL, stderr=directory.with_name("log").open("wb"),
+            env=environment_of(version),
         )  # fmt: skip
         while not ready.exists():
             assert self._process.poll() is None, directory.with_name("log").read_text()
@@ -87,10 +88,7 @@ class _Serving:
 
     def stop(self) -> None:
         self._process.terminate()
-        assert self._process.wait(300) == 0
-
-
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        assert self._process.wait() == 0
 
 
 def measure(version: Path, directory: Path, topic: str, *options: str) -> Start:
@@ -102,13 +100,13 @@ def measure(version: Path, directory: Path, topic: str, *options: str) -> Start:
     with _Asking(serving.address) as asking:
         consumer = Consumer({**quiet, "group.id": "g", "enable.auto.commit": False})
         consumer.assign([Asked(topic, 0, 0)])
-        message = consumer.poll(600)
+        message = consumer.poll(ANSWER_SECONDS)
         assert message is not None
         assert message.error() is None, message.error()
         if "--read-only" not in options:
             producer = Producer({**quiet, "linger.ms": 0})
             producer.produce(topic, b"another", partition=1)
-            assert producer.flush(600) == 0
+            assert producer.flush(ANSWER_SECONDS) == 0
         first_s = serving.seconds()
     consumer.close()
     resident = resident_bytes(serving.pid) / 1e6
@@ -121,8 +119,7 @@ class _Asking:
     """Another client, in a thread: it asks for ApiVersions every 2 ms."""
 
     def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
+        self._transport = transport_to(address)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._ask)
         self.longest_s = 0.0
@@ -131,14 +128,8 @@ class _Asking:
         request = encode_request(API_VERSIONS, 0, 1, "asking", ApiVersionsRequest())
         while not self._is_over.wait(0.002):
             asked = time.monotonic()
-            self._socket.sendall(request)
-            left = 4
-            size = b""
-            while len(size) < left:
-                size += self._socket.recv(left - len(size))
-            left = int.from_bytes(size, "big")
-            while left > 0:
-                left -= len(self._socket.recv(left))
+            self._transport.send(request)
+            self._transport.receive()
             self.longest_s = max(self.longest_s, time.monotonic() - asked)
 
     def __enter__(self) -> _Asking:
@@ -148,7 +139,7 @@ class _Asking:
     def __exit__(self, *exception: object) -> None:
         self._is_over.set()
         self._thread.join()
-        self._socket.close()
+        self._transport.close()
 
 
 def batch(record_bytes: int, now_ms: int, epoch: int = 0) -> bytearray:
@@ -169,7 +160,7 @@ def make_topic(directory: Path, partitions: int) -> None:
     from confluent_kafka import TopicPartition as Asked
 
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": "g"})
-    consumer.committed([Asked(_TOPIC, 0)], timeout=60)  # so that the group's topic is there
+    consumer.committed([Asked(_TOPIC, 0)], timeout=ANSWER_SECONDS)  # so that the group's topic is there
     consumer.close()
     server.stop()
     for path in directory.glob(f"{_TOPIC}-*/0*"):
@@ -233,12 +224,8 @@ def _again(source: Path, directory: Path) -> Iterator[Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--partitions", type=int, default=100)
-    parser.add_argument("--segments", type=int, default=1000)
-    parser.add_argument("--megabytes", type=int, default=4000)
+    parser = option_parser(__doc__, rounds=3, partitions=100, segments=1000, megabytes=4000)
+    parser.add_argument("--before", type=Path, help="a checkout of the other version")
     parser.add_argument("--directory", type=Path, help="where the folders are made; a temporary one is used without it")
     options = parser.parse_args()
     versions = {"before": options.before, "now": HERE} if options.before else {"now": HERE}
@@ -262,7 +249,8 @@ def main() -> None:
                     key = f"a copy of {options.megabytes} MB", name
                     found.setdefault(key, []).append(measure(version, again, _TOPIC))
         for (row, name), starts in found.items():
-            columns = [text([start[number] for start in starts], 0 if number > 2 else 2) for number in range(5)]
+            styles = (".2f", ".2f", ".2f", ".0f", ".0f")
+            columns = [spread((start[number] for start in starts), style) for number, style in enumerate(styles)]
             print("| " + " | ".join([row, name, *columns]) + " |", flush=True)
 
 

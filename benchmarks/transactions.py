@@ -1,7 +1,8 @@
 """Transactions beside Kafka's: how many of one record a producer commits a second, how long each takes; and what
 read_committed costs a reader.
 
-    .venv/bin/python -m benchmarks.transactions [--transactions 2000] [--rounds 5] [--pairs 25]
+    .venv/bin/python -m benchmarks.transactions [--transactions 2000] [--rounds 5] [--warm-up 1] [--pairs 25]
+        [--bytes 2000000000]
 
 Commits: one producer, one transaction after the other, from its begin to the answer of its end. `requests`: Produce and
 EndTxn of transaction.version 2, encoded before they are timed; a CONCURRENT_TRANSACTIONS is answered by asking again at
@@ -13,17 +14,16 @@ read_uncommitted in turns, on plog; wall seconds, and the broker's CPU seconds.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.peers import KafkaPeer, Peer, PlogPeer, cpu_seconds
+from benchmarks.figures import quotient, quotients, spread
+from benchmarks.options import ensure_kafka, option_parser
+from benchmarks.peers import KafkaPeer, Peer, PlogPeer, cpu_seconds, running, scratch_folder
+from benchmarks.wire import next_offset, transport_to
 from core.client.admin import LATEST, Admin
-from core.client.client_connection import SocketTransport
 from core.client.kafka_client import KafkaClient
 from core.client.transactional_producer import TransactionalProducer
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
@@ -32,13 +32,13 @@ from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
+from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request
 from tests.support.oracle import fetched_libs
 
-PRODUCE_VERSION, FETCH_VERSION = 12, 12
 VALUE = bytes(200)
 _RECORDS_A_TRANSACTION = 500
 
@@ -55,10 +55,9 @@ def commit_by_requests(peer: Peer, topic: str, count: int) -> list[float]:
     producer = TransactionalProducer(lambda: connect(peer), topic)
     _, producer_id, epoch, version = producer.identity
     assert version > 1
-    host, _, port = peer.address.rpartition(":")
-    transport = SocketTransport(host, int(port))
+    transport = transport_to(peer.address)
 
-    def ask(frame: bytes) -> memoryview:
+    def ask(frame: bytearray) -> memoryview:
         transport.send(frame)
         return transport.receive()
 
@@ -71,13 +70,12 @@ def commit_by_requests(peer: Peer, topic: str, count: int) -> list[float]:
             base_sequence=0,
             is_transactional=True,
         )
-        data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
-        produce = encode_request(PRODUCE, PRODUCE_VERSION, 1, "benchmark", ProduceRequest(topic, -1, 30_000, data))
+        produce = encode_produce(batch, topic)
         request = EndTxnRequest(topic, producer_id, epoch + number, True)
         end = encode_request(END_TXN, END_TXN.versions.last, 2, "benchmark", request)
         started = time.perf_counter()
         while True:
-            answer = decode_response(PRODUCE, PRODUCE_VERSION, ask(produce))[1]
+            answer = decode_response(PRODUCE, PRODUCE_BY_NAME, ask(produce))[1]
             code = answer.responses[0].partition_responses[0].error_code
             if code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
@@ -87,6 +85,13 @@ def commit_by_requests(peer: Peer, topic: str, count: int) -> list[float]:
     transport.close()
     producer.close()
     return took
+
+
+def encode_produce(batch: bytes, topic: str) -> bytearray:
+    """Of the transactional producer that has the topic's name."""
+    request = produce_request(batch, topic)
+    request.transactional_id = topic
+    return encode_request(PRODUCE, PRODUCE_BY_NAME, 1, "benchmark", request)
 
 
 def commit_by_librdkafka(peer: Peer, topic: str, count: int) -> list[float]:
@@ -119,11 +124,11 @@ COMMITS: dict[str, Callable[[Peer, str, int], list[float]]] = {
 }
 
 
-def measure_commits(peers: Sequence[Peer], count: int, rounds: int) -> None:
+def measure_commits(peers: Sequence[Peer], count: int, rounds: int, warm_up: int) -> None:
     rates: dict[tuple[str, str], list[float]] = {}
     slowest: dict[tuple[str, str], list[float]] = {}
     burnt: dict[tuple[str, str], list[float]] = {}
-    for number in range(-1, rounds):  # the first is for Java's compiler, and is not counted
+    for number in range(-warm_up, rounds):  # those for Java's compiler are not counted
         for how, commit in COMMITS.items():
             for peer in peers:
                 topic = f"{how}-{number}".replace("--", "-warm-")
@@ -139,11 +144,12 @@ def measure_commits(peers: Sequence[Peer], count: int, rounds: int) -> None:
                     slowest.setdefault(key, []).append(took[int(count * 0.99)] * 1000)
     print("| commits of one record | a second | p99, ms | broker CPU, us each |\n|---|---|---|---|")
     for how, name in rates:
-        figures = [_said(found[how, name], places) for found, places in ((rates, 0), (slowest, 2), (burnt, 0))]
+        styles = ((rates, ".0f"), (slowest, ".2f"), (burnt, ".0f"))
+        figures = [spread(found[how, name], style) for found, style in styles]
         print(f"| {name}, {how} | {' | '.join(figures)} |")
     for how in COMMITS:
-        ratios = [ours / theirs for ours, theirs in zip(rates[how, "plog"], rates[how, "kafka"], strict=True)]
-        print(f"{how}: plog's rate is {_said(ratios, 2)} times Kafka's")
+        ratios = quotients(rates[how, "plog"], rates[how, "kafka"])
+        print(f"{how}: plog's rate is {spread(ratios, '.2f')} times Kafka's")
 
 
 # --- reading
@@ -155,15 +161,13 @@ def fill(peer: Peer, topic: str, size_bytes: int) -> None:
     Admin(client).create_topic(topic)
     client.close()
     producer = TransactionalProducer(lambda: connect(peer), topic)
-    host, _, port = peer.address.rpartition(":")
-    transport = SocketTransport(host, int(port))
+    transport = transport_to(peer.address)
     records = [Record(0, 1_700_000_000_000, b"key", VALUE)] * _RECORDS_A_TRANSACTION
     _, producer_id, epoch, _ = producer.identity
     for number in range(size_bytes // (len(VALUE) * _RECORDS_A_TRANSACTION)):
         batch = batch_of(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True)
-        data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
-        transport.send(encode_request(PRODUCE, PRODUCE_VERSION, 1, "b", ProduceRequest(topic, -1, 30_000, data)))
-        answer = decode_response(PRODUCE, PRODUCE_VERSION, transport.receive())[1]
+        transport.send(encode_produce(batch, topic))
+        answer = decode_response(PRODUCE, PRODUCE_BY_NAME, transport.receive())[1]
         assert answer.responses[0].partition_responses[0].error_code == 0
         request = EndTxnRequest(topic, producer_id, epoch, number % 20 != 0)
         transport.send(encode_request(END_TXN, END_TXN.versions.last, 2, "b", request))
@@ -179,35 +183,19 @@ def read(peer: Peer, topic: str, isolation_level: int) -> tuple[float, float]:
     partition = TopicPartition(topic, 0)
     end = Admin(client).list_offsets({partition: LATEST})[partition]
     client.close()
-    host, _, port = peer.address.rpartition(":")
-    transport = SocketTransport(host, int(port))
+    transport = transport_to(peer.address)
     started, before = time.perf_counter(), sum(cpu_seconds(peer.pid))
     offset = 0
     while offset < end:
-        wanted = [FetchTopic(topic, partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
-        request = FetchRequest(
-            max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, isolation_level=isolation_level, topics=wanted
-        )
-        transport.send(encode_request(FETCH, FETCH_VERSION, 1, "b", request))
-        answer = decode_response(FETCH, FETCH_VERSION, transport.receive())[1]
+        request = fetch_request(offset, topic, max_wait_ms=500, isolation_level=isolation_level)
+        transport.send(encode_request(FETCH, PRODUCE_BY_NAME, 1, "b", request))
+        answer = decode_response(FETCH, PRODUCE_BY_NAME, transport.receive())[1]
         records = answer.responses[0].partitions[0].records
-        offset = _next_offset(records, offset)
+        assert isinstance(records, memoryview)
+        offset = next_offset(records, offset)
     took = time.perf_counter() - started
     transport.close()
     return took, sum(cpu_seconds(peer.pid)) - before
-
-
-def _next_offset(records: memoryview, offset: int) -> int:
-    """Behind the last whole batch: its base offset, and the last offset's delta at 23."""
-    position = 0
-    while position + 61 <= len(records):
-        size = int.from_bytes(records[position + 8 : position + 12]) + 12
-        if position + size > len(records):
-            break
-        offset = int.from_bytes(records[position : position + 8]) + 1
-        offset += int.from_bytes(records[position + 23 : position + 27])
-        position += size
-    return offset
 
 
 def measure_reading(peer: Peer, size_bytes: int, rounds: int) -> None:
@@ -222,33 +210,21 @@ def measure_reading(peer: Peer, size_bytes: int, rounds: int) -> None:
             sums[level] = [sums[level][0] + wall, sums[level][1] + cpu]
         committed, uncommitted = found[READ_COMMITTED], found[READ_UNCOMMITTED]
         walls.append(committed[0] / uncommitted[0])
-        cpus.append(committed[1] / uncommitted[1] if uncommitted[1] else 1.0)
+        cpus.append(quotient(committed[1], uncommitted[1]))
         rates.append(size_bytes / committed[0] / 1e6)
-    print(f"read_committed over read_uncommitted, {peer.name}: wall {_said(walls, 3)}, broker CPU {_said(cpus, 3)}")
-    wall, cpu = (ours / theirs for ours, theirs in zip(sums[READ_COMMITTED], sums[READ_UNCOMMITTED], strict=True))
-    print(f"all {rounds} pairs together: wall {wall:.3f}, broker CPU {cpu:.3f}; {_said(rates, 0)} MB/s")
-
-
-def _said(figures: Sequence[float], places: int) -> str:
-    return f"{statistics.median(figures):.{places}f} ({min(figures):.{places}f}-{max(figures):.{places}f})"
+    figures = f"wall {spread(walls, '.3f')}, broker CPU {spread(cpus, '.3f')}"
+    print(f"read_committed over read_uncommitted, {peer.name}: {figures}")
+    wall, cpu = quotients(sums[READ_COMMITTED], sums[READ_UNCOMMITTED])
+    print(f"all {rounds} pairs together: wall {wall:.3f}, broker CPU {cpu:.3f}; {spread(rates, '.0f')} MB/s")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transactions", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bytes", type=int, default=2_000_000_000)
-    parser.add_argument("--pairs", type=int, default=25)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        directory = Path(temporary)
-        peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
-        try:
-            measure_commits(peers, arguments.transactions, arguments.rounds)
-            measure_reading(peers[0], arguments.bytes, arguments.pairs)
-        finally:
-            for peer in peers:
-                peer.stop()
+    parser = option_parser(__doc__, transactions=2000, rounds=5, warm_up=1, bytes=2_000_000_000, pairs=25)
+    options = parser.parse_args()
+    ensure_kafka()
+    with scratch_folder() as directory, running(directory, PlogPeer, KafkaPeer) as peers:
+        measure_commits(peers, options.transactions, options.rounds, options.warm_up)
+        measure_reading(peers[0], options.bytes, options.pairs)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Two versions of plog in turns, by what most brokers do most of the time: is anything dearer than it was?
 
-    git worktree add /tmp/before COMMIT    (with a .venv of its own, whose `plog` is that checkout's)
-    .venv/bin/python -m benchmarks.versions --before /tmp/before [--rounds 7] [--megabytes 200] [--full-memory]
-        [--watched] [--cells]
+    git worktree add /tmp/before COMMIT
+    .venv/bin/python -m benchmarks.versions --before /tmp/before [--rounds 7] [--warm-up 1] [--megabytes 200]
+        [--full-memory] [--watched] [--cells] [--requests 20000] [--latencies 2000] [--members 200] [--seconds 2]
 
 - requests: one record in each, by librdkafka (`linger.ms=0`, `batch.num.messages=1`, `acks=1`): the broker's CPU
 - to a compacted topic: the same, to a topic that has records opened
@@ -20,27 +20,36 @@ with `--metrics-listen`: beside itself (`--before .`), it says what being watche
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
-import tempfile
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from benchmarks.broker import CELLS, PRODUCERS, fetch_all, produce_librdkafka
-from benchmarks.durability import SECONDS, acknowledged_per_second, make_topic
+from benchmarks.durability import acknowledged_per_second
+from benchmarks.figures import quotients, spread
 from benchmarks.groups import Members
-from benchmarks.peers import FullMemory, Peer, PlogPeer
-from benchmarks.requests import REQUESTS, latencies, one_record_requests
+from benchmarks.options import add_full_memory, ensure_kafka, option_parser
+from benchmarks.peers import (
+    FullMemory,
+    Peer,
+    PlogPeer,
+    environment_of,
+    in_turns,
+    make_topic,
+    memory_of,
+    running,
+    scratch_folder,
+)
+from benchmarks.requests import latencies, one_record_requests
 from tests.support.server import PLOG
 
 Figures = dict[tuple[str, str], list[float]]
 CLIENTS = 32
-MEMBERS = 200
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
@@ -60,10 +69,11 @@ class CheckoutPeer(PlogPeer):
     """The plog of another checkout."""
 
     name = "before"
+    command = (sys.executable, "-P", "-m", "plog", "serve")
 
     def __init__(self, directory: Path, checkout: Path) -> None:
-        self.command: Sequence[str | Path] = (checkout / ".venv/bin/plog", "serve")
-        super().__init__(directory, *SETTINGS)
+        self.environment = environment_of(checkout)
+        super().__init__(directory, SETTINGS)
 
 
 class WatchedPeer(PlogPeer):
@@ -72,38 +82,39 @@ class WatchedPeer(PlogPeer):
     command: Sequence[str | Path] = (PLOG, "serve", "--metrics-listen", "127.0.0.1:0")
 
 
-def round_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
+def round_of(peer: Peer, number: int, sizes: Namespace) -> dict[str, float]:
     """What one version took, in topics of its own."""
-    address, count = peer.address, megabytes * 5000
+    address, count, requests = peer.address, sizes.megabytes * 5000, sizes.requests
     for name in ("requests", "latency", "data"):
         make_topic(address, f"{name}-{number}")
     make_topic(address, f"compacted-{number}", cleanup_policy="compact")
     make_topic(address, f"synced-{number}", flush_messages="1")
-    plain_s = cpu_of(peer, lambda: one_record_requests(address, f"requests-{number}"))
-    compacted_s = cpu_of(peer, lambda: one_record_requests(address, f"compacted-{number}", b"k"))
-    sorted_s = latencies(address, f"latency-{number}")
+    plain_s = cpu_of(peer, lambda: one_record_requests(address, f"requests-{number}", requests))
+    compacted_s = cpu_of(peer, lambda: one_record_requests(address, f"compacted-{number}", requests, b"k"))
+    sorted_s = latencies(address, f"latency-{number}", sizes.latencies)
     per_s: list[float] = []
-    synced_s = cpu_of(peer, lambda: per_s.append(acknowledged_per_second(address, f"synced-{number}", CLIENTS)))
+    synced = partial(acknowledged_per_second, address, f"synced-{number}", CLIENTS, sizes.seconds)
+    synced_s = cpu_of(peer, lambda: per_s.append(synced()))
     produce_s = cpu_of(peer, lambda: produce_librdkafka(address, f"data-{number}", 200, 16384, count))
     fetch_s = cpu_of(peer, lambda: fetch_all(address, f"data-{number}", count))
-    members = Members(address, f"group-{number}", MEMBERS)
+    members = Members(address, f"group-{number}", sizes.members)
     rebalance_s = cpu_of(peer, members.agree)
     members.close()
     return {
         "rebalance, CPU ms": rebalance_s * 1000,
-        "requests, CPU us": plain_s / REQUESTS * 1e6,
-        "to a compacted topic, CPU us": compacted_s / REQUESTS * 1e6,
+        "requests, CPU us": plain_s / requests * 1e6,
+        "to a compacted topic, CPU us": compacted_s / requests * 1e6,
         "latency, p50 us": statistics.median(sorted_s) * 1e6,
-        "group commit, CPU us a record": synced_s / (per_s[0] * SECONDS) * 1e6,
+        "group commit, CPU us a record": synced_s / (per_s[0] * sizes.seconds) * 1e6,
         "group commit, records/s": per_s[0],
-        "produce, CPU s/GB": produce_s / megabytes * 1000,
-        "fetch, CPU s/GB": fetch_s / megabytes * 1000,
+        "produce, CPU s/GB": produce_s / sizes.megabytes * 1000,
+        "fetch, CPU s/GB": fetch_s / sizes.megabytes * 1000,
     }
 
 
-def cells_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
+def cells_of(peer: Peer, number: int, sizes: Namespace) -> dict[str, float]:
     """Likewise, by cell."""
-    found = {}
+    found, megabytes = {}, sizes.megabytes
     for client, size, batch in CELLS:
         topic, count = f"{client}-{size}-{batch}-{number}", megabytes * 1_000_000 // size
         make_topic(peer.address, topic)
@@ -115,12 +126,12 @@ def cells_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
 
 
 def run(
-    peers: list[Peer], rounds: int, measure: Callable[[Peer, int], dict[str, float]], fill: Callable[[], None]
+    peers: list[Peer], rounds: range, measure: Callable[[Peer, int], dict[str, float]], memory: FullMemory
 ) -> Figures:
     figures: Figures = defaultdict(list)
-    for number in range(-1, rounds):  # the first is for the caches, and is not counted
-        for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
-            fill()
+    for number in rounds:
+        for peer in in_turns(peers, number):
+            memory.fill()
             found = measure(peer, number)
             print(f"round {number} {peer.name}, load {os.getloadavg()[0]:.1f}: {found}", file=sys.stderr)
             if number >= 0:
@@ -129,36 +140,32 @@ def run(
     return figures
 
 
-def text(figures: list[float]) -> str:
-    return f"{statistics.median(figures):,.4g} ({min(figures):,.4g}-{max(figures):,.4g})"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--megabytes", type=int, default=200)
-    parser.add_argument("--full-memory", action="store_true")
+    parser = option_parser(
+        __doc__, rounds=7, warm_up=1, megabytes=200, requests=20_000, latencies=2000, members=200, seconds=2.0
+    )
+    parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
     parser.add_argument("--watched", action="store_true")
     parser.add_argument("--cells", action="store_true")
-    arguments = parser.parse_args()
-    measure = cells_of if arguments.cells else round_of
-    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
-        directory = Path(temporary)
-        peers: list[Peer] = [CheckoutPeer(directory, arguments.before)]
-        peers.append(WatchedPeer(directory, *SETTINGS) if arguments.watched else PlogPeer(directory, *SETTINGS))
-        try:
-            with FullMemory(directory) if arguments.full_memory else nullcontext() as memory:
-                fill = memory.fill if memory else lambda: None
-                figures = run(peers, arguments.rounds, partial(measure, megabytes=arguments.megabytes), fill)
-        finally:
-            for peer in peers:
-                peer.stop()
+    add_full_memory(parser, default=False)
+    options = parser.parse_args()
+    if options.cells:
+        ensure_kafka()
+    measure = partial(cells_of if options.cells else round_of, sizes=options)
+    before = partial(CheckoutPeer, checkout=options.before)
+    now = partial(WatchedPeer if options.watched else PlogPeer, settings=SETTINGS)
+    with (
+        scratch_folder() as directory,
+        running(directory, before, now) as peers,
+        memory_of(directory, is_full=options.full_memory) as memory,
+    ):
+        rounds = range(-options.warm_up, options.rounds)  # those for the caches are not counted
+        figures = run(peers, rounds, measure, memory)
     print("| what | before | now | now / before |\n|---|---|---|---|")
     for what in dict.fromkeys(what for what, _ in figures):
-        before, now = figures[what, "before"], figures[what, "plog"]
-        ratios = [a / b if b else 0.0 for a, b in zip(now, before, strict=True)]
-        print(f"| {what} | {text(before)} | {text(now)} | {text(ratios)} |")
+        ours, theirs = figures[what, "plog"], figures[what, "before"]
+        row = (spread(found, ",.4g") for found in (theirs, ours, quotients(ours, theirs)))
+        print(f"| {what} | {' | '.join(row)} |")
 
 
 if __name__ == "__main__":
