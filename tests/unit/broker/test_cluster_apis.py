@@ -16,7 +16,6 @@ from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorum
 from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.describe_topic_partitions import TopicRequest as DescribedTopicRequest
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
@@ -209,17 +208,6 @@ def test_producers_of_a_partition(broker: SteeredNode) -> None:
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = ask(broker, DESCRIBE_PRODUCERS, DescribeProducersRequest([TopicRequest("a b", [0])]))
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-def test_what_may_be_configured(broker: SteeredNode) -> None:
-    def listed(types: list[int], version: int = 1) -> tuple[int, list[tuple[int, str]]]:
-        answer = ask(broker, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(types), version)
-        return answer.error_code, [(r.resource_type, r.resource_name) for r in answer.config_resources]
-
-    assert listed([], 0) == (0, [])
-    assert listed([TOPIC]) == (0, [(TOPIC, "t"), (TOPIC, "u")])
-    assert listed([]) == (0, [(TOPIC, "t"), (TOPIC, "u"), (BROKER, "1"), (8, "1")])
-    assert listed([99]) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
 def test_topics_page_by_page(broker: SteeredNode) -> None:

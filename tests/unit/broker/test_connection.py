@@ -298,7 +298,11 @@ async def test_thousands_of_small_requests_at_once(server: SocketServer, broker:
     "sent",
     [
         pytest.param(b"\xff\xff\xff\xff", id="a negative size"),
-        pytest.param(b"\x7f\xff\xff\xff", id="a size above the limit"),
+        pytest.param(b"\x80\x00\x00\x00", id="the least size"),
+        pytest.param(b"\x7f\xff\xff\xff", id="the largest size"),
+        pytest.param(struct.pack(">i", 104857601), id="a size above the limit"),
+        pytest.param(bytes(1000), id="zeros"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS"),
         pytest.param(b"\x00\x00\x00\x03abc", id="a frame too short"),
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="another protocol"),
     ],

@@ -205,13 +205,14 @@ def test_followers_that_take_too_long_are_told_of(three: ReplicatedTopic) -> Non
     assert three.partition.commit_waits == {}
 
 
-def test_who_waits_for_followers_hears_that_another_leads(three: ReplicatedTopic) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_who_waits_for_followers_hears_that_another_leads_or_the_topic_is_gone(
+    three: ReplicatedTopic, is_deleted: bool
+) -> None:
     deleting = Deleting(three, 2)
-    three.decide(leader=OTHER)
-    assert deleting.results == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
-
-
-def test_who_waits_for_followers_hears_that_the_topic_is_gone(three: ReplicatedTopic) -> None:
-    deleting = Deleting(three, 2)
-    three.broker.services.topics.delete("t")
-    assert deleting.results == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    if is_deleted:
+        three.broker.services.topics.delete("t")
+    else:
+        three.decide(leader=OTHER)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert deleting.results == [(code, -1)]

@@ -359,7 +359,7 @@ def test_what_has_settings_is_listed(broker: SteeredNode) -> None:
 
     everything = [(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1"), (METRICS, "m"), (GROUP, "g")]
     assert listed() == listed(TOPIC, BROKER, LOGGER, METRICS, GROUP) == everything
-    assert listed(GROUP) == [(GROUP, "g")]
+    assert (listed(GROUP), listed(TOPIC)) == ([(GROUP, "g")], [(TOPIC, "t")])
     assert listed(version=0) == [(METRICS, "m")]
     alter(broker, GROUP, "g", ("consumer.session.timeout.ms", DELETE, None))
     assert listed(GROUP) == []

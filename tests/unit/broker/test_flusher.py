@@ -24,6 +24,7 @@ from tests.support.broker import (
     Timers,
     add_topic,
     ask,
+    ask_later,
     decode,
     fetch,
     fetch_request,
@@ -256,22 +257,15 @@ def test_a_flush_after_some_messages(
 
 def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
-    answers: list[tuple[int, int]] = []
-    for _ in range(2):
-        batch = make_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
-        pending = send(broker, PRODUCE, produce_request(batch), PRODUCE_BY_NAME)
-        assert isinstance(pending, Pending)
-        pending.on_value = lambda pieces: answers.append(
-            (
-                (r := decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses[0].partition_responses[0]).error_code,
-                r.base_offset,
-            )
-        )
+    batch = make_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    first, again = (ask_later(broker, PRODUCE, produce_request(batch), PRODUCE_BY_NAME) for _ in range(2))
     flusher.run()
-    assert answers[:1] == [(0, 0)]
+    assert len(first) == 1
     while flusher.waiting:
         flusher.run()
-    assert answers == [(0, 0), (0, 0)]
+    for (answer,) in (first, again):
+        found = answer.responses[0].partition_responses[0]
+        assert (found.error_code, found.base_offset) == (0, 0)
     assert log_of(broker).log_end_offset == 1
 
 
@@ -363,16 +357,11 @@ def test_consumers_see_what_is_flushed(
 
 def test_a_waiting_consumer_is_told_of_a_flush(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, plog_visible_after_flush="true")
-    pending = send(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
-    assert isinstance(pending, Pending)
-    answers: list[list[bytes | None]] = []
-    pending.on_value = lambda pieces: answers.append(
-        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
-    )
+    answers = ask_later(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
     produce_values(broker, b"a")
     assert answers == []
     flusher.run()
-    assert answers == [[b"a"]]
+    assert [values_of(answer.responses[0].partitions[0]) for answer in answers] == [[b"a"]]
 
 
 # --- a disk that refuses

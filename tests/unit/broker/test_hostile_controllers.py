@@ -23,12 +23,18 @@ from core.protocol.schema.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
 from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.fetch import FETCH, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+)
+from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequest,
 )
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.stop_replica import (
@@ -37,6 +43,7 @@ from core.protocol.schema.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
     UpdateMetadataBroker,
@@ -46,6 +53,8 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
+from tests.support.for_each import for_each
+from tests.support.in_event_loop import in_event_loop
 from tests.support.logs import make_batch
 from tests.support.member import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, playing
 
@@ -57,7 +66,8 @@ def folders(directory: Path) -> set[Path]:
     return {path for path in directory.rglob("*") if path.is_dir()}
 
 
-@pytest.mark.parametrize("name", NO_NAMES)
+@for_each("name", NO_NAMES)
+@in_event_loop
 async def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
     """Or its folder would be anywhere on the disk: to be made, and to be deleted."""
     async with playing(tmp_path / "outside" / "data") as member:
@@ -149,19 +159,23 @@ async def test_what_brokers_say_is_heard_on_their_listener_alone(
         member.node.dispatcher.handle(frame, listener="CLIENT")
 
 
-@pytest.mark.parametrize(
-    ("api", "request_"),
-    [
-        (ALTER_PARTITION, AlterPartitionRequest(OTHER, 1)),
-        (ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(OTHER, 1)),
-        (CONTROLLED_SHUTDOWN, ControlledShutdownRequest(OTHER, -1)),
-        (ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest()),
-    ],
-    ids=lambda one: getattr(one, "name", ""),
-)
-async def test_who_is_not_the_controller_says_so(member: Member, api: Api[Any, Any], request_: Any) -> None:
-    version = 0 if api is ALTER_PARTITION_REASSIGNMENTS else api.versions.last
-    assert ask(member.node, api, request_, version).error_code == ErrorCode.NOT_CONTROLLER
+async def test_who_is_not_the_controller_says_so(member: Member) -> None:
+    member.update()
+    a_partition = ElectLeadersRequest(0, [TopicPartitions("t", [0])])
+    for api, request, version, error_of in (
+        (ALTER_PARTITION, AlterPartitionRequest(OTHER, 1), 3, None),
+        (ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(OTHER, 1), 0, None),
+        (CONTROLLED_SHUTDOWN, ControlledShutdownRequest(OTHER, -1), 3, None),
+        (ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(), 0, None),
+        (LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(1000, None), 0, None),
+        (UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("group.version", 1)]), 2, None),
+        (ELECT_LEADERS, ElectLeadersRequest(0, None), 2, None),
+        (ELECT_LEADERS, a_partition, 2, lambda answer: answer.replica_election_results[0].partition_result[0]),
+        (CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]), 7, lambda answer: answer.topics[0]),
+    ):
+        answer: Any = ask(member.node, api, request, version)  # type: ignore[type-var]
+        refused = error_of(answer) if error_of is not None else answer
+        assert refused.error_code == ErrorCode.NOT_CONTROLLER, (api.name, request)
 
 
 # --- at random
@@ -214,24 +228,26 @@ class Dice:
         )
 
 
-@pytest.mark.parametrize("seed", range(12))
-async def test_whatever_a_controller_says_the_broker_stays_sound(member: Member, seed: int) -> None:
-    dice = Dice(seed)
-    for _ in range(30):
-        try:
-            match dice.one_of("assign", "assign", "stop", "update", "produce"):
-                case "assign":
-                    ask(member.node, LEADER_AND_ISR, dice.leader_and_isr())
-                case "stop":
-                    ask(member.node, STOP_REPLICA, dice.stop_replica())
-                case "update":
-                    ask(member.node, UPDATE_METADATA, dice.update_metadata())
-                case _:
-                    for name in list(member.node.services.replicas.partitions):
-                        send(member.node, PRODUCE, produce_request(make_batch(b"v"), *name), PRODUCE_BY_NAME)
-        except (MalformedMessageError, UnacknowledgedError):
-            pass
-        for partition in member.node.services.replicas.partitions.values():
-            partition.check_invariants()
-            partition.log.check_invariants()
-        member.membership._fetchers.check_invariants()
+@for_each("seed", range(12))
+@in_event_loop
+async def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
+    async with playing(tmp_path) as member:
+        dice = Dice(seed)
+        for _ in range(30):
+            try:
+                match dice.one_of("assign", "assign", "stop", "update", "produce"):
+                    case "assign":
+                        ask(member.node, LEADER_AND_ISR, dice.leader_and_isr())
+                    case "stop":
+                        ask(member.node, STOP_REPLICA, dice.stop_replica())
+                    case "update":
+                        ask(member.node, UPDATE_METADATA, dice.update_metadata())
+                    case _:
+                        for name in list(member.node.services.replicas.partitions):
+                            send(member.node, PRODUCE, produce_request(make_batch(b"v"), *name), PRODUCE_BY_NAME)
+            except (MalformedMessageError, UnacknowledgedError):
+                pass
+            for partition in member.node.services.replicas.partitions.values():
+                partition.check_invariants()
+                partition.log.check_invariants()
+            member.membership._fetchers.check_invariants()

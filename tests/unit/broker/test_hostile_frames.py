@@ -4,7 +4,6 @@ or more."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 import resource
 import socket
@@ -173,37 +172,6 @@ def test_bent_requests(server: Server, seed: int) -> None:
         if case % 50 == 0:
             assert_serves(server)
     assert_serves(server)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xff\xff\xff\xff",
-        b"\x80\x00\x00\x00",
-        struct.pack(">i", 104857601),
-        b"\x00\x00\x00\x00",
-        b"\x00\x00\x00\x03abc",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        bytes(1000),
-    ],
-    ids=["size -1", "size min", "oversize", "size 0", "too short", "http", "tls", "zeros"],
-)
-def test_what_is_no_request_is_closed_without_an_answer(server: Server, data: bytes) -> None:
-    with connect(server) as sock:
-        sock.sendall(data)
-        with contextlib.suppress(ConnectionResetError):
-            assert sock.recv(1) == b""
-
-
-def test_half_a_frame_waits_for_its_rest_and_holds_nobody_up(server: Server) -> None:
-    frame = api_versions_frame()
-    for cut in (1, 3, 4, 5, len(frame) - 1):
-        with connect(server) as sock:
-            sock.sendall(frame[:cut])
-            assert_serves(server)
-            sock.sendall(frame[cut:])
-            assert len(sock.recv(4, socket.MSG_WAITALL)) == 4
 
 
 def test_claims_cost_nothing(server: Server) -> None:

@@ -24,7 +24,6 @@ from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClus
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
 from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
 from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
@@ -36,14 +35,9 @@ from core.protocol.schema.leader_and_isr import (
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
-from core.protocol.schema.list_partition_reassignments import (
-    LIST_PARTITION_REASSIGNMENTS,
-    ListPartitionReassignmentsRequest,
-)
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponsePartition
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
-from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
     UpdateMetadataBroker,
@@ -185,15 +179,6 @@ def test_describing_the_cluster(member: SteeredNode) -> None:
     assert ([b.broker_id for b in cluster.brokers], cluster.controller_id) == ([CONTROLLER, OTHER, US], CONTROLLER)
 
 
-def test_what_only_the_controller_knows(member: SteeredNode) -> None:
-    tell(member, [US])
-    some = ask(member, ELECT_LEADERS, ElectLeadersRequest(0, [TopicPartitions("t", [0])]))
-    assert some.replica_election_results[0].partition_result[0].error_code == ErrorCode.NOT_CONTROLLER
-    assert ask(member, ELECT_LEADERS, ElectLeadersRequest(0, None)).error_code == ErrorCode.NOT_CONTROLLER
-    reassigned = ask(member, LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(1000, None))
-    assert reassigned.error_code == ErrorCode.NOT_CONTROLLER
-
-
 def advertised(node: SteeredNode) -> dict[int, int]:
     """The last version of each API."""
     served = ask(node, API_VERSIONS, ApiVersionsRequest("test", "1"), 3).api_keys
@@ -248,11 +233,6 @@ def test_a_member_serves_what_is_finalized(member: SteeredNode) -> None:
     assert CONSUMER_GROUP_HEARTBEAT.key not in advertised(member)
     heartbeat = ConsumerGroupHeartbeatRequest("g", "m", 0)
     assert ask(member, CONSUMER_GROUP_HEARTBEAT, heartbeat).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-def test_a_member_that_is_not_the_controller_finalizes_nothing(member: SteeredNode) -> None:
-    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("group.version", 1)])
-    assert ask(member, UPDATE_FEATURES, request).error_code == ErrorCode.NOT_CONTROLLER
 
 
 # --- coordinators

@@ -300,16 +300,6 @@ def test_a_group_is_known_when_its_partition_was_read(served: Served) -> None:
     assert [(p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions] == [(1, 2)]
 
 
-def test_nothing_is_written_to_the_directory(directory: Path) -> None:
-    before = fingerprint(directory)
-    served = Served(directory)
-    served.broker.services.late_loads.ask(TopicPartition("t", 1))
-    served.thread.run()
-    served.broker.housekeeping.step()
-    served.broker.close()
-    assert fingerprint(directory) == before
-
-
 def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) -> None:
     live = open_broker(tmp_path)
     add_topic(live, internal_segment_bytes="100")

@@ -54,7 +54,7 @@ from core.records.control_record import EndTransactionMarker
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from core.records.record_batch_builder import batch_of
-from tests.support.broker import Background, Timers, ask, decode, send, values_of
+from tests.support.broker import Background, Timers, ask, ask_later, decode, send, values_of
 from tests.support.logs import make_batch
 from tests.support.member import OTHER, T0, TOPIC_ID, US, Member, playing
 
@@ -292,10 +292,7 @@ async def test_an_assignment_is_kept_by_others_before_members_hear_of_it(
     member.node.runtime.use(schedule=timers)
     protocol = JoinGroupRequestProtocol("range", b"")
     join = JoinGroupRequest(GROUP, 10_000, 10_000, protocol_type="consumer", protocols=[protocol])
-    joining = send(member.node, JOIN_GROUP, join, 3)
-    assert isinstance(joining, Pending)
-    joined: list[Any] = []
-    joining.on_value = lambda pieces: joined.append(decode(JOIN_GROUP, pieces, 3))
+    joined = ask_later(member.node, JOIN_GROUP, join, 3)
     timers.fire(within_ms=3000)  # the delay of the first rebalance
     member_id = joined[0].member_id
     sync = SyncGroupRequest(GROUP, 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, b"all")])

@@ -17,7 +17,6 @@ from core.common.errors import MalformedMessageError, PlogError
 from core.common.pending import Pending
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
@@ -372,11 +371,6 @@ async def test_a_controller_of_an_older_protocol_is_left_unless_another_was_obey
         member.assign()
     (reason,) = reasons
     assert reason.hint == "set inter.broker.protocol.version of Kafka's brokers to 3.9"
-
-
-async def test_topics_are_the_controllers_business(member: Member) -> None:
-    answer = ask(member.node, CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
-    assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_a_lone_broker_knows_no_such_requests(broker: SteeredNode) -> None:

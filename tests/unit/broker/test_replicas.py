@@ -15,7 +15,7 @@ from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.fetch import FETCH, PartitionData
+from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from core.protocol.schema.offset_for_leader_epoch import (
@@ -30,6 +30,7 @@ from tests.support.broker import (
     SteeredNode,
     add_topic,
     ask,
+    ask_later,
     decode,
     fetch,
     fetch_request,
@@ -76,14 +77,11 @@ def test_acks_of_all_are_answered_when_all_in_sync_have_it(led: ReplicatedTopic)
 
 
 def test_a_consumer_that_waits_gets_records_when_all_in_sync_have_them(led: ReplicatedTopic) -> None:
-    pending = send(led.broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
-    assert isinstance(pending, Pending)
-    found: list[PartitionData] = []
-    pending.on_value = lambda pieces: found.append(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
+    found = ask_later(led.broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
     Produced(led.broker, b"a")
     assert found == []
     led.fetched(1)
-    assert [values_of(data) for data in found] == [[b"a"]]
+    assert [values_of(answer.responses[0].partitions[0]) for answer in found] == [[b"a"]]
 
 
 def test_what_waits_is_refused_when_another_leads_and_its_leader_is_named(led: ReplicatedTopic) -> None:  # rule 17
@@ -142,14 +140,9 @@ def test_the_end_is_not_told_before_it_is_known(led: ReplicatedTopic, version: i
 def test_a_consumer_that_waits_is_sent_away_at_once(led: ReplicatedTopic) -> None:
     request = fetch_request(0, max_wait_ms=500)
     request.topics[0].partitions[0].current_leader_epoch = led.partition.leader_epoch
-    pending = send(led.broker, FETCH, request, PRODUCE_BY_NAME)
-    assert isinstance(pending, Pending)
-    codes: list[int] = []
-    pending.on_value = lambda pieces: codes.append(
-        decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
-    )
+    answers = ask_later(led.broker, FETCH, request, PRODUCE_BY_NAME)
     led.decide(leader=OTHER)
-    assert codes == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert [one.responses[0].partitions[0].error_code for one in answers] == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
 def test_too_few_in_sync_are_said_before_and_after(broker: SteeredNode, peers: KnownPeers) -> None:  # rule 8
@@ -172,17 +165,13 @@ def test_one_partition_that_lost_its_replicas_while_another_was_waited_for_is_re
     other_id = broker.services.image.topics["u"].topic_id
     both = PartitionChangeRecord(0, other_id, isr=[led.node_id, OTHER], replicas=[led.node_id, OTHER])
     cast(DirectoryController, broker.services.controller)._submit([both])
-    pending = send(broker, PRODUCE, request, PRODUCE_BY_NAME)
-    assert isinstance(pending, Pending)
-    codes: list[list[int]] = []
-    pending.on_value = lambda pieces: codes.append(
-        [topic.partition_responses[0].error_code for topic in decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses]
-    )
+    answers = ask_later(broker, PRODUCE, request, PRODUCE_BY_NAME)
     led.fetched(1)
     led.decide(isr=[led.node_id])
-    assert codes == []
+    assert answers == []
     led.replicas.note_fetch(led.replicas.find("u", 0), OTHER, 1, log_start_offset=0, broker_epoch=100 + OTHER)
-    assert codes == [[ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]]
+    codes = [topic.partition_responses[0].error_code for topic in answers[0].responses]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]
 
 
 def test_a_follower_that_caught_up_is_proposed_and_one_that_is_late_too(

@@ -18,6 +18,7 @@ from core.log.file_names import find_offset_files
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.records.batches import iter_whole_batches
 from tests.support.broker import Background, SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, directories
 from tests.support.logs import NOW
 
@@ -303,7 +304,7 @@ def test_a_sealed_segment_s_transaction_index_is_held_against_the_log(
 INDEXED = [path for path in directories() if list(path.glob("*.txnindex")) and path.suffix != ".corrupt"]
 
 
-@pytest.mark.parametrize("folder", INDEXED, ids=lambda folder: folder.name)
+@for_each("folder", INDEXED, ids=lambda folder: folder.name)
 def test_no_transaction_index_of_kafkas_is_wrong(folder: Path) -> None:
     """Compacted ones included; asked of the follower itself, all of their segments."""
     follower = AbortFollower()
