@@ -93,11 +93,6 @@ def test_a_topic_is_made_when_asked_for(broker: SteeredNode) -> None:
     assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_no_topic_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path, auto_create_topics_enable="false")
-    assert metadata(broker, "new")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_metadata_by_id(broker: SteeredNode) -> None:
     topic_id = add_topic(broker)
     for wanted, expected in ((topic_id, (0, "t")), (b"\1" * 16, (ErrorCode.UNKNOWN_TOPIC_ID, None))):
@@ -152,12 +147,6 @@ def test_create(broker: SteeredNode) -> None:
     assert sorted(p.name for p in broker.directory.glob("t-*")) == ["t-0", "t-1", "t-2"]
 
 
-def test_the_metadatas_own_topic_is_not_made(broker: SteeredNode) -> None:
-    (refused,) = create(broker, CreatableTopic("__cluster_metadata", 1, 1))
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert broker.services.image.topics == {}
-
-
 def test_create_only_to_see(broker: SteeredNode) -> None:
     (seen,) = create(broker, CreatableTopic("t", 3, 1), validate_only=True)
     assert (seen.error_code, seen.num_partitions) == (0, 3)
@@ -169,6 +158,7 @@ def test_create_only_to_see(broker: SteeredNode) -> None:
     [
         (CreatableTopic("t", 1, 1), ErrorCode.TOPIC_ALREADY_EXISTS),
         (CreatableTopic("a.b", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),  # collides with a_b
+        (CreatableTopic("__cluster_metadata", 1, 1), ErrorCode.INVALID_REQUEST),
         (CreatableTopic("x", 0, 1), ErrorCode.INVALID_PARTITIONS),
         (CreatableTopic("x", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
@@ -263,12 +253,13 @@ def test_a_topic_that_is_named_twice_is_not_deleted(tmp_path: Path, kind: str) -
     assert list(broker.services.image.topics) == ["t"]
 
 
-def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path, delete_topic_enable="false")
+def test_nothing_is_made_or_deleted_where_that_is_switched_off(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, delete_topic_enable="false", auto_create_topics_enable="false")
+    assert metadata(broker, "new")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     add_topic(broker)
     answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState("t")]))
     assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
-    assert "t" in broker.services.image.topics
+    assert list(broker.services.image.topics) == ["t"]
 
 
 def test_topics_grow(broker: SteeredNode) -> None:
@@ -318,18 +309,12 @@ def test_where_a_setting_comes_from(tmp_path: Path) -> None:
     add_topic(broker, segment_bytes="2000000")
     result = described(broker, TOPIC, "t", include_synonyms=True)
     configs = {c.name: c for c in result.configs}
-    assert (configs["segment.bytes"].value, configs["segment.bytes"].config_source) == (
-        "2000000",
-        ConfigSource.TOPIC_CONFIG,
-    )
-    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == (
-        "99",
-        ConfigSource.STATIC_BROKER_CONFIG,
-    )
-    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == (
-        "delete",
-        ConfigSource.DEFAULT_CONFIG,
-    )
+    for name, value, source in (
+        ("segment.bytes", "2000000", ConfigSource.TOPIC_CONFIG),
+        ("retention.ms", "99", ConfigSource.STATIC_BROKER_CONFIG),
+        ("cleanup.policy", "delete", ConfigSource.DEFAULT_CONFIG),
+    ):
+        assert (configs[name].value, configs[name].config_source) == (value, source)
     assert [(s.name, s.value) for s in configs["segment.bytes"].synonyms] == [
         ("segment.bytes", "2000000"),
         ("log.segment.bytes", "1073741824"),
@@ -346,12 +331,9 @@ def test_configs_that_there_are_not(broker: SteeredNode) -> None:
     assert described(broker, 99, "t").error_code == ErrorCode.INVALID_REQUEST
     wanted = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", ["retention.ms"])])
     assert [c.name for c in ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs] == ["retention.ms"]
-
-
-def test_an_empty_list_of_keys_is_all_of_them(broker: SteeredNode) -> None:
-    add_topic(broker)
     wanted = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", [])])
-    assert ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs == described(broker, TOPIC, "t").configs
+    of_no_keys = ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs
+    assert of_no_keys == described(broker, TOPIC, "t").configs, "all of them"
 
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -425,13 +407,8 @@ def test_the_first_transactional_id_that_is_looked_for_makes_the_topic_of_all(br
     assert broker.services.image.topic_configs("__transaction_state")["cleanup.policy"] == "compact"
 
 
-def test_nobody_coordinates_share_groups(broker: SteeredNode) -> None:
-    answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]))
-    assert [c.error_code for c in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+def test_nobody_coordinates_share_groups_and_what_there_is_not(broker: SteeredNode) -> None:
+    for key_type, code in ((2, ErrorCode.COORDINATOR_NOT_AVAILABLE), (9, ErrorCode.INVALID_REQUEST)):
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+        assert [c.error_code for c in ask(broker, FIND_COORDINATOR, request).coordinators] == [code]
     assert broker.services.image.topics == {}
-
-
-def test_a_coordinator_of_an_unknown_kind(broker: SteeredNode) -> None:
-    request = FindCoordinatorRequest(key_type=9, coordinator_keys=["g"])
-    answer = ask(broker, FIND_COORDINATOR, request)
-    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST

@@ -548,14 +548,6 @@ async def test_a_leader_that_says_nonsense_of_where_its_log_ends_is_asked_again(
     await at.catch_up()
 
 
-async def test_an_offset_that_the_leader_has_and_refuses_is_asked_for_again(
-    at: Following, caplog: pytest.LogCaptureFixture
-) -> None:
-    at.leader.script += [out_of_range] * 3
-    await at.follow(b"a")
-    assert caplog.text.count("the leader has offsets 0 to 1, and says that 0 is out of range") == 1
-
-
 # --- what goes wrong at the leader
 
 
@@ -576,18 +568,6 @@ async def test_what_a_leader_refuses_is_asked_for_again_and_others_go_on(
     await at.follow()
     told = [one for one in caplog.records if "t-0 does not follow broker 8 in epoch 1 for now" in one.message]
     assert [one.levelname for one in told] == ["INFO" if error == ErrorCode.NOT_LEADER_OR_FOLLOWER else "ERROR"]
-
-
-async def test_what_is_usual_for_a_moment_is_not_told(at: Following, caplog: pytest.LogCaptureFixture) -> None:
-    """A topic with many partitions would have as many lines in the log when it is made."""
-    caplog.set_level(logging.INFO, "plog.broker")
-
-    async def refuse(request: FetchRequest) -> Reply:
-        return answer_first(request, error=ErrorCode.UNKNOWN_TOPIC_ID)
-
-    at.leader.script.append(refuse)
-    await at.follow(b"a")
-    assert "does not follow" not in caplog.text
 
 
 async def test_a_leader_that_knows_the_epoch_later_is_asked_again(at: Following) -> None:
@@ -618,13 +598,30 @@ async def test_a_session_that_the_leader_lost_begins_again(at: Following) -> Non
     assert sessions == [(0, 0), (7, 1), (0, 0)]
 
 
-async def test_a_leader_that_refuses_everything_is_asked_later(at: Following, caplog: pytest.LogCaptureFixture) -> None:
-    async def refuse(_request: FetchRequest) -> Reply:
-        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+async def refuse_all(_request: FetchRequest) -> Reply:
+    return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    at.leader.script += [refuse, refuse]
+
+async def know_nothing(request: FetchRequest) -> Reply:
+    return answer_first(request, error=ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@pytest.mark.parametrize(
+    ("answer", "times", "text", "count"),
+    [
+        (refuse_all, 2, "it answers CLUSTER_AUTHORIZATION_FAILED", 1),
+        (out_of_range, 3, "the leader has offsets 0 to 1, and says that 0 is out of range", 1),
+        (know_nothing, 1, "does not follow", 0),
+    ],
+)
+async def test_a_leader_that_refuses_for_a_while_is_asked_again_and_that_is_told_once(
+    at: Following, caplog: pytest.LogCaptureFixture, answer: Answer, times: int, text: str, count: int
+) -> None:
+    """Or not, if it is usual for a moment: a topic with many partitions would have as many lines when it is made."""
+    caplog.set_level(logging.INFO, "plog.broker")
+    at.leader.script += [answer] * times
     await at.follow(b"a")
-    assert caplog.text.count("it answers CLUSTER_AUTHORIZATION_FAILED") == 1
+    assert caplog.text.count(text) == count
 
 
 async def cut_short(_request: FetchRequest) -> Reply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.common.error_code import ErrorCode
@@ -10,6 +12,7 @@ from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_records import read_record
 from core.protocol.schema.group_records import GroupMetadataValue
 from core.protocol.schema.join_group import JoinGroupResponse
+from tests.support.for_each import for_each
 from tests.support.groups import REBALANCE_MS, SESSION_MS, Client, GroupWorld
 
 DELAY_MS = 3000
@@ -187,21 +190,34 @@ def test_the_protocol_that_all_speak_and_most_prefer(world: GroupWorld, client: 
     assert sorted(m.metadata for m in leader.members) == [b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize(
-    ("protocols", "protocol_type"), [({"other": b""}, "consumer"), ({"range": b""}, "connect"), ({}, "consumer")]
+@for_each(
+    "fields, code",
+    [
+        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"session_ms": 5999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+    ],
 )
-def test_members_that_have_nothing_in_common(
-    world: GroupWorld, client: Client, protocols: dict[str, bytes], protocol_type: str
-) -> None:
-    stable(world, client)
-    refused = client.join(protocols=protocols, protocol_type=protocol_type).answered
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
-def test_the_first_member_must_say_what_it_speaks(client: Client) -> None:
-    assert client.join(protocols={}).answered.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert client.join(protocol_type="").answered.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+def test_who_may_not_be_the_first_member(client: Client, fields: dict[str, Any], code: ErrorCode) -> None:
+    assert client.join(**fields).answered.error_code == code
     assert client.coordinator.groups == {}
+
+
+def test_who_may_not_join_the_others(world: GroupWorld, client: Client) -> None:
+    stable(world, client)
+    fields: dict[str, Any]
+    for fields, code in (
+        ({"protocols": {"other": b""}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        assert client.join(**fields).answered.error_code == code, fields
+    stranger = JoinGroupResponse(generation_id=1, member_id="nobody")
+    assert client.heartbeat(stranger) == client.sync(stranger).answered.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_another_generation_or_protocol(world: GroupWorld, client: Client) -> None:
@@ -309,22 +325,6 @@ def test_who_waits_for_an_answer_need_not_heartbeat(world: GroupWorld, client: C
     assert again.response is None
     client.join(other.member_id)
     assert again.answered.error_code == 0
-
-
-def test_a_session_timeout_out_of_bounds(client: Client) -> None:
-    for session_ms in (5999, 1_800_001):
-        assert client.join(session_ms=session_ms).answered.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert client.coordinator.groups == {}
-
-
-def test_strangers(world: GroupWorld, client: Client) -> None:
-    assert client.join("nobody").answered.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    stable(world, client)
-    stranger = JoinGroupResponse(generation_id=1, member_id="nobody")
-    assert client.heartbeat(stranger) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert client.sync(stranger).answered.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert client.join("nobody").answered.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert client.join(group="").answered.error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_full_group(world: GroupWorld) -> None:
