@@ -25,11 +25,7 @@ def where(tmp_path: Path) -> list[str]:
 
 @for_each(
     "format_, shown",
-    [
-        ("value", f"{TAME}\n"),
-        ("%s\\n", f"{TAME}\n"),
-        ("%k %h|%t %o\\n", "k\\x1b[1m h\\x1b=v\\x1b[0m|t 0\n"),
-    ],
+    [("value", f"{TAME}\n"), ("%s\\n", f"{TAME}\n"), ("%k %h|%t %o\\n", "k\\x1b[1m h\\x1b=v\\x1b[0m|t 0\n")],
 )
 def test_consume_on_a_terminal(where: list[str], format_: str, shown: str) -> None:
     printed, code = call_at_terminal("consume", "t", "--format", format_, *where)

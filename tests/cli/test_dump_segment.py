@@ -231,26 +231,3 @@ def test_an_index_named_alone_is_held_against_its_log(tmp_path: Path) -> None:
     assert good.returncode == 0
     (directory / "00000000000000000000.log").unlink()
     assert call_plog("verify", str(directory / "00000000000000000000.index")).returncode == 1
-
-
-# --- what can't be dumped
-
-
-def test_what_is_no_file_of_kafkas(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello")
-    for path, code, words in [
-        (tmp_path / "notes.txt", 3, "is no file that Kafka or plog writes"),
-        (tmp_path / "none.log", 3, "no such file or directory"),
-    ]:
-        done = call_plog("dump-segment", str(path))
-        assert (done.returncode, done.stdout) == (code, b"")
-        assert words in done.stderr.decode()
-
-
-def test_verify_for_programs() -> None:
-    done = call_plog("verify", str(GOLDEN / "c_bitflip_middle.corrupt"), "--output", "json")
-    assert done.returncode == 1
-    (finding,) = json.loads(done.stdout)
-    assert (finding["code"], finding["position"], finding["offset"]) == ("crc-mismatch", 2533, 21)
-    clean = call_plog("verify", str(SEGMENTS), "--output", "json")
-    assert (clean.returncode, json.loads(clean.stdout or b"[]")) == (0, [])

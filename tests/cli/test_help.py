@@ -30,11 +30,7 @@ SUBCOMMANDS = {
     "transaction": ["list", "describe", "find-hanging", "abort"],
     "zookeeper": ["start"],
 }  # fmt: skip
-WITH_EXAMPLE = [
-    *([c] for c in COMMANDS),
-    *([c, s] for c, subcommands in SUBCOMMANDS.items() for s in subcommands),
-    [],
-]
+WITH_EXAMPLE = [*([c] for c in COMMANDS), *([c, s] for c, subcommands in SUBCOMMANDS.items() for s in subcommands), []]
 
 
 def example_of(command: list[str]) -> str:

@@ -23,11 +23,7 @@ _ANOTHER = "warning: zookeeper.connect is zk:1//x, and --zookeeper wins: zk:2//x
 
 @for_each(
     "arguments, said",
-    [
-        (["--read-only"], _JOINS_NOTHING),
-        (["--zookeeper", "zk:1//x"], ""),
-        (["--zookeeper", "zk:2//x"], _ANOTHER),
-    ],
+    [(["--read-only"], _JOINS_NOTHING), (["--zookeeper", "zk:1//x"], ""), (["--zookeeper", "zk:2//x"], _ANOTHER)],
 )
 def test_a_configuration_alone_joins_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str

@@ -213,7 +213,7 @@ def losses(codes: Iterable[str]) -> list[str]:
 
 
 @for_each("name", CASES)
-def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name: str, tmp_path: Path) -> None:
+def test_what_comes_before_the_damage_is_given_and_with_the_option_all_that_is_sound(name: str, tmp_path: Path) -> None:
     case, directory = CASES[name], copy_of(name, tmp_path)
     found, exit_code, told = consume(directory, case.topic)
     assert found == (case.records if case.first is None else case.records[: case.first])
@@ -225,11 +225,6 @@ def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name
         assert "hint: " in told
     elif not case.says:
         assert told == ""
-
-
-@for_each("name", CASES)
-def test_with_the_option_all_that_is_sound_is_given(name: str, tmp_path: Path) -> None:
-    case, directory = CASES[name], copy_of(name, tmp_path)
     found, exit_code, told = consume(directory, case.topic, "--no-exit-on-error")
     assert found == case.records
     assert exit_code == case.exit_code
@@ -595,10 +590,7 @@ def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> No
     assert re.search("no record: truncated: ", traced), traced
 
 
-@for_each(
-    "name, traces",
-    [("04-gaps-says-compacted", []), ("08-missing-middle-log", ["00000000000000000115.index"])],
-)
+@for_each("name, traces", [("04-gaps-says-compacted", []), ("08-missing-middle-log", ["00000000000000000115.index"])])
 def test_what_is_missing_is_given_up_only_if_somebody_says_so(name: str, traces: list[str], tmp_path: Path) -> None:
     case, directory = CASES[name], copy_of(name, tmp_path)
     folder = directory / f"{case.topic}-0"

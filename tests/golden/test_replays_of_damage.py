@@ -18,7 +18,7 @@ from core.spark.replay import account, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same
 from core.spark.source import Source, find_partitions, open_source, plan_ranges
 from core.spark.source_options import SourceOptions
-from tests.golden.test_damage import CASES, UNDECODABLE, copy_of
+from tests.golden.test_damage import CASES, UNDECODABLE, Case, copy_of
 from tests.support.for_each import for_each
 from tests.support.server import Server
 
@@ -58,9 +58,10 @@ def replay(ranges: list[OffsetRange], out: Path) -> tuple[list[int], list[Receip
 
 
 @for_each("name", CASES)
-def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told(name: str, tmp_path: Path) -> None:
+def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told_or_fails_its_range(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    ranges = planned({"path": str(copy_of(name, tmp_path))}, case.topic)
+    options = {"path": str(copy_of(name, tmp_path))}
+    ranges = planned(options, case.topic)
     found, receipts = replay(ranges, tmp_path / "out")
     assert found == case.records
     told = [text for receipt in receipts for text in receipt.left_out]
@@ -71,18 +72,16 @@ def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told(name: str, tmp_p
         assert Receipt.from_json(json.loads(json.dumps(receipt.to_json()))) == receipt
         if receipt.left_out:
             assert account(range_) == (receipt.records, receipt.gaps, receipt.left_out)
+    strict = [replace(range_, fails_if_gone=True) for range_ in planned(options, case.topic, 1 << 30)]
+    fails_if_lost(case, strict, tmp_path / "strict")
 
 
-@for_each("name", CASES)
-def test_without_the_option_what_is_lost_fails_its_range(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    options = {"path": str(copy_of(name, tmp_path))}
-    ranges = [replace(range_, fails_if_gone=True) for range_ in planned(options, case.topic, 1 << 30)]
+def fails_if_lost(case: Case, ranges: list[OffsetRange], out: Path) -> None:
     if case.exit_code:
         with pytest.raises(PlogError):
-            replay(ranges, tmp_path / "out")
+            replay(ranges, out)
     else:
-        assert replay(ranges, tmp_path / "out")[0] == case.records
+        assert replay(ranges, out)[0] == case.records
 
 
 @pytest.mark.longer
@@ -92,12 +91,7 @@ def test_the_same_from_a_server(name: str, tmp_path: Path) -> None:
     with Server(copy_of(name, tmp_path), "--read-only") as server:
         ranges = planned({"kafka.bootstrap.servers": server.address}, case.topic)
         found, receipts = replay(ranges, tmp_path / "out")
-        strict = [replace(range_, fails_if_gone=True) for range_ in ranges]
-        if case.exit_code:
-            with pytest.raises(PlogError):
-                replay(strict, tmp_path / "strict")
-        else:
-            assert replay(strict, tmp_path / "strict")[0] == case.records
+        fails_if_lost(case, [replace(range_, fails_if_gone=True) for range_ in ranges], tmp_path / "strict")
     assert found == case.records
     told = [text for receipt in receipts for text in receipt.left_out]
     assert bool(told) == bool(case.exit_code)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from textual.pilot import Pilot
 
 from cli.inspect.app import InspectApp
@@ -101,3 +102,11 @@ def status(app: Any) -> str:
     screen = app.screen
     assert isinstance(screen, InspectScreen)
     return screen.status_text
+
+
+def note_places(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collects where the screens go instead of going there."""
+    places: list[Any] = []
+    monkeypatch.setattr(pilot.app, "open_bytes", lambda path, position=0: places.append((path, position)))
+    monkeypatch.setattr(pilot.app, "open_records", lambda partition, offset=None: places.append((partition, offset)))
+    return places

@@ -14,7 +14,7 @@ from cli.inspect.files_screen import FilesScreen
 from cli.inspect.virtual_rows import VirtualRows
 from core.common.topic_partition import TopicPartition
 from core.view.index_tables import OffsetIndexTable
-from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
+from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, type_text, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import NOW, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
@@ -40,14 +40,6 @@ async def open_table(pilot: Pilot[None], files: FilesScreen, name: str) -> FileT
     return screen
 
 
-def note_places(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collects where the screens go instead of going there."""
-    places: list[Any] = []
-    monkeypatch.setattr(pilot.app, "open_bytes", lambda path, position=0: places.append((path, position)))
-    monkeypatch.setattr(pilot.app, "open_records", lambda partition, offset=None: places.append((partition, offset)))
-    return places
-
-
 def data_directory(tmp_path: Path) -> Path:
     """Makes a directory with a partition of 200 batches, and a checkpoint of its root that does not fit."""
     log = open_log(tmp_path / "t-0", index_interval_bytes=0)
@@ -59,39 +51,37 @@ def data_directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_and_their_entries_are_shown_and_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        before = fingerprint(SAMPLE)
-        folder = SAMPLE / "txn_multisegment-0"
-        async with inspecting(SAMPLE) as pilot:
-            files = await open_files(pilot, SAMPLE_PARTITION)
-            assert f"{0:020d}.index      offset index          272 B        34" in screen_text(pilot.app)
-            await look_at_each_size(pilot, *(f" {path.name}" for path in folder.iterdir()))
-            places = note_places(pilot, monkeypatch)
-            files.view.move_to(1)
-            await press(pilot, "enter", "b", "o")
-            log = folder / f"{0:020d}.log"
-            assert places == [(log, 0), (log, 0), (SAMPLE_PARTITION, 0)]  # a log has no table
-            await open_table(pilot, files, f"{0:020d}.index")
-            places.clear()
-            await press(pilot, "down", "down", "enter", "b", "o")
-            assert places == [(log, 1083), (folder / f"{0:020d}.index", 16), (SAMPLE_PARTITION, 13)]
-            await press(pilot, "escape")
-            table = await open_table(pilot, files, f"{226:020d}.snapshot")
-            await look_at_each_size(pilot, "fits?", " fits", "epoch 7")
-            path = folder / f"{226:020d}.snapshot"
-            assert table.command_line() == f"plog dump-segment {path}"
-            dumped = call_plog("dump-segment", str(path), "--output", "csv").stdout.decode().splitlines()
-            assert len(table.view.rows) == len(dumped) - 1
-            await press(pilot, "enter")
-            assert status(pilot.app).startswith("no batch of the log is known")
-            pilot.app.push_screen(FileTableScreen(GOLDEN / "_root" / "meta.properties", SAMPLE_PARTITION))
-            await settled(pilot)
-            assert "MkU3OEVBNTcwNTJENDM2Qk" in screen_text(pilot.app)
-            assert "fits?" not in screen_text(pilot.app)
-        assert fingerprint(SAMPLE) == before
-
-    with_loop(look)()
+@with_loop
+async def test_files_and_their_entries_are_shown_and_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(SAMPLE)
+    folder = SAMPLE / "txn_multisegment-0"
+    async with inspecting(SAMPLE) as pilot:
+        files = await open_files(pilot, SAMPLE_PARTITION)
+        assert f"{0:020d}.index      offset index          272 B        34" in screen_text(pilot.app)
+        await look_at_each_size(pilot, *(f" {path.name}" for path in folder.iterdir()))
+        places = note_places(pilot, monkeypatch)
+        files.view.move_to(1)
+        await press(pilot, "enter", "b", "o")
+        log = folder / f"{0:020d}.log"
+        assert places == [(log, 0), (log, 0), (SAMPLE_PARTITION, 0)]  # a log has no table
+        await open_table(pilot, files, f"{0:020d}.index")
+        places.clear()
+        await press(pilot, "down", "down", "enter", "b", "o")
+        assert places == [(log, 1083), (folder / f"{0:020d}.index", 16), (SAMPLE_PARTITION, 13)]
+        await press(pilot, "escape")
+        table = await open_table(pilot, files, f"{226:020d}.snapshot")
+        await look_at_each_size(pilot, "fits?", " fits", "epoch 7")
+        path = folder / f"{226:020d}.snapshot"
+        assert table.command_line() == f"plog dump-segment {path}"
+        dumped = call_plog("dump-segment", str(path), "--output", "csv").stdout.decode().splitlines()
+        assert len(table.view.rows) == len(dumped) - 1
+        await press(pilot, "enter")
+        assert status(pilot.app).startswith("no batch of the log is known")
+        pilot.app.push_screen(FileTableScreen(GOLDEN / "_root" / "meta.properties", SAMPLE_PARTITION))
+        await settled(pilot)
+        assert "MkU3OEVBNTcwNTJENDM2Qk" in screen_text(pilot.app)
+        assert "fits?" not in screen_text(pilot.app)
+    assert fingerprint(SAMPLE) == before
 
 
 async def look_at_each_size(pilot: Pilot[None], *expected: str) -> None:
@@ -104,74 +94,70 @@ async def look_at_each_size(pilot: Pilot[None], *expected: str) -> None:
         assert max(map(len, text.splitlines())) <= size[0]
 
 
-def test_only_the_entries_that_are_seen_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        root = data_directory(tmp_path)
-        compared: set[int] = set()
-        compare = OffsetIndexTable._compare
+@with_loop
+async def test_only_the_entries_that_are_seen_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = data_directory(tmp_path)
+    compared: set[int] = set()
+    compare = OffsetIndexTable._compare
 
-        def note(self: OffsetIndexTable, log: Any, number: int, offset: int) -> Any:
-            compared.add(number)
-            return compare(self, log, number, offset)
+    def note(self: OffsetIndexTable, log: Any, number: int, offset: int) -> Any:
+        compared.add(number)
+        return compare(self, log, number, offset)
 
-        monkeypatch.setattr(OffsetIndexTable, "_compare", note)
-        async with inspecting(root) as pilot:
-            files = await open_files(pilot, TopicPartition("t", 0))
-            table = await open_table(pilot, files, f"{0:020d}.index")
-            count = len(table.view.rows)
-            assert count == 199
-            assert len(compared) < 100
-            await press(pilot, "end")
-            text = screen_text(pilot.app)
-            assert "..." not in text
-            assert text.count(" fits  ") == table.view.page_size
-            assert len(compared) < count
-            await press(pilot, "slash")
-            await type_text(pilot, "77")
-            assert "fits: a batch of offsets 77 to 77 begins there" in screen_text(pilot.app)
-            shutil.rmtree(root / "t-0")  # while somebody looks
-            await press(pilot, "pageup", "r")
-            assert status(pilot.app).startswith("! ")
-            assert pilot.app.screen is table
-            await press(pilot, "escape", "r")
-            assert status(pilot.app).startswith("! ")
-            assert len(files.view.rows) > 3
-
-    with_loop(look)()
+    monkeypatch.setattr(OffsetIndexTable, "_compare", note)
+    async with inspecting(root) as pilot:
+        files = await open_files(pilot, TopicPartition("t", 0))
+        table = await open_table(pilot, files, f"{0:020d}.index")
+        count = len(table.view.rows)
+        assert count == 199
+        assert len(compared) < 100
+        await press(pilot, "end")
+        text = screen_text(pilot.app)
+        assert "..." not in text
+        assert text.count(" fits  ") == table.view.page_size
+        assert len(compared) < count
+        await press(pilot, "slash")
+        await type_text(pilot, "77")
+        assert "fits: a batch of offsets 77 to 77 begins there" in screen_text(pilot.app)
+        shutil.rmtree(root / "t-0")  # while somebody looks
+        await press(pilot, "pageup", "r")
+        assert status(pilot.app).startswith("! ")
+        assert pilot.app.screen is table
+        await press(pilot, "escape", "r")
+        assert status(pilot.app).startswith("! ")
+        assert len(files.view.rows) > 3
 
 
 @pytest.mark.longer
-def test_what_does_not_fit_or_is_damaged_is_said_in_words(tmp_path: Path) -> None:
-    async def look() -> None:
-        root = data_directory(tmp_path)
-        shutil.copytree(GOLDEN / "c_bad_snapshot.corrupt", tmp_path / "a-0")
-        shutil.copytree(GOLDEN / "c_missing_index.corrupt", tmp_path / "b-0")
-        async with inspecting(root) as pilot:
-            files = await open_files(pilot, TopicPartition("a", 0))
-            text = screen_text(pilot.app)
-            assert "../replication-offset-checkpoint" in text
-            assert "notes.txt" not in text
-            await open_table(pilot, files, f"{40:020d}.snapshot")
-            assert status(pilot.app) == "! producer snapshot crc mismatch: stored fe577244, computed c6064c81"
-            assert "no entries" in screen_text(pilot.app)
-            await press(pilot, "escape")
-            await open_table(pilot, files, "../replication-offset-checkpoint")
-            text = screen_text(pilot.app)
-            assert "does not fit: the log begins at offset 0 and ends at 200" in text
-            await press(pilot, "slash")
-            await type_text(pilot, "gone")
-            assert "not compared: there is no folder gone-3" in screen_text(pilot.app)
-            await press(pilot, "o")
-            assert status(pilot.app) == "gone-3 is not here"
-            await open_files(pilot, TopicPartition("b", 0))
-            assert "offset index, which is missing" in screen_text(pilot.app)
-            assert status(pilot.app) == "there is a .log, but not this index"
-            await press(pilot, "b")
-            assert status(pilot.app) == f"{0:020d}.index is no file that could be shown"
-            await press(pilot, "enter")
-            assert status(pilot.app).endswith(f"{0:020d}.index: no such file or directory")
-
-    with_loop(look)()
+@with_loop
+async def test_what_does_not_fit_or_is_damaged_is_said_in_words(tmp_path: Path) -> None:
+    root = data_directory(tmp_path)
+    shutil.copytree(GOLDEN / "c_bad_snapshot.corrupt", tmp_path / "a-0")
+    shutil.copytree(GOLDEN / "c_missing_index.corrupt", tmp_path / "b-0")
+    async with inspecting(root) as pilot:
+        files = await open_files(pilot, TopicPartition("a", 0))
+        text = screen_text(pilot.app)
+        assert "../replication-offset-checkpoint" in text
+        assert "notes.txt" not in text
+        await open_table(pilot, files, f"{40:020d}.snapshot")
+        assert status(pilot.app) == "! producer snapshot crc mismatch: stored fe577244, computed c6064c81"
+        assert "no entries" in screen_text(pilot.app)
+        await press(pilot, "escape")
+        await open_table(pilot, files, "../replication-offset-checkpoint")
+        text = screen_text(pilot.app)
+        assert "does not fit: the log begins at offset 0 and ends at 200" in text
+        await press(pilot, "slash")
+        await type_text(pilot, "gone")
+        assert "not compared: there is no folder gone-3" in screen_text(pilot.app)
+        await press(pilot, "o")
+        assert status(pilot.app) == "gone-3 is not here"
+        await open_files(pilot, TopicPartition("b", 0))
+        assert "offset index, which is missing" in screen_text(pilot.app)
+        assert status(pilot.app) == "there is a .log, but not this index"
+        await press(pilot, "b")
+        assert status(pilot.app) == f"{0:020d}.index is no file that could be shown"
+        await press(pilot, "enter")
+        assert status(pilot.app).endswith(f"{0:020d}.index: no such file or directory")
 
 
 def test_virtual_rows_forget_those_that_came_first() -> None:

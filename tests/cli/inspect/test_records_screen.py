@@ -23,16 +23,7 @@ from core.pipeline.session import Session
 from core.records.record_batch_builder import RecordBatchBuilder
 from core.records.record_filter import RecordFilter, parse_filter
 from core.view.log_rows import DirectoryRows, RowKind, Steps
-from tests.cli.inspect.support import (
-    inspecting,
-    press,
-    screen_text,
-    settled,
-    status,
-    type_text,
-    until,
-    with_loop,
-)
+from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import make_batch
 from tests.support.server import Server, call_plog
@@ -69,21 +60,19 @@ async def test_a_place_says_where_to_begin() -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 12), (80, 24), (200, 50)])
-def test_every_row_is_met_on_the_way_down_and_up(size: tuple[int, int]) -> None:
-    async def walk() -> None:
-        async with inspecting(DAMAGED, size=size) as pilot:
-            view = records_screen(pilot).view
-            met = [view.item.row.offset]  # type: ignore[union-attr]
-            while view.cursor < view.count - 1 or not view.is_last:
-                view.action_move(1)
-                await settled(pilot)
-                met.append(view.item.row.offset)  # type: ignore[union-attr]
-            assert met == [*range(21), 21, *range(23, 40)]  # offsets 21 and 22 are one gap
-            while view.cursor or not view.is_first:
-                await press(pilot, "pageup")
-            assert view.item.row.offset == 0  # type: ignore[union-attr]
-
-    with_loop(walk)()
+@with_loop
+async def test_every_row_is_met_on_the_way_down_and_up(size: tuple[int, int]) -> None:
+    async with inspecting(DAMAGED, size=size) as pilot:
+        view = records_screen(pilot).view
+        met = [view.item.row.offset]  # type: ignore[union-attr]
+        while view.cursor < view.count - 1 or not view.is_last:
+            view.action_move(1)
+            await settled(pilot)
+            met.append(view.item.row.offset)  # type: ignore[union-attr]
+        assert met == [*range(21), 21, *range(23, 40)]  # offsets 21 and 22 are one gap
+        while view.cursor or not view.is_first:
+            await press(pilot, "pageup")
+        assert view.item.row.offset == 0  # type: ignore[union-attr]
 
 
 @with_loop

@@ -7,7 +7,6 @@ import re
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -16,7 +15,7 @@ from cli.findings_out import finding_text
 from cli.inspect.plan_screen import PlanScreen
 from cli.inspect.verify_screen import FindingScreen, VerifyScreen
 from core.view.checking import CheckRun, CheckState
-from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, until, with_loop
+from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import fingerprint
 from tests.support.server import call_plog
@@ -40,14 +39,6 @@ def squeezed(text: str) -> str:
 def unbroken(text: str) -> str:
     """Joins what the screen has broken into lines."""
     return re.sub(r"\s+", " ", text)
-
-
-def note_places(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collects where the screens go instead of going there."""
-    places: list[Any] = []
-    monkeypatch.setattr(pilot.app, "open_bytes", lambda path, position=0: places.append((path, position)))
-    monkeypatch.setattr(pilot.app, "open_records", lambda partition, offset=None: places.append((partition, offset)))
-    return places
 
 
 SIZES = [(60, 20), (80, 24), (160, 48)]
@@ -87,41 +78,39 @@ async def test_the_findings_are_what_the_command_prints_at_each_size() -> None:
 
 
 @pytest.mark.longer
-def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_records(
+@with_loop
+async def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def look() -> None:
-        before = fingerprint(DAMAGED)
-        done = call_plog("recover", str(DAMAGED), "--fix-bits")
-        without = call_plog("recover", str(DAMAGED))
-        async with inspecting(DAMAGED) as pilot:
-            screen = await open_verify(pilot, DAMAGED)
-            places = note_places(pilot, monkeypatch)
-            await press(pilot, "down", "enter", "o")
-            assert places[0] == (DAMAGED / "c_bitflip_middle-0" / f"{0:020d}.log", 2707)  # the flipped bit's byte
-            assert (str(places[1][0]), places[1][1]) == ("c_bitflip_middle-0", 21)
-            assert str(screen.partition) == "c_bitflip_middle-0"
-            await press(pilot, "p", "enter", "o")
-            assert places[2] == (DAMAGED / "c_bitflip_length-0" / f"{0:020d}.log", 2572)
-            assert (str(places[3][0]), places[3][1]) == ("c_bitflip_length-0", 22)
-            plan = pilot.app.screen
-            assert isinstance(plan, PlanScreen)
-            assert "".join(f"{row}\n" for row in plan.plan.rows) == done.stdout.decode()
-            assert plan.command_line() == f"plog recover {DAMAGED} --fix-bits"
-            await press(pilot, "f")
-            assert "".join(f"{row}\n" for row in plan.plan.rows) == without.stdout.decode()
-            assert plan.command_line() == f"plog recover {DAMAGED}"
-            await press(pilot, "f")
-            for size in SIZES:
-                await pilot.resize_terminal(*size)
-                await settled(pilot)
-                text = squeezed(screen_text(pilot.app))
-                assert squeezed("9 steps, 2 records lost") in text
-                assert squeezed(plan.plan.rows[0]) in text
-                assert squeezed(f"to carry it out: plog recover {DAMAGED} --fix-bits --apply") in text
-        assert fingerprint(DAMAGED) == before
-
-    with_loop(look)()
+    before = fingerprint(DAMAGED)
+    done = call_plog("recover", str(DAMAGED), "--fix-bits")
+    without = call_plog("recover", str(DAMAGED))
+    async with inspecting(DAMAGED) as pilot:
+        screen = await open_verify(pilot, DAMAGED)
+        places = note_places(pilot, monkeypatch)
+        await press(pilot, "down", "enter", "o")
+        assert places[0] == (DAMAGED / "c_bitflip_middle-0" / f"{0:020d}.log", 2707)  # the flipped bit's byte
+        assert (str(places[1][0]), places[1][1]) == ("c_bitflip_middle-0", 21)
+        assert str(screen.partition) == "c_bitflip_middle-0"
+        await press(pilot, "p", "enter", "o")
+        assert places[2] == (DAMAGED / "c_bitflip_length-0" / f"{0:020d}.log", 2572)
+        assert (str(places[3][0]), places[3][1]) == ("c_bitflip_length-0", 22)
+        plan = pilot.app.screen
+        assert isinstance(plan, PlanScreen)
+        assert "".join(f"{row}\n" for row in plan.plan.rows) == done.stdout.decode()
+        assert plan.command_line() == f"plog recover {DAMAGED} --fix-bits"
+        await press(pilot, "f")
+        assert "".join(f"{row}\n" for row in plan.plan.rows) == without.stdout.decode()
+        assert plan.command_line() == f"plog recover {DAMAGED}"
+        await press(pilot, "f")
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await settled(pilot)
+            text = squeezed(screen_text(pilot.app))
+            assert squeezed("9 steps, 2 records lost") in text
+            assert squeezed(plan.plan.rows[0]) in text
+            assert squeezed(f"to carry it out: plog recover {DAMAGED} --fix-bits --apply") in text
+    assert fingerprint(DAMAGED) == before
 
 
 class Held:
@@ -153,74 +142,70 @@ async def open_held(pilot: Pilot[None], held: Held) -> VerifyScreen:
     return screen
 
 
-def test_the_progress_is_shown_and_the_check_stopped_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        held = Held(monkeypatch)
-        async with inspecting(DAMAGED) as pilot:
-            screen = await open_held(pilot, held)
-            screen.show_now()
-            await pilot.pause()
-            text = unbroken(screen_text(pilot.app))
-            assert re.search(r"running: [\d.]+ KB of 13\.0 KB checked, .*/s, [\d.]+ KB left, about", text)
-            await pilot.press("x")
-            held.may_go_on.set()
-            await settled(pilot)
-            states = [screen.verification.state]
-            assert re.search(r"stopped: .* left.*; r begins again", unbroken(screen_text(pilot.app)))
-            await press(pilot, "r")
-            assert len(screen.verification.findings) == 3
-            assert "3 findings, 13.0 KB of log checked" in unbroken(screen_text(pilot.app))
-            held.hold_again()
-            await pilot.press("r")
-            await until(pilot, held.is_at_it.is_set)
-            await pilot.press("question_mark", "escape")  # going on and coming back does not stop it
-            states.append(screen.verification.state)
-            await pilot.press("escape")
-            held.may_go_on.set()
-            await settled(pilot)
-            states.append(screen.verification.state)
-            assert states == [CheckState.STOPPED, CheckState.RUNNING, CheckState.STOPPED]
-            await until(pilot, lambda: "inspect-check" not in {one.name for one in threading.enumerate()})
-
-    with_loop(look)()
+@with_loop
+async def test_the_progress_is_shown_and_the_check_stopped_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    async with inspecting(DAMAGED) as pilot:
+        screen = await open_held(pilot, held)
+        screen.show_now()
+        await pilot.pause()
+        text = unbroken(screen_text(pilot.app))
+        assert re.search(r"running: [\d.]+ KB of 13\.0 KB checked, .*/s, [\d.]+ KB left, about", text)
+        await pilot.press("x")
+        held.may_go_on.set()
+        await settled(pilot)
+        states = [screen.verification.state]
+        assert re.search(r"stopped: .* left.*; r begins again", unbroken(screen_text(pilot.app)))
+        await press(pilot, "r")
+        assert len(screen.verification.findings) == 3
+        assert "3 findings, 13.0 KB of log checked" in unbroken(screen_text(pilot.app))
+        held.hold_again()
+        await pilot.press("r")
+        await until(pilot, held.is_at_it.is_set)
+        await pilot.press("question_mark", "escape")  # going on and coming back does not stop it
+        states.append(screen.verification.state)
+        await pilot.press("escape")
+        held.may_go_on.set()
+        await settled(pilot)
+        states.append(screen.verification.state)
+        assert states == [CheckState.STOPPED, CheckState.RUNNING, CheckState.STOPPED]
+        await until(pilot, lambda: "inspect-check" not in {one.name for one in threading.enumerate()})
 
 
-def test_what_is_missing_or_goes_is_said_and_the_screen_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        root = tmp_path / "a\x1b[31m"
-        folder = Path(shutil.copytree(GOLDEN / "c_missing_index.corrupt", root / "c-0"))
-        (root / "b\x1b[2J").mkdir()
-        async with inspecting(root, size=(200, 24)) as pilot:
-            await open_verify(pilot, root)
-            text = screen_text(pilot.app)
-            assert r"a\x1b[31m" in text  # what would drive the terminal is shown
-            assert "\x1b" not in text
-            places = note_places(pilot, monkeypatch)
-            await press(pilot, "enter")
-            assert (places, status(pilot.app)) == ([], f"{'0' * 20}.index is no file that could be shown")
-            for name in (".index", ".timeindex"):
-                (folder / f"{'0' * 20}{name}").write_bytes(b"")
-            await press(pilot, "r")
-            assert squeezed("clean, 3.9 KB of log checked") in squeezed(screen_text(pilot.app))
-            assert squeezed("nothing is wrong") in squeezed(screen_text(pilot.app))
-            shutil.rmtree(root)
-            await press(pilot, "r")
-            assert status(pilot.app).startswith("! no such file or directory: /")
-            assert "failed: " in screen_text(pilot.app)
-            await press(pilot, "p")
-            assert status(pilot.app).startswith("! no such file or directory: /")
-            await press(pilot, "escape")
-            assert isinstance(pilot.app.screen, VerifyScreen)
+@with_loop
+async def test_what_is_missing_or_goes_is_said_and_the_screen_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "a\x1b[31m"
+    folder = Path(shutil.copytree(GOLDEN / "c_missing_index.corrupt", root / "c-0"))
+    (root / "b\x1b[2J").mkdir()
+    async with inspecting(root, size=(200, 24)) as pilot:
+        await open_verify(pilot, root)
+        text = screen_text(pilot.app)
+        assert r"a\x1b[31m" in text  # what would drive the terminal is shown
+        assert "\x1b" not in text
+        places = note_places(pilot, monkeypatch)
+        await press(pilot, "enter")
+        assert (places, status(pilot.app)) == ([], f"{'0' * 20}.index is no file that could be shown")
+        for name in (".index", ".timeindex"):
+            (folder / f"{'0' * 20}{name}").write_bytes(b"")
+        await press(pilot, "r")
+        assert squeezed("clean, 3.9 KB of log checked") in squeezed(screen_text(pilot.app))
+        assert squeezed("nothing is wrong") in squeezed(screen_text(pilot.app))
+        shutil.rmtree(root)
+        await press(pilot, "r")
+        assert status(pilot.app).startswith("! no such file or directory: /")
+        assert "failed: " in screen_text(pilot.app)
+        await press(pilot, "p")
+        assert status(pilot.app).startswith("! no such file or directory: /")
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, VerifyScreen)
 
-    with_loop(look)()
 
-
-def test_the_list_of_topics_says_what_was_found() -> None:
-    async def look() -> None:
-        async with inspecting(SAMPLE_DATA / "damaged", size=(80, 24)) as pilot:
-            await open_verify(pilot, SAMPLE_DATA / "damaged")
-            await press(pilot, "escape", "r")
-            text = screen_text(pilot.app)
-            assert text.count("1 found by verify") == 3, text
-
-    with_loop(look)()
+@with_loop
+async def test_the_list_of_topics_says_what_was_found() -> None:
+    async with inspecting(SAMPLE_DATA / "damaged", size=(80, 24)) as pilot:
+        await open_verify(pilot, SAMPLE_DATA / "damaged")
+        await press(pilot, "escape", "r")
+        text = screen_text(pilot.app)
+        assert text.count("1 found by verify") == 3, text
