@@ -21,7 +21,7 @@ from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
 from core.records.checksum import crc32c_by_table
 from tests.support.damage import places
-from tests.support.logs import NOW, append, make_batch, make_marker, open_log
+from tests.support.logs import append, make_batch, make_marker, open_log
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 
@@ -92,12 +92,6 @@ def test_a_log_alone_that_ends_before_the_next_one_begins_is_short(folder: Path)
 # --- what is broken once
 
 
-def change_first_entry(folder: Path) -> None:
-    index = next(path for path in sorted(folder.glob("*.index")) if path.stat().st_size)
-    relative, position = struct.unpack(">ii", index.read_bytes()[:8])
-    patch(index, 0, struct.pack(">ii", relative - 1, position))
-
-
 def change_snapshot(folder: Path) -> None:
     path = max(folder.glob("*.snapshot"))
     data = bytearray(path.read_bytes())
@@ -111,7 +105,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], Code, str, str]] = {
         lambda folder: rewrite(folder, 1, 57, struct.pack(">i", 3)), Code.BAD_COUNT, "log", "3 records",
     ),
     "records that do not decode": (lambda folder: rewrite(folder, 1, 61, b"\x7f"), Code.BAD_BATCH, "log", ""),
-    "an index entry whose offset is one too low": (change_first_entry, Code.INDEX_MISMATCH, "index", ""),
     "a snapshot that the log contradicts": (
         change_snapshot, Code.SNAPSHOT_MISMATCH, "snapshot", "producer 7: last sequence 999, by the log 19",
     ),
@@ -314,21 +307,6 @@ def test_an_index_entry_of_the_last_batch_whose_offset_is_one_too_high(tmp_path:
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         path.unlink()
     assert codes(tmp_path / "t-0") == ([Code.INDEX_MISMATCH] if number == 0 else [])
-
-
-@pytest.mark.parametrize(("field", "wrong_by"), [(0, -1), (0, 1), (1, 1)])
-def test_a_time_index_entry_that_is_one_off(tmp_path: Path, field: int, wrong_by: int) -> None:
-    """A timestamp, or an offset. (An offset that is too low is no lie: a search begins earlier.)"""
-    log = open_log(tmp_path / "t-0", index_interval_bytes=100)
-    for number in range(10):
-        append(log, make_batch(b"a" * 90, b"b", timestamp=NOW + 10 * number))
-    log.close()
-    (index,) = (tmp_path / "t-0").glob("*.timeindex")
-    entry = list(struct.unpack_from(">qi", index.read_bytes(), 12))
-    entry[field] += wrong_by
-    patch(index, 12, struct.pack(">qi", *entry))
-    finding = only(tmp_path / "t-0")
-    assert (finding.code, finding.position) == (Code.TIME_INDEX_MISMATCH, 12)
 
 
 # --- files beside the log

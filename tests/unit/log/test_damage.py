@@ -18,6 +18,7 @@ from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log, read_all
 
 LOG = f"{0:020d}.log"
@@ -156,9 +157,9 @@ def test_a_log_in_a_value_is_not_taken_for_the_log(tmp_path: Path) -> None:
     assert sorted(read_around(again)[0]) == [0, 2]
 
 
-@pytest.mark.parametrize("indexed", [True, False], ids=["with index entries", "without"])
-@pytest.mark.parametrize("number", [8, 9], ids=["before the last", "the last"])
-@pytest.mark.parametrize("bit", [1, 3, 20, 47])
+@for_each("indexed", [True, False])
+@for_each("number", [8, 9])
+@for_each("bit", [1, 3, 20, 47])
 def test_a_flipped_bit_in_an_offset_does_not_move_the_end_of_a_clean_log(
     tmp_path: Path, number: int, bit: int, *, indexed: bool
 ) -> None:

@@ -177,8 +177,8 @@ UNREADABLE: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.usefixtures("both_ways")
-@pytest.mark.parametrize("what", UNREADABLE)
-@pytest.mark.parametrize("codec", [NONE, GZIP])
+@for_each("codec", [NONE, GZIP])
+@for_each("what", UNREADABLE)
 def test_what_does_not_decode_is_an_invalid_record(what: str, codec: CompressionType) -> None:
     """As Kafka 4.3.1 answers, or with an unexpected error (probed); where nobody asks, it is not seen."""
     section, count = UNREADABLE[what]
@@ -191,7 +191,7 @@ def test_what_does_not_decode_is_an_invalid_record(what: str, codec: Compression
 
 
 @pytest.mark.usefixtures("both_ways")
-@pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec is not NONE])
+@for_each("codec", [codec for codec in CompressionType if codec is not NONE])
 def test_what_does_not_decompress_is_an_invalid_record(codec: CompressionType) -> None:
     data = bytearray(of_section(SOUND, 3, codec).buffer)
     data[61:] = b"no compressed data, whatever it says"
@@ -204,8 +204,8 @@ def test_what_does_not_decompress_is_an_invalid_record(codec: CompressionType) -
 
 
 @pytest.mark.usefixtures("both_ways")
-@pytest.mark.parametrize("deltas", [(0, 0, 0), (0, 2, 1), (1, 2, 3), (0, 1, 3), (0, -1, 2)])
-@pytest.mark.parametrize("codec", [NONE, GZIP])
+@for_each("codec", [NONE, GZIP])
+@for_each("deltas", [(0, 0, 0), (0, 2, 1), (1, 2, 3), (0, 1, 3), (0, -1, 2)])
 def test_offsets_that_do_not_rise_by_one(deltas: tuple[int, ...], codec: CompressionType) -> None:
     section = b"".join(encode_record(delta, 0, b"k", b"v") for delta in deltas)
     batch = of_section(section, 3, codec)
@@ -214,7 +214,7 @@ def test_offsets_that_do_not_rise_by_one(deltas: tuple[int, ...], codec: Compres
 
 
 @pytest.mark.usefixtures("both_ways")
-@pytest.mark.parametrize("codec", CompressionType)
+@for_each("codec", CompressionType)
 def test_a_sound_batch_stays_as_it_is(codec: CompressionType) -> None:
     batch = of_records([Record(n, NOW, None, None, ((b"", None),)) for n in range(7)], codec)
     assert is_as_it_was(verdict(batch, plog_validate_records=True), batch)
@@ -268,8 +268,8 @@ def test_a_small_batch_takes_one_step() -> None:
         assert steps_of(batch, cleanup_policy=frozenset({"compact"}), compression_type="gzip")[0] == 0
 
 
-@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("size", [3_000_000, 10_000])
+@for_each("size", [3_000_000, 10_000])
+@for_each("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_that_is_too_large_in_the_topics_codec(
     target: str, size: int, incompressible: Callable[[int], bytes]
 ) -> None:
