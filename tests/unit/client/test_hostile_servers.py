@@ -25,6 +25,7 @@ from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
+from tests.support.waiting import ANSWER_SECONDS
 from tests.unit.client.test_authenticator import LOGINS, Broker
 
 STAGES = {"PLAIN": 3, "SCRAM-SHA-256": 3, "OAUTHBEARER": 3}
@@ -97,7 +98,7 @@ class Hostile:
             with contextlib.suppress(OSError, EOFError):
                 plain, _ = self._listener.accept()
                 with plain:
-                    plain.settimeout(5)
+                    plain.settimeout(ANSWER_SECONDS)
                     self._serve_one(self._context.wrap_socket(plain, server_side=True) if self._context else plain)
 
     def _serve_one(self, client: socket.socket) -> None:
@@ -189,7 +190,7 @@ def test_any_bytes_instead_of_tls(pieces: list[bytes], start: bytes) -> None:
         def serve() -> None:
             with contextlib.suppress(OSError), listener.accept()[0] as connection:
                 listener.close()  # whoever asks again what is spoken here has the answer at once
-                connection.settimeout(5)
+                connection.settimeout(ANSWER_SECONDS)
                 connection.recv(1 << 16)
                 connection.sendall(start)
                 for piece in pieces:

@@ -30,6 +30,7 @@ from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.refusals import refused
 from tests.support.secured_door import Door, MakeSteps, secured_door, server_context
+from tests.support.waiting import ANSWER_SECONDS
 
 PASSWORD = "marked-password"
 TOKEN = "marked.token.x"
@@ -397,7 +398,7 @@ def ssh(connection: socket.socket) -> None:
 
 
 def silent(connection: socket.socket) -> None:
-    connection.settimeout(10)
+    connection.settimeout(ANSWER_SECONDS)
     while connection.recv(1 << 16):
         pass
 
@@ -480,7 +481,7 @@ def test_a_tls_port_that_closes_without_an_alert(tmp_path: Path) -> None:
 
 def http_by_lines(connection: socket.socket) -> None:
     """It waits for the end of a line."""
-    connection.settimeout(10)
+    connection.settimeout(ANSWER_SECONDS)
     data = b""
     while b"\n" not in data:
         more = connection.recv(1 << 16)

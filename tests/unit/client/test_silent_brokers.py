@@ -40,7 +40,7 @@ from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.broker import SteeredNode
 from tests.support.certificates import make_ca, sign
 from tests.support.secured_door import server_context
-from tests.support.waiting import machine_seconds
+from tests.support.waiting import ANSWER_SECONDS, machine_seconds
 from tests.unit.client.test_producer import rows_of, stored
 
 ANSWERED = {API_VERSIONS.key, METADATA.key}
@@ -85,7 +85,7 @@ class Server:
     def _serve(self) -> None:
         while not self._is_over.is_set():
             with contextlib.suppress(OSError), self._listener.accept()[0] as plain:
-                plain.settimeout(60)
+                plain.settimeout(ANSWER_SECONDS)
                 if self._silent_connections > 0:
                     self._silent_connections -= 1
                     while plain.recv(1 << 16):

@@ -83,7 +83,7 @@ def connected(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[TlsSocke
     return TlsSocket(plain, TlsPeer("localhost", 1, shows_certificate=False), contexts[0]), wire
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 300_000), min_size=1, max_size=4),
     st.integers(1, 40_000),

@@ -31,7 +31,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Thing], dict[int, str | None], dict[
     return things, racks, load, other
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings().max_examples * 3)
 @given(problems())
 def test_no_choice_is_better(
     problem: tuple[list[Thing], dict[int, str | None], dict[int, int], dict[int, int]],

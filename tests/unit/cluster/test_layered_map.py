@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.cluster.layered_map import LayeredMap, with_changes
@@ -15,7 +15,6 @@ KEYS = st.integers(1990, 2010)
 CHANGES = st.dictionaries(KEYS, st.none() | st.text(max_size=2), max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(CHANGES, st.booleans()), max_size=20), st.sampled_from([{}, {1995: "x"}, LARGE]))
 def test_it_is_what_a_dict_would_be(steps: list[tuple[dict[int, str | None], bool]], start: dict[int, str]) -> None:
     model, below = dict(start), dict(start)

@@ -35,7 +35,7 @@ def clusters(draw: st.DrawFn, *, most_brokers: int = 7, most_partitions: int = 1
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples * 2)
 @given(clusters(), st.integers(3, 7), st.integers(1, 3), st.sampled_from([0, 2, 3]))
 def test_a_plan_spreads_everything(cluster: list[ReplicatedPartition], count: int, factor: int, racks: int) -> None:
     """Racks of which each has as many brokers let both be even."""
@@ -62,7 +62,7 @@ def ensure_even(held: Counter[int], brokers: int) -> None:
     assert max(numbers) - min(numbers) <= 1, held
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=settings().max_examples * 2)
 @given(clusters(most_brokers=4, most_partitions=2), st.data())
 def test_no_even_plan_copies_fewer_bytes(cluster: list[ReplicatedPartition], data: st.DataObject) -> None:
     topic = [p for p in cluster if p.partition.topic == "t"] + [placed("t", 8, (1, 2)), placed("t", 9, (1, 3))]
@@ -87,7 +87,6 @@ def test_what_is_even_already_stays() -> None:
     assert plan_spread(cluster, dict.fromkeys((1, 2, 3)), cluster, {}) == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(clusters(), st.integers(1, 7))
 def test_a_drain_moves_what_is_on_the_broker_and_nothing_else(cluster: list[ReplicatedPartition], broker: int) -> None:
     brokers: dict[int, str | None] = {number: f"r{number % 3}" for number in range(1, 8) if number != broker}
