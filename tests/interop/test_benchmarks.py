@@ -60,7 +60,7 @@ BENCHMARKS = {
     "mixed_cluster": Benchmark(
         "--rounds 1 --warm-up 0 --megabytes 1 --records 100", (requires_kafka39, pytest.mark.java)
     ),
-    "readers": Benchmark("--before . --rounds 1 --megabytes 1 --only plain"),
+    "readers": Benchmark("--before . --rounds 1 --warm-up 0 --megabytes 1 --only plain"),
     "replication": Benchmark("--rounds 1 --megabytes 1"),
     "request_path": Benchmark("--rounds 1 --requests 20 --no-full-memory"),
     "requests": Benchmark(
@@ -68,7 +68,7 @@ BENCHMARKS = {
     ),
     "scale": Benchmark(
         "--rounds 1 --commits 2000 --commits-at-once 100 --partitions 20 --topics 20 --segments 50 --keys 20000 "
-        "--producers 100 --megabytes 2 --start-partitions 2 --start-segments 10 --seconds 0.3 --readers 1 "
+        "--producers 100 --rolls 1 --megabytes 2 --start-partitions 2 --start-segments 10 --seconds 0.3 --readers 1 "
         "--tail-readers 5 --tail-records 20 --large-batches 2 --no-full-memory"
     ),
     "secured_client": Benchmark("--rounds 1 --warm-up 0 --records 1000", KAFKA),

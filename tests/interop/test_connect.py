@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,6 +33,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+_PATIENCE_S = 15
+"""How many of the machine's seconds Connect may take to stop."""
+
+
 @contextmanager
 def running(log: Path, main_class: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
@@ -39,6 +44,10 @@ def running(log: Path, main_class: str, *arguments: str) -> Iterator[subprocess.
     try:
         yield process
     finally:
+        process.terminate()  # it commits its offsets
+        deadline = waiting.machine_seconds() + _PATIENCE_S
+        while process.poll() is None and waiting.machine_seconds() < deadline:
+            time.sleep(0.1)
         process.kill()
         process.wait()
 

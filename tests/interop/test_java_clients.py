@@ -90,22 +90,21 @@ def test_the_console_consumer_reads_what_the_console_producer_wrote(broker: Serv
         assert [row.split(b"\t", 2)[2] for row in rows] == expected
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_dump_log_segments_reads_plogs_files(tmp_path: Path, codec: str) -> None:
+def test_dump_log_segments_reads_plogs_files(tmp_path: Path) -> None:
     """Several segments with their indexes and snapshots, written by plog alone: not a word of complaint."""
     options = ["--data-dir", str(tmp_path)]
     settings = ["internal.segment.bytes=20000", "index.interval.bytes=1000", "retention.ms=-1"]
-    call_plog("topic", "create", "t", *(f"--set={s}" for s in settings), *options)
     lines = b"".join(b'{"key": "k%d", "value": "%d", "timestamp": %d}\n' % (n, n**9, 10**12 + n) for n in range(5000))
-    done = call_plog(
-        "produce", "t", "--format", "envelope", "--compression", codec, "--batch-size", "2000", *options, stdin=lines
-    )
-    assert done.returncode == 0, done.stderr
-
-    logs = sorted((tmp_path / "t-0").glob("*.log"))
-    assert len(logs) > 1
-    files = [*logs, *(tmp_path / "t-0").glob("*.index"), *(tmp_path / "t-0").glob("*.timeindex")]
-    files += (tmp_path / "t-0").glob("*.snapshot")
+    small = ("--format", "envelope", "--batch-size", "2000")
+    files: list[Path] = []
+    for codec in CODECS:
+        call_plog("topic", "create", codec, *(f"--set={s}" for s in settings), *options)
+        done = call_plog("produce", codec, "--compression", codec, *small, *options, stdin=lines)
+        assert done.returncode == 0, done.stderr
+        logs = sorted((tmp_path / f"{codec}-0").glob("*.log"))
+        assert len(logs) > 1
+        files += logs
+    files += [path for suffix in ("index", "timeindex", "snapshot") for path in tmp_path.glob(f"*-0/*.{suffix}")]
     dump = run_tool(DUMP_LOG_SEGMENTS, "--print-data-log", "--deep-iteration", "--files", ",".join(map(str, files)))
     assert dump.returncode == 0
     said = dump.stdout + dump.stderr
@@ -114,6 +113,8 @@ def test_dump_log_segments_reads_plogs_files(tmp_path: Path, codec: str) -> None
     before_gaps = re.findall(rb"(-?\d+) is followed by", said)
     assert set(before_gaps) <= {b"-1"}, "a segment that begins above 0 is all that the tool may find odd"
     records = [line for line in dump.stdout.splitlines() if line.startswith(b"| offset: ")]
-    assert [line.split()[2] for line in records] == [b"%d" % n for n in range(5000)]
-    assert all(b"key: k%d payload: %d" % (n, n**9) in line for n, line in enumerate(records))
-    assert set(re.findall(rb"compresscodec: (\w+)", dump.stdout)) == {codec.encode()}
+    assert [line.split()[2] for line in records] == [b"%d" % n for n in range(5000)] * len(CODECS)
+    assert all(b"key: k%d payload: %d" % (n % 5000, (n % 5000) ** 9) in line for n, line in enumerate(records))
+    codecs = re.findall(rb"compresscodec: (\w+)", dump.stdout)
+    assert list(dict.fromkeys(codecs)) == [codec.encode() for codec in CODECS]
+    assert codecs == sorted(codecs, key=[codec.encode() for codec in CODECS].index)
