@@ -109,11 +109,6 @@ def test_brokers_that_speak_different_versions() -> None:
     ]
 
 
-def test_nobody_there() -> None:
-    _, told = plog("--bootstrap-server", "127.0.0.1:1", code=3)
-    assert told.startswith("error: could not connect to 127.0.0.1:1: connection refused\n")
-
-
 def test_files_of_kafka(tmp_path: Path) -> None:
     """Expected: what Kafka's own tool printed of the metadata log (tests/golden/kafka)."""
     directory = tmp_path / "kafka"
@@ -150,13 +145,11 @@ def test_a_directory_that_plog_served(tmp_path: Path) -> None:
     assert row["state"] in ("registered", "fenced")
 
 
-def test_a_damaged_meta_properties(tmp_path: Path) -> None:
+def test_what_can_not_be_asked_or_read(tmp_path: Path) -> None:
+    _, told = plog("--bootstrap-server", "127.0.0.1:1", code=3)
+    assert told.startswith("error: could not connect to 127.0.0.1:1: connection refused\n")
     (tmp_path / "meta.properties").write_text("version=9\n")
-    _, told = plog("--data-dir", tmp_path, code=1)
-    assert "version '9', expected 0 or 1" in told
-
-
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    assert "version '9', expected 0 or 1" in plog("--data-dir", tmp_path, code=1)[1]
     assert "none" in plog("--data-dir", tmp_path / "none", code=3)[1]
 
 

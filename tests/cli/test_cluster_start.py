@@ -21,6 +21,7 @@ from core.log.directory_lock import DirectoryLock
 from core.processes.local_cluster import ClusterOptions, LocalCluster
 from tests.support.for_each import for_each
 from tests.support.free_ports import free_ports
+from tests.support.processes import children_of, is_running, name_of
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
@@ -83,17 +84,6 @@ def processes_of(directory: Path) -> list[int]:
         if str(directory) in command and int(process.name) != os.getpid():
             found.append(int(process.name))
     return found
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return True
 
 
 def produce(servers: str, value: bytes) -> None:
@@ -179,7 +169,7 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         children = children_of(first.process.pid)
         assert len(children) == 3  # the guard, ZooKeeper, broker 1
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
-        wait_until(lambda: all(map(is_gone, children)) and not processes_of(directory), "nothing is left")
+        wait_until(lambda: not any(map(is_running, children)) and not processes_of(directory), "nothing is left")
 
     fewer = call_plog("cluster", "start", "--data-dir", str(directory), "--brokers", "1")
     assert fewer.returncode == 2
@@ -194,7 +184,7 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
         assert second.zookeeper == first.zookeeper
         produce(second.servers, b"two")
         assert consume(second.servers, 1) == [b"two"], "the group is remembered, too"
-        assert Path(f"/proc/{second.zookeeper_pid}/comm").read_text() == "java\n"
+        assert name_of(second.zookeeper_pid) == "java"
         with (directory / "zookeeper" / "zookeeper.log").open("a") as log:
             log.write("2026-01-01T00:00:00,000 ERROR Error closing a command socket (ServerCnxn)\n")  # it lives on then
         os.kill(second.zookeeper_pid, signal.SIGKILL)
@@ -241,7 +231,7 @@ def test_a_temporary_one_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
         assert one.stderr is not None
         assert "that directory is deleted at the end, with all records; --data-dir keeps them" in one.stderr.read()
     assert not list(tmp_path.iterdir())
-    assert all(map(is_gone, children))
+    assert not any(map(is_running, children))
     assert not processes_of(folder)
 
 
@@ -253,13 +243,13 @@ def stop_twice_before_it_is_ready(folder: Path, *arguments: str | Path) -> str:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment)
     try:
         wait_until(lambda: list(folder.glob("*/zookeeper/zookeeper.log")), "ZooKeeper begins")
-        (java,) = [n for n in children_of(process.pid) if Path(f"/proc/{n}/comm").read_text() == "java\n"]
+        (java,) = [n for n in children_of(process.pid) if name_of(n) == "java"]
         os.kill(java, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "stopping the cluster .." in said.read_text(), "it stops")
         process.send_signal(signal.SIGINT)
         assert wait_for_exit(process) == 128 + signal.SIGINT
-        wait_until(lambda: is_gone(java))
+        wait_until(lambda: not is_running(java))
     finally:
         process.kill()
         process.wait()

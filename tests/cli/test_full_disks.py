@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import ok
@@ -111,9 +110,3 @@ def test_a_full_disk_below_an_embedded_writer(refused: Callable[..., str], tmp_p
     assert f"could not write to {tmp_path}/data/t-0: file too large" in said
     assert "hint: a file may not be as large there" in said
     ok("verify", str(tmp_path / "data"))
-
-
-def test_parquet_and_arrow_of_before_are_read_whole(data: str, tmp_path: Path) -> None:
-    ok("consume", "t", "--format", "arrow", "--out", str(tmp_path / "a"), "--data-dir", data)
-    with pa.ipc.open_stream(tmp_path / "a") as stream:
-        assert stream.read_all().num_rows == 20_000

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import children_of, is_running, name_of
 from tests.support.server import PLOG, call_plog
 from tests.support.waiting import wait_for_exit, wait_until
 
@@ -27,8 +28,8 @@ echo 'openjdk version "17.0.1"' >&2
 def descendants(pid: int) -> dict[int, str]:
     """Process -> the name of its program."""
     found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found |= {int(child): Path(f"/proc/{child}/comm").read_text().strip()} | descendants(int(child))
+    for child in children_of(pid):
+        found |= {child: name_of(child)} | descendants(child)
     return found
 
 
@@ -56,12 +57,4 @@ def test_no_jvm_stays(number: signal.Signals, code: int, tmp_path: Path) -> None
     wait_until(has_a_jvm, "it starts a JVM, of which it says nothing")
     replay.send_signal(number)
     assert wait_for_exit(replay) == code
-    wait_until(lambda: not any(map(is_alive, started)), f"one of {started} stays")  # a signal may take a moment
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"  # whoever adopted it has yet to notice
+    wait_until(lambda: not any(map(is_running, started)), f"one of {started} stays")  # a signal may take a moment

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.free_ports import free_ports
+from tests.support.processes import children_of, is_running, name_of
 from tests.support.server import PLOG, call_plog, run_plog
 from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 from tests.support.zookeeper_server import requires_zookeeper
@@ -55,16 +56,8 @@ def client_of(address: str) -> Iterator[Any]:
 
 def java_of(process: subprocess.Popen[str]) -> int:
     """ZooKeeper itself, among the processes that the command has started."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    (java,) = [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+    (java,) = [pid for pid in children_of(process.pid) if name_of(pid) == "java"]
     return java
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 @requires_zookeeper
@@ -81,7 +74,7 @@ def test_it_runs_survives_a_kill_and_is_stopped(tmp_path: Path) -> None:
         assert b"take another port: --listen 127.0.0.1:" in taken.stderr
         process.kill()
         wait_for_exit(process)
-    wait_until(lambda: not is_alive(java))
+    wait_until(lambda: not is_running(java))
     with started(directory, address) as (process, second):
         assert second == address
         with client_of(address) as client:

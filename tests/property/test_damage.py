@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,13 +23,6 @@ from tests.support.golden import GOLDEN
 from tests.support.logs import fingerprint
 
 SEEDS = st.integers(0, 2**32)
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="plog-damage-", dir=shared if shared.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 def make(memory: Path, random: Random) -> tuple[Path, dict[int, tuple[bytes | None, bytes | None]]]:

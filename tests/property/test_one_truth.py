@@ -22,7 +22,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -85,13 +85,6 @@ class Wrecked:
     directory: Path
     what: str
     model: LogModel
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="plog-truth-", dir=shared if shared.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 def make(memory: Path, seed: int) -> Wrecked:

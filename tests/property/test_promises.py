@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 from random import Random
 
@@ -42,13 +41,6 @@ KEPT = (
 
 CASES = [case for case in golden_cases() if not case.name.startswith("__cluster_metadata")]
 OF_TRANSACTIONS = [case for case in CASES if len(case.truth["read_committed_offsets"]) < len(case.records())]
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="plog-promises-", dir=shared if shared.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 def damage(directory: Path, random: Random) -> str:

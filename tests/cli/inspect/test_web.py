@@ -24,6 +24,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
 from tests.cli.inspect.support import with_loop
 from tests.cli.inspect.web_visit import PACKET_APP, ROOT, gone, serving, started, stranger
+from tests.support.processes import children_of, is_running
 from tests.support.server import PLOG
 
 LOG = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
@@ -402,19 +403,11 @@ async def test_a_signal_ends_the_server_and_its_sessions(number: signal.Signals)
 async def test_the_screens_end_even_if_the_server_is_killed() -> None:
     async with started(PLOG, "inspect", "--web", "--listen", "127.0.0.1:0", LOG) as (process, visit):
         await (await visit.open_socket()).read_until(b"login")  # a record
-        (app,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (app,) = children_of(process.pid)
         process.kill()
         await process.wait()
-        while _is_running(int(app)):
+        while is_running(app):
             await asyncio.sleep(0.01)
-
-
-def _is_running(pid: int) -> bool:
-    """Says whether it runs: a dead process may wait for somebody who asks for it, if its parent died first."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 @with_loop
