@@ -1,9 +1,9 @@
 """Waits whose bounds hold on a slow machine: they count the machine's seconds, not the clock's.
 
-A second of the machine is a second of a processor that has nothing else to do. While 20 processes want 2 cores, it lasts
-ten seconds of the clock; while the machine stands still, it does not end. So a test says how much work it waits for, not
-how busy the machine may be. Where a test need not bound a wait at all, it does not: `tests/support/time_limit.py` ends a
-test that hangs, wherever it hangs.
+A second of the machine is a second of a processor that has nothing else to do. While 20 processes want 2 cores, it
+lasts ten seconds of the clock; while the machine stands still, it does not end. So a test says how much work it waits
+for, not how busy the machine may be. Where a test need not bound a wait at all, it does not:
+`tests/support/time_limit.py` ends a test that hangs, wherever it hangs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 MOST_SECONDS = 120.0
@@ -29,7 +28,7 @@ _LOOP_SECONDS = 0.003  # what a machine of 2026 needs for the loop
 
 
 def machine_seconds() -> float:
-    """Seconds of the machine since this process began to count; rises all the time, and never by more than the clock."""
+    """Seconds of the machine since this process began to count; never rises by more than the clock."""
     return _ticker.counted
 
 
@@ -94,11 +93,14 @@ def _slowness_of_one_core() -> float:
 
 def _processes_for_a_core() -> float:
     """How many want to run for each core that there is; at least 1."""
-    running = os.getloadavg()[0]
-    with suppress(OSError, ValueError, IndexError):  # not Linux
-        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    if _LOAD is None:
+        running = os.getloadavg()[0]
+    else:
+        running = int(os.pread(_LOAD, 100, 0).split()[3].partition(b"/")[0])
     return max(1.0, running / (os.cpu_count() or 1))
 
 
+_LOAD = os.open("/proc/loadavg", os.O_RDONLY) if Path("/proc/loadavg").exists() else None
+"""Kept open: some tests count the open files of their process."""
 _ticker = _Ticker()
 os.register_at_fork(after_in_child=_ticker.start)
