@@ -93,10 +93,7 @@ def _slowness_of_one_core() -> float:
 
 def _processes_for_a_core() -> float:
     """How many want to run for each core that there is; at least 1."""
-    if _LOAD is None:
-        running = os.getloadavg()[0]
-    else:
-        running = int(os.pread(_LOAD, 100, 0).split()[3].partition(b"/")[0])
+    running = os.getloadavg()[0] if _LOAD is None else int(os.pread(_LOAD, 100, 0).split()[3].partition(b"/")[0])
     return max(1.0, running / (os.cpu_count() or 1))
 
 
