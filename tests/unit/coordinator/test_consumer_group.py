@@ -44,8 +44,8 @@ def set_topic(world: GroupWorld, name: str, partitions: int) -> None:
 class Member:
     """As a client is: it keeps its epoch, and what it owns; `step` does what the coordinator asks of it."""
 
-    def __init__(self, world: GroupWorld, coordinator: GroupCoordinator, name: str, **fields: Any) -> None:
-        self._world = world
+    def __init__(self, coordinator: GroupCoordinator, name: str, **fields: Any) -> None:
+        self._world: GroupWorld = coordinator._environment
         self.coordinator = coordinator
         self.name = name
         self.epoch = 0
@@ -103,8 +103,8 @@ def replayed(world: GroupWorld) -> GroupCoordinator:
     return again
 
 
-def assert_a_restart_changes_nothing(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    again = replayed(world)
+def assert_a_restart_changes_nothing(coordinator: GroupCoordinator) -> None:
+    again = replayed(coordinator._environment)
     assert again.groups.keys() == coordinator.groups.keys()
     if "g" in coordinator.groups:
         ours, theirs = group_of(coordinator), group_of(again)
@@ -116,7 +116,7 @@ def assert_a_restart_changes_nothing(world: GroupWorld, coordinator: GroupCoordi
 
 
 def test_the_first_member_gets_all(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     assert member.step() == 0
     assert (member.epoch, member.owned) == (1, {"t": [0, 1, 2, 3]})
     group = group_of(coordinator)
@@ -125,11 +125,11 @@ def test_the_first_member_gets_all(world: GroupWorld, coordinator: GroupCoordina
     quiet = member.send()
     assert (quiet.member_epoch, quiet.assignment, quiet.heartbeat_interval_ms) == (1, None, 5000)
     assert len(world.written) == written, "a heartbeat that changes nothing writes nothing"
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 def test_partitions_go_over_one_step_after_the_other(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     first.step()
     second.step()
     group = group_of(coordinator)
@@ -147,7 +147,7 @@ def test_partitions_go_over_one_step_after_the_other(world: GroupWorld, coordina
     second.step()
     assert second.owned == {"t": [2, 3]}
     assert group_of(coordinator).state == "Stable"
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 def test_what_kafka_writes_of_the_same_moves(world: GroupWorld, coordinator: GroupCoordinator) -> None:
@@ -155,7 +155,7 @@ def test_what_kafka_writes_of_the_same_moves(world: GroupWorld, coordinator: Gro
     epochs of their assignment, and those that it must give up; what DumpLogSegments showed of Kafka 4.3.1's log, where
     all epochs were one more.
     """
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     settle(coordinator, first)
     settle(coordinator, second, first)
     second.send(member_epoch=-1)
@@ -177,11 +177,11 @@ def test_what_kafka_writes_of_the_same_moves(world: GroupWorld, coordinator: Gro
         (2, 1, 0, {0: 1, 1: 1}, {}),
         (3, 2, 0, {0: 1, 1: 1, 2: 3, 3: 3}, {}),
     ]
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 def test_who_does_not_give_up_in_time_is_out(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     first.step()
     second.step()
     for _ in range(REBALANCE_MS // 5000):
@@ -197,7 +197,7 @@ def test_who_does_not_give_up_in_time_is_out(world: GroupWorld, coordinator: Gro
 
 def test_who_must_give_up_more_has_the_time_again(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     set_topic(world, "t", 6)
-    first, others = Member(world, coordinator, "a"), [Member(world, coordinator, name) for name in "bc"]
+    first, others = Member(coordinator, "a"), [Member(coordinator, name) for name in "bc"]
     first.step()
     others[0].step()
     first.step(topic_partitions=None)
@@ -212,8 +212,8 @@ def test_who_must_give_up_more_has_the_time_again(world: GroupWorld, coordinator
     assert "a" not in group_of(coordinator).members
 
 
-def test_a_state_that_a_newer_broker_wrote(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+def test_a_state_that_a_newer_broker_wrote(coordinator: GroupCoordinator) -> None:
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     group = group_of(coordinator)
     key, value = group._records.current(group.members["a"])
@@ -226,14 +226,14 @@ def test_a_state_that_a_newer_broker_wrote(world: GroupWorld, coordinator: Group
 
 
 def test_a_group_that_comes_and_goes(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    members = [Member(world, coordinator, name) for name in "abc"]
+    members = [Member(coordinator, name) for name in "abc"]
     for count in (1, 2, 3):
         settle(coordinator, *members[:count])
     assert sorted(len(member.owned["t"]) for member in members) == [1, 1, 2]
     assert members[0].send(member_epoch=-1).member_epoch == -1
     settle(coordinator, *members[1:])
     assert sorted(len(member.owned["t"]) for member in members[1:]) == [2, 2]
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
     for member in members[1:]:
         member.send(member_epoch=-1)
     assert group_of(coordinator).state == "Empty"
@@ -242,7 +242,7 @@ def test_a_group_that_comes_and_goes(world: GroupWorld, coordinator: GroupCoordi
 
 def test_other_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     set_topic(world, "u", 2)
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b", subscribed_topic_names=["t", "u"])
+    first, second = Member(coordinator, "a"), Member(coordinator, "b", subscribed_topic_names=["t", "u"])
     settle(coordinator, first, second)
     assert second.owned.keys() == {"t", "u"} or second.owned.keys() == {"u"}
     first.step(subscribed_topic_names=["u"])
@@ -252,17 +252,17 @@ def test_other_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
 
 
 def test_a_topic_that_grows_or_goes(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a", subscribed_topic_names=["t", "later"])
+    member = Member(coordinator, "a", subscribed_topic_names=["t", "later"])
     settle(coordinator, member)
     set_topic(world, "t", 6)
     set_topic(world, "later", 1)
     settle(coordinator, member)
     assert (member.epoch, member.owned) == (2, {"t": [0, 1, 2, 3, 4, 5], "later": [0]})
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 def test_a_restart_is_no_change_of_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     member.coordinator = again = GroupCoordinator(world)
     again.take_over(replayed(world))
@@ -276,7 +276,7 @@ def test_a_restart_is_no_change_of_topics(world: GroupWorld, coordinator: GroupC
 def test_a_clock_that_is_set_ends_no_session_and_lengthens_none(
     world: GroupWorld, coordinator: GroupCoordinator, step_ms: int
 ) -> None:
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     world.clock.set_wall_by(step_ms)
     world.advance(SESSION_MS - 1)
@@ -290,30 +290,28 @@ def test_a_clock_that_is_set_ends_no_session_and_lengthens_none(
 def test_regular_expressions(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     set_topic(world, "orders-1", 1)
     set_topic(world, "__consumer_offsets", 1)
-    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(orders|__).*")
+    member = Member(coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(orders|__).*")
     settle(coordinator, member)
     assert member.owned == {"orders-1": [0]}
     set_topic(world, "orders-2", 2)
     settle(coordinator, member)
     assert member.owned == {"orders-1": [0], "orders-2": [0, 1]}
-    assert_a_restart_changes_nothing(world, coordinator)
-    wrong = Member(world, coordinator, "b", subscribed_topic_names=None, subscribed_topic_regex="(")
+    assert_a_restart_changes_nothing(coordinator)
+    wrong = Member(coordinator, "b", subscribed_topic_names=None, subscribed_topic_regex="(")
     assert wrong.step() == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert group_of(coordinator).members.keys() == {"a"}
 
 
-def test_a_regular_expression_outlives_the_static_member_that_said_it(
-    world: GroupWorld, coordinator: GroupCoordinator
-) -> None:
+def test_a_regular_expression_outlives_the_static_member_that_said_it(coordinator: GroupCoordinator) -> None:
     regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t"}
-    first = Member(world, coordinator, "a", instance_id="one", **regex)
+    first = Member(coordinator, "a", instance_id="one", **regex)
     settle(coordinator, first)
     first.send(member_epoch=-2, instance_id="one")
-    back = Member(world, coordinator, "a2", instance_id="one", **regex)
+    back = Member(coordinator, "a2", instance_id="one", **regex)
     settle(coordinator, back)
     assert group_of(coordinator).is_subscribed_to("t")
-    assert_a_restart_changes_nothing(world, coordinator)
-    other = Member(world, coordinator, "b")
+    assert_a_restart_changes_nothing(coordinator)
+    other = Member(coordinator, "b")
     other.step()
     assert group_of(coordinator).targets["a2"], "it is counted on"
 
@@ -322,7 +320,7 @@ def test_a_regular_expression_that_nobody_says_any_more_is_forgotten(
     world: GroupWorld, coordinator: GroupCoordinator
 ) -> None:
     regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t"}
-    first, second = Member(world, coordinator, "a", **regex), Member(world, coordinator, "b", **regex)
+    first, second = Member(coordinator, "a", **regex), Member(coordinator, "b", **regex)
     settle(coordinator, first, second)
     first.step(subscribed_topic_regex="u|t")
     assert set(group_of(coordinator)._regexes) == set(group_of(replayed(world))._regexes) == {"t", "u|t"}
@@ -331,24 +329,24 @@ def test_a_regular_expression_that_nobody_says_any_more_is_forgotten(
 
 
 @for_each("regex", ["(", "a)(b", "(?=t)", "t\\"])
-def test_a_regular_expression_that_is_none(world: GroupWorld, coordinator: GroupCoordinator, regex: str) -> None:
-    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex=regex)
+def test_a_regular_expression_that_is_none(coordinator: GroupCoordinator, regex: str) -> None:
+    member = Member(coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex=regex)
     assert member.step() == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_no_regular_expression_holds_up_the_broker(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     """One that takes for ever where every way is tried."""
     set_topic(world, "a" * 200, 1)
-    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(a|a)*(a|a)*b")
+    member = Member(coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(a|a)*(a|a)*b")
     settle(coordinator, member)
     assert member.owned == {}
 
 
 def test_new_topics_are_noticed_whoever_leaves_meanwhile(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|u"}
-    first = Member(world, coordinator, "a", **regex)
-    second = Member(world, coordinator, "b", instance_id="two", **regex)
-    third = Member(world, coordinator, "c", **regex)
+    first = Member(coordinator, "a", **regex)
+    second = Member(coordinator, "b", instance_id="two", **regex)
+    third = Member(coordinator, "c", **regex)
     settle(coordinator, first, second, third)
     set_topic(world, "u", 2)
     third.send(member_epoch=-1)
@@ -360,12 +358,12 @@ def test_new_topics_are_noticed_whoever_leaves_meanwhile(world: GroupWorld, coor
     assert sum(len(n) for target in group_of(coordinator).targets.values() for n in target.values()) == 7
 
 
-def test_the_assignor_that_most_ask_for(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    members = [Member(world, coordinator, name, server_assignor="range") for name in "ab"]
+def test_the_assignor_that_most_ask_for(coordinator: GroupCoordinator) -> None:
+    members = [Member(coordinator, name, server_assignor="range") for name in "ab"]
     settle(coordinator, *members)
     assert group_of(coordinator).assignor == "range"
     assert [member.owned for member in members] == [{"t": [0, 1]}, {"t": [2, 3]}]
-    other = Member(world, coordinator, "c", server_assignor="nope")
+    other = Member(coordinator, "c", server_assignor="nope")
     assert other.step() == ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
@@ -373,7 +371,7 @@ def test_the_assignor_that_most_ask_for(world: GroupWorld, coordinator: GroupCoo
 
 
 def test_epochs_that_are_not_the_members(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     assert member.send(member_epoch=7).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     set_topic(world, "t", 5)
@@ -392,7 +390,7 @@ def test_a_member_that_comes_back_with_epoch_0_is_taken_back(
     world: GroupWorld, coordinator: GroupCoordinator, instance_id: str | None
 ) -> None:
     """It lost its state, or the answer to its first heartbeat was lost; Kafka 4.3 gives it what it had."""
-    member = Member(world, coordinator, "a", instance_id=instance_id)
+    member = Member(coordinator, "a", instance_id=instance_id)
     first = member.send()
     assert (first.error_code, first.member_epoch) == (0, 1)
     again = member.send()
@@ -402,7 +400,7 @@ def test_a_member_that_comes_back_with_epoch_0_is_taken_back(
     settle(coordinator, member)
     epoch = member.epoch
     assert epoch == 2
-    back = Member(world, coordinator, "a", instance_id=instance_id)
+    back = Member(coordinator, "a", instance_id=instance_id)
     for _ in range(2):
         answer = back.send()
         assert (answer.error_code, answer.member_epoch) == (0, epoch)
@@ -412,23 +410,21 @@ def test_a_member_that_comes_back_with_epoch_0_is_taken_back(
     settle(coordinator, back)
 
 
-def test_a_member_that_comes_back_while_it_was_to_give_up_something(
-    world: GroupWorld, coordinator: GroupCoordinator
-) -> None:
+def test_a_member_that_comes_back_while_it_was_to_give_up_something(coordinator: GroupCoordinator) -> None:
     """It owns nothing, so that it has given all up."""
-    first, second = (Member(world, coordinator, name) for name in "ab")
+    first, second = (Member(coordinator, name) for name in "ab")
     settle(coordinator, first)
     second.step()
     first.step()
     assert group_of(coordinator).members["a"].state is MemberState.UNREVOKED_PARTITIONS
-    back = Member(world, coordinator, "a")
+    back = Member(coordinator, "a")
     assert back.step() == 0
     settle(coordinator, back, second)
     assert sorted(number for member in (back, second) for number in member.owned["t"]) == [0, 1, 2, 3]
 
 
-def test_a_member_waiting_for_others_joins_again(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first, second = (Member(world, coordinator, name) for name in "ab")
+def test_a_member_waiting_for_others_joins_again(coordinator: GroupCoordinator) -> None:
+    first, second = (Member(coordinator, name) for name in "ab")
     settle(coordinator, first)
     for _ in range(4):
         answer = second.send()
@@ -438,8 +434,8 @@ def test_a_member_waiting_for_others_joins_again(world: GroupWorld, coordinator:
     settle(coordinator, first, second)
 
 
-def test_another_instance_id_in_a_heartbeat_is_unknown(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a", instance_id="i")
+def test_another_instance_id_in_a_heartbeat_is_unknown(coordinator: GroupCoordinator) -> None:
+    member = Member(coordinator, "a", instance_id="i")
     settle(coordinator, member)
     assert member.send(instance_id="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert group_of(coordinator).members["a"].subscription.instance_id == "i"
@@ -458,21 +454,19 @@ def test_another_instance_id_in_a_heartbeat_is_unknown(world: GroupWorld, coordi
     ],
 )
 def test_an_administrator_removes_a_member(
-    world: GroupWorld, coordinator: GroupCoordinator, member_id: str, instance_id: str | None, code: int
+    coordinator: GroupCoordinator, member_id: str, instance_id: str | None, code: int
 ) -> None:
     """By LeaveGroup, as `Admin.removeMembersFromConsumerGroup` does for either protocol."""
-    member = Member(world, coordinator, "a", instance_id="i")
+    member = Member(coordinator, "a", instance_id="i")
     settle(coordinator, member)
     [answer] = coordinator.leave("g", [MemberIdentity(member_id, instance_id)])
     assert (answer.member_id, answer.group_instance_id, answer.error_code) == (member_id, instance_id, code)
     assert ("a" in group_of(coordinator).members) == bool(code)
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
-def test_commits_of_a_version_that_knows_no_epochs_are_refused(
-    world: GroupWorld, coordinator: GroupCoordinator
-) -> None:
-    member = Member(world, coordinator, "a")
+def test_commits_of_a_version_that_knows_no_epochs_are_refused(coordinator: GroupCoordinator) -> None:
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     offsets = {TopicPartition("t", 0): CommittedOffset(5, 0, "", NOW)}
     for member_id, epoch, code in (
@@ -484,18 +478,18 @@ def test_commits_of_a_version_that_knows_no_epochs_are_refused(
         assert refused(coordinator.commit, of_old) is code
 
 
-def test_strangers(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    assert Member(world, coordinator, "a").send(member_epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    settle(coordinator, Member(world, coordinator, "a"))
-    assert Member(world, coordinator, "b").send(member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert Member(world, coordinator, "b").send(member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+def test_strangers(coordinator: GroupCoordinator) -> None:
+    assert Member(coordinator, "a").send(member_epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    settle(coordinator, Member(coordinator, "a"))
+    assert Member(coordinator, "b").send(member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert Member(coordinator, "b").send(member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_full_group(world: GroupWorld) -> None:
     world.config = type(world.config)(group_consumer_max_size=1)
     coordinator = GroupCoordinator(world)
-    settle(coordinator, Member(world, coordinator, "a"))
-    assert Member(world, coordinator, "b").step() == ErrorCode.GROUP_MAX_SIZE_REACHED
+    settle(coordinator, Member(coordinator, "a"))
+    assert Member(coordinator, "b").step() == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 @for_each(
@@ -514,15 +508,15 @@ def test_a_full_group(world: GroupWorld) -> None:
         {"subscribed_topic_names": None},
     ],
 )
-def test_what_no_member_may_say(world: GroupWorld, coordinator: GroupCoordinator, fields: dict[str, Any]) -> None:
-    answer = Member(world, coordinator, "a").send(**fields)
+def test_what_no_member_may_say(coordinator: GroupCoordinator, fields: dict[str, Any]) -> None:
+    answer = Member(coordinator, "a").send(**fields)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_message
     assert coordinator.groups == {}
 
 
 def test_what_cannot_be_written_has_not_happened(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     settle(coordinator, first)
     world.refuses = True
     assert second.step() == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -538,7 +532,7 @@ def test_what_cannot_be_written_has_not_happened(world: GroupWorld, coordinator:
 
 
 def test_a_member_that_falls_silent_is_out(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     settle(coordinator, first, second)
     for _ in range(4):
         world.advance(SESSION_MS // 3)
@@ -546,31 +540,31 @@ def test_a_member_that_falls_silent_is_out(world: GroupWorld, coordinator: Group
     settle(coordinator, first)
     assert first.owned == {"t": [0, 1, 2, 3]}
     assert second.step() == ErrorCode.UNKNOWN_MEMBER_ID
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 # --- static members
 
 
-def test_a_static_member_that_starts_anew_takes_its_place(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first = Member(world, coordinator, "a", instance_id="one")
-    second = Member(world, coordinator, "b", instance_id="two")
+def test_a_static_member_that_starts_anew_takes_its_place(coordinator: GroupCoordinator) -> None:
+    first = Member(coordinator, "a", instance_id="one")
+    second = Member(coordinator, "b", instance_id="two")
     settle(coordinator, first, second)
-    assert Member(world, coordinator, "c", instance_id="one").step() == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert Member(coordinator, "c", instance_id="one").step() == ErrorCode.UNRELEASED_INSTANCE_ID
     epoch = group_of(coordinator).epoch
     assert first.send(member_epoch=-2, instance_id="one").member_epoch == -2
     assert set(group_of(coordinator).members) == {"a", "b"}
-    back = Member(world, coordinator, "a2", instance_id="one")
+    back = Member(coordinator, "a2", instance_id="one")
     settle(coordinator, back, second)
     assert back.owned == first.owned
     assert group_of(coordinator).epoch == epoch, "the other did not notice"
     assert first.send(instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
     assert first.send(member_epoch=-1, instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
 def test_a_static_member_that_does_not_come_back(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    first = Member(world, coordinator, "a", instance_id="one")
+    first = Member(coordinator, "a", instance_id="one")
     settle(coordinator, first)
     first.send(member_epoch=-2, instance_id="one")
     world.advance(SESSION_MS)
@@ -585,8 +579,8 @@ def commit(coordinator: GroupCoordinator, member_id: str, epoch: int) -> None:
     coordinator.commit(OffsetCommit("g", member_id, None, epoch, offsets))
 
 
-def test_members_commit_in_their_epoch(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+def test_members_commit_in_their_epoch(coordinator: GroupCoordinator) -> None:
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     commit(coordinator, "a", 1)
     for member_id, epoch, code in (
@@ -602,12 +596,12 @@ def test_members_commit_in_their_epoch(world: GroupWorld, coordinator: GroupCoor
     commit(coordinator, "", -1)
     coordinator.delete("g")
     assert coordinator.groups == {}
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
 
 
-def test_a_commit_of_an_earlier_epoch(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+def test_a_commit_of_an_earlier_epoch(coordinator: GroupCoordinator) -> None:
     """KIP-1251: it is taken where the member had all of the partitions then."""
-    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first, second = Member(coordinator, "a"), Member(coordinator, "b")
     settle(coordinator, first)
     settle(coordinator, second, first)
     second.send(member_epoch=-1)
@@ -631,13 +625,13 @@ def test_an_empty_group_may_change_its_protocol(world: GroupWorld, coordinator: 
     joined = classic.join()
     world.advance(1)
     classic.sync(joined.answered, {joined.answered.member_id: b""})
-    assert Member(world, coordinator, "a").step() == ErrorCode.GROUP_ID_NOT_FOUND, "somebody is in it"
+    assert Member(coordinator, "a").step() == ErrorCode.GROUP_ID_NOT_FOUND, "somebody is in it"
     classic.leave(joined.answered.member_id)
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     assert classic.join().answered.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert classic.heartbeat(joined.answered) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
     commit(coordinator, "a", member.epoch)
     member.send(member_epoch=-1)
     back = classic.join()
@@ -648,11 +642,11 @@ def test_an_empty_group_may_change_its_protocol(world: GroupWorld, coordinator: 
 
 
 def test_offsets_that_nobody_needs_expire(world: GroupWorld, coordinator: GroupCoordinator) -> None:
-    member = Member(world, coordinator, "a")
+    member = Member(coordinator, "a")
     settle(coordinator, member)
     commit(coordinator, "a", member.epoch)
     member.send(member_epoch=-1)
     world.advance(10080 * 60_000)
     coordinator.expire()
     assert coordinator.groups == {}
-    assert_a_restart_changes_nothing(world, coordinator)
+    assert_a_restart_changes_nothing(coordinator)
