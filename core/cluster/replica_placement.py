@@ -1,8 +1,10 @@
 """Plans where the replicas of partitions are to be: on which brokers, and which of these leads by preference.
 
-A plan spreads the replicas of a partition over the racks; it spreads the replicas of each topic, and of all topics that
-it is about, evenly over the brokers; and it moves as few bytes as that allows (`even_choice.py`). Preferred leaders are
-spread over the brokers topic by topic, as far as the replicas allow, and stay where they are if they can.
+A plan spreads the replicas of a partition over the racks, and the replicas of each topic evenly over the brokers, with
+as few bytes moved as that allows (`even_choice.py`). It places one topic after the other, each where the topics before
+it left room, so that all topics together are even, too; with more racks than replicas that room may be in one rack, and
+a broker may have two replicas more than another. Preferred leaders are spread over the brokers topic by topic, as far
+as the replicas allow, and stay where they are if they can.
 """
 
 from __future__ import annotations

@@ -52,14 +52,25 @@ def test_a_plan_spreads_everything(cluster: list[ReplicatedPartition], count: in
             assert len({brokers[broker] for broker in replicas}) == min(factor, racks)
     for some in ("s", "t", "st"):
         of_topics = [replicas for partition, replicas in found.items() if partition.topic in some]
-        ensure_even(Counter(broker for replicas in of_topics for broker in replicas), count)
+        held = Counter(broker for replicas in of_topics for broker in replicas)
+        # topic after topic is placed: with more racks than replicas the room that is left may be in one rack
+        ensure_even(held, count, most=2 if some == "st" and racks > factor else 1)
         if some != "st":  # the replicas of both, once chosen, may not let all leaders be even
             ensure_even(Counter(replicas[0] for replicas in of_topics), count)
 
 
-def ensure_even(held: Counter[int], brokers: int) -> None:
+def ensure_even(held: Counter[int], brokers: int, *, most: int = 1) -> None:
     numbers = [held[broker] for broker in range(1, brokers + 1)]
-    assert max(numbers) - min(numbers) <= 1, held
+    assert max(numbers) - min(numbers) <= most, held
+
+
+def test_racks_may_leave_the_topics_together_uneven_by_two() -> None:
+    """Found once in some thousand plans: 3 racks of 2 brokers, and 2 replicas."""
+    cluster = [placed("s", 0, (6,)), placed("s", 1, (4, 5, 3)), placed("t", 0, (2, 3))]
+    brokers: dict[int, str | None] = {broker: f"r{broker % 3}" for broker in range(1, 7)}
+    found = after(cluster, plan_spread(cluster, brokers, cluster, {}, 2))
+    ensure_even(Counter(broker for replicas in found.values() for broker in replicas), 6, most=2)
+    ensure_even(Counter(broker for p, replicas in found.items() if p.topic == "s" for broker in replicas), 6)
 
 
 @settings(max_examples=settings().max_examples * 2)
