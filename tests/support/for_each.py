@@ -48,6 +48,8 @@ def for_each(
                     try:
                         test(**arguments)
                     except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:  # noqa: BLE001 - is told
+                        if _is_time_limit(error):
+                            raise
                         failed.append(f"{_title(case, ids)}: {_text(error)}")
             if failed:
                 shown = "\n".join(failed[:_MOST_SHOWN])
@@ -81,6 +83,11 @@ def _folder(path: Path | None, number: int) -> Path | None:
 
 def _title(case: Any, ids: Callable[[Any], object]) -> str:
     return ", ".join(str(ids(part)) for part in case) if isinstance(case, tuple) else str(ids(case))
+
+
+def _is_time_limit(error: BaseException) -> bool:
+    """Says whether `tests/support/time_limit.py` ends the whole test, and not only this case."""
+    return any(Path(frame.filename).name == "time_limit.py" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _text(error: BaseException) -> str:
