@@ -47,7 +47,7 @@ def for_each(
                     arguments |= dict(zip(keys, case if len(keys) > 1 else (case,), strict=True))
                     try:
                         test(**arguments)
-                    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:  # noqa: BLE001 - is told
+                    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
                         if _is_time_limit(error):
                             raise
                         failed.append(f"{_title(case, ids)}: {_text(error)}")
