@@ -35,11 +35,17 @@ _LIBRARIES = (
     "cryptography.x509", "yaml", "jsonschema", "aiohttp.web", "multiprocessing.pool", "unittest.mock", "urllib.request",
 )  # fmt: skip
 """What most tests import."""
-_MOST_CPU_SECONDS = 60.0
+_MOST_CPU_SECONDS = 15.0
 """What the tests of one mutant may cost: the cheapest are asked, as far as this goes."""
 _HANGS_AFTER_CPU_SECONDS, _HANGS_AFTER_SECONDS = 150, 900
 
-CAUGHT, SURVIVED, UNTOUCHED = "caught", "SURVIVED", "not touched"
+CAUGHT, SURVIVED, UNTOUCHED, BROKEN = "caught", "SURVIVED", "not touched", "BROKEN"
+_OUTCOMES = {
+    pytest.ExitCode.OK: SURVIVED,
+    pytest.ExitCode.NO_TESTS_COLLECTED: UNTOUCHED,
+    pytest.ExitCode.INTERNAL_ERROR: BROKEN,
+    pytest.ExitCode.USAGE_ERROR: BROKEN,
+}
 
 
 @dataclass
@@ -137,7 +143,7 @@ class _Try:
         resource.setrlimit(resource.RLIMIT_CPU, (_HANGS_AFTER_CPU_SECONDS, _HANGS_AFTER_CPU_SECONDS))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")])
         install(self._mutant.file, self._mutant.applied_to((ROOT / self._mutant.file).read_text()), self._note.name)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--strict-markers"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
         return int(pytest.main([*options, "-o", "tmp_path_retention_policy=none", *self._tests], [_Noter(self._note)]))
 
     def has_ended(self) -> bool:
@@ -155,10 +161,7 @@ class _Try:
         by = self._note.read()
         self._note.close()
         Path(f"{self._note.name}.py").unlink(missing_ok=True)
-        if self._code == pytest.ExitCode.NO_TESTS_COLLECTED:
-            outcome = UNTOUCHED
-        else:
-            outcome = SURVIVED if self._code == pytest.ExitCode.OK else CAUGHT
+        outcome = _OUTCOMES.get(self._code or 0, CAUGHT)  # a test that ends its process, or hangs, has noticed
         return Outcome(
             str(self._mutant), outcome, by or f"exit code {self._code}", round(time.monotonic() - self._started_s, 2)
         )
