@@ -21,6 +21,17 @@ def test_that_hangs():
 def test_after_it():
     pass
 """
+HANGS_IN_A_LOOP = """
+import threading, uvloop
+
+def test_that_hangs():
+    async def wait():
+        threading.Event().wait()
+    uvloop.run(wait())
+
+def test_after_it():
+    pass
+"""
 HANGS_IN_C = """
 import ctypes
 
@@ -55,9 +66,10 @@ def start(folder: Path, tests: str, *options: str) -> subprocess.Popen[str]:
 
 
 def test_a_test_that_hangs_fails_and_the_next_one_is_run(tmp_path: Path) -> None:
-    told, _ = start(tmp_path, HANGS_IN_PYTHON, "-o", "time_limit=0.5").communicate()
-    assert "call failed: scripts/test test_it.py::test_that_hangs" in told
-    assert "1 failed, 1 passed" in told
+    for tests in (HANGS_IN_PYTHON, HANGS_IN_A_LOOP):
+        told, _ = start(tmp_path, tests, "-o", "time_limit=0.5").communicate()
+        assert "call failed: scripts/test test_it.py::test_that_hangs" in told
+        assert "1 failed, 1 passed" in told
 
 
 def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path) -> None:

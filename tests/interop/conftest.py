@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,14 +18,6 @@ from tests.support.zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
-    return True
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ to count. Each case has a `tmp_path` and a `monkeypatch` of its own.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import traceback
@@ -24,7 +25,7 @@ _PART = 100
 
 def for_each(
     names: str, cases: Iterable[Any], *, ids: Callable[[Any], object] = str, first: int | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """`names` are arguments of the function, separated by commas; with several, a case is a tuple. Two of these above
     each other try each pair. With `first`, so many of the cases are tried in the first tier, and the others in tests of
     the longer one.
@@ -32,7 +33,7 @@ def for_each(
     keys, values = [name.strip() for name in names.split(",")], list(cases)
     assert values, "a law of nothing"
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Callable[..., Any]) -> Callable[..., None]:
         signature = inspect.signature(test)
 
         @functools.wraps(test)
@@ -46,10 +47,11 @@ def for_each(
                     arguments = {name: own.get(name, value) for name, value in fixtures.items()}
                     arguments |= dict(zip(keys, case if len(keys) > 1 else (case,), strict=True))
                     try:
-                        test(**arguments)
-                    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
-                        if _is_time_limit(error):
-                            raise
+                        if inspect.iscoroutinefunction(test):
+                            asyncio.run(test(**arguments))
+                        else:
+                            test(**arguments)
+                    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:  # noqa: BLE001 - a test's
                         failed.append(f"{_title(case, ids)}: {_text(error)}")
             if failed:
                 shown = "\n".join(failed[:_MOST_SHOWN])
@@ -83,11 +85,6 @@ def _folder(path: Path | None, number: int) -> Path | None:
 
 def _title(case: Any, ids: Callable[[Any], object]) -> str:
     return ", ".join(str(ids(part)) for part in case) if isinstance(case, tuple) else str(ids(case))
-
-
-def _is_time_limit(error: BaseException) -> bool:
-    """Says whether `tests/support/time_limit.py` ends the whole test, and not only this case."""
-    return any(Path(frame.filename).name == "time_limit.py" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _text(error: BaseException) -> str:

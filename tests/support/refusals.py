@@ -13,7 +13,7 @@ from core.common.errors import KafkaError
 
 @contextmanager
 def refused(code: ErrorCode, match: str | None = None) -> Iterator[None]:
-    """Fails unless the block raises a KafkaError with that code, and with a message in which `match`, if any, is found."""
+    """Fails unless the block raises a KafkaError with that code, and a message in which `match`, if any, is found."""
     with pytest.raises(KafkaError, match=match) as raised:
         yield
     assert raised.value.code is code

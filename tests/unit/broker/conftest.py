@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,31 +14,6 @@ from tests.support.member import Member, playing
 from tests.support.office import Office, office
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import KnownPeers
-from tests.support.waiting import ANSWER_SECONDS
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine: in the loop of its `runner`, if it has that fixture."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    run = pyfuncitem.funcargs["runner"].run if "runner" in pyfuncitem.funcargs else asyncio.run
-    run(_bounded(pyfuncitem.obj(**arguments)))
-    return True
-
-
-async def _bounded(test: Coroutine[Any, Any, None]) -> None:
-    """uvloop logs what a signal's handler raises, and goes on: the limit of all tests does not end a test in it."""
-    async with asyncio.timeout(ANSWER_SECONDS):
-        await test
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    """Of the loop that the test runs in."""
-    with asyncio.Runner() as runner:
-        yield runner
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,6 @@ from core.protocol.schema.update_metadata import (
 )
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.for_each import for_each
-from tests.support.in_event_loop import in_event_loop
 from tests.support.logs import make_batch
 from tests.support.member import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, playing
 
@@ -67,7 +66,6 @@ def folders(directory: Path) -> set[Path]:
 
 
 @for_each("name", NO_NAMES)
-@in_event_loop
 async def test_a_name_that_is_no_topics_is_refused(tmp_path: Path, name: str) -> None:
     """Or its folder would be anywhere on the disk: to be made, and to be deleted."""
     async with playing(tmp_path / "outside" / "data") as member:
@@ -229,7 +227,6 @@ class Dice:
 
 
 @for_each("seed", range(12))
-@in_event_loop
 async def test_whatever_a_controller_says_the_broker_stays_sound(tmp_path: Path, seed: int) -> None:
     async with playing(tmp_path) as member:
         dice = Dice(seed)

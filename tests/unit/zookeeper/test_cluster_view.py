@@ -14,7 +14,6 @@ from core.protocol.schema.metadata import MetadataResponseTopic
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode, PartitionStateNode, TopicNode
 from tests.support.fake_zookeeper import FakeZooKeeper
-from tests.support.in_event_loop import in_event_loop
 
 TOPIC_ID = bytes(range(16))
 
@@ -90,7 +89,6 @@ def test_without_brokers_it_says_so() -> None:
         done(view_of(FakeZooKeeper()).follow_brokers())
 
 
-@in_event_loop
 async def test_news_come_by_watches(zookeeper: FakeZooKeeper) -> None:
     news = 0
 

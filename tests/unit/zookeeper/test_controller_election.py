@@ -17,7 +17,6 @@ from core.zookeeper.registration import Registration
 from core.zookeeper.transaction import Answer, Delete, Operation, Refusal, ZooKeeperError
 from core.zookeeper.znodes import CONTROLLER, BrokerNode, broker_path
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
-from tests.support.in_event_loop import in_event_loop
 
 NODE = BrokerNode((), 0)
 
@@ -63,7 +62,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_election, "_AGAIN_SECONDS", 0)
 
 
-@in_event_loop
 async def test_who_is_not_registered_again_is_not_elected() -> None:
     """Its session has expired, and the node id is another's for a while. Kafka registers first, too."""
     zookeeper = FakeZooKeeper()
@@ -97,7 +95,6 @@ class _Refusing(FakeSession):
 
 
 @pytest.mark.usefixtures("impatient")
-@in_event_loop
 async def test_who_may_not_resign_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     """While its node is there nobody decides, and its session lives. What is refused is said once."""
     zookeeper = FakeZooKeeper()
@@ -112,7 +109,6 @@ async def test_who_may_not_resign_tries_again(caplog: pytest.LogCaptureFixture) 
     assert sum("our login may not" in record.getMessage() for record in caplog.records) == 1
 
 
-@in_event_loop
 async def test_who_may_not_resign_stops_when_its_session_is_closed() -> None:
     zookeeper = FakeZooKeeper()
     session = _Refusing(zookeeper, [Refusal.CLOSED])

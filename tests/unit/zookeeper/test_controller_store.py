@@ -35,7 +35,6 @@ from core.zookeeper.znodes import (
 )
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
-from tests.support.in_event_loop import in_event_loop
 
 ID = bytes(range(16))
 T0 = TopicPartition("t", 0)
@@ -97,7 +96,6 @@ async def in_office(*first: Write) -> Office:
     ],
     ids=lambda write: type(write).__name__,
 )
-@in_event_loop
 async def test_an_earlier_controller_writes_nothing(write: Write) -> None:
     office = await in_office(*FIRST)
     office.be_followed()
@@ -108,7 +106,6 @@ async def test_an_earlier_controller_writes_nothing(write: Write) -> None:
 
 
 @for_each("lost", ["", "request", "answer"])
-@in_event_loop
 async def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
     office = await in_office()
     life: list[tuple[Sequence[Write], list[int]]] = [
@@ -130,7 +127,6 @@ async def test_whatever_is_lost_each_write_is_done_once(lost: str) -> None:
     assert not [path for path in office.nodes() if "t" in path.split("/")]
 
 
-@in_event_loop
 async def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> None:
     """The settings of an earlier topic of that name are there, and are the same."""
     office = await in_office()
@@ -141,7 +137,6 @@ async def test_a_part_that_is_as_it_would_make_it_says_nothing_of_the_rest() -> 
 
 
 @for_each("write", [StateWrite(T0, led(2, 0, 1)), assignment(2, version=0), ProducerIdWrite(1, range(1000), 0)])
-@in_event_loop
 async def test_what_others_have_written_since_stays(write: Write) -> None:
     office = await in_office(*FIRST)
     for path in (f"/brokers/topics/t/partitions/{T0.partition}/state", "/brokers/topics/t", PRODUCER_ID_BLOCK):
@@ -152,7 +147,6 @@ async def test_what_others_have_written_since_stays(write: Write) -> None:
     assert office.nodes() == before
 
 
-@in_event_loop
 async def test_the_wish_to_delete_a_topic_is_what_is_removed_last() -> None:
     """In the last of several transactions: whoever becomes the controller in between goes on by it."""
     states = [StateWrite(TopicPartition("t", number), led()) for number in range(80)]
@@ -163,7 +157,6 @@ async def test_the_wish_to_delete_a_topic_is_what_is_removed_last() -> None:
     assert office.session.committed[-1][-1] == Delete(WISH)
 
 
-@in_event_loop
 async def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whole() -> None:
     office = await in_office(assignment(2), *(StateWrite(TopicPartition("t", number), led()) for number in (0, 1)))
     read = await office.store.read_topics(["t"])
@@ -173,7 +166,6 @@ async def test_a_topic_of_which_one_partition_is_garbled_is_left_alone_as_a_whol
     assert await office.store.read_topics(["t"]) == ({}, {}, {"t"})
 
 
-@in_event_loop
 async def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
     """Somebody has copied its node. The one that is known stays, or else the one that was made first."""
     office = await in_office(assignment())
@@ -186,7 +178,6 @@ async def test_a_topic_with_the_id_of_another_one_is_left_alone() -> None:
 
 
 @for_each("name", ["4294967297", "9" * 5000, "x"])
-@in_event_loop
 async def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
     office = await in_office()
     data = BrokerNode((BrokerEndpoint("PLAINTEXT", "h", 9092),), 0).encode()
@@ -196,7 +187,6 @@ async def test_a_broker_whose_id_is_none_is_passed_over(name: str) -> None:
 
 
 @for_each("below", ["/config/topics/t/x", f"{WISH}/x"])
-@in_event_loop
 async def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None:
     office = await in_office(*FIRST, DeletionWrite("t"))
     office.zookeeper.set(below, b"")
@@ -204,7 +194,6 @@ async def test_what_somebody_made_below_a_topic_goes_with_it(below: str) -> None
     assert not [path for path in office.nodes() if "t" in path.split("/")]
 
 
-@in_event_loop
 async def test_news_of_disks_with_something_below_them_are_taken() -> None:
     office = await in_office()
     office.zookeeper.set(f"{LOG_DIR_EVENTS}/1", encode_log_dir_event(3))

@@ -11,7 +11,6 @@ from core.common.clock import ManualClock
 from core.zookeeper.registration import Registration
 from core.zookeeper.znodes import BrokerNode, broker_path, decode_broker
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
-from tests.support.in_event_loop import in_event_loop
 
 PATH = broker_path(3)
 
@@ -41,7 +40,6 @@ class Broker:
         assert len(self.events) == count + 2
 
 
-@in_event_loop
 async def test_a_life_is_told_by_the_epoch_that_it_began_with() -> None:
     """Each session has an epoch of its own, and names the first of this process."""
     zookeeper = FakeZooKeeper()
@@ -57,7 +55,6 @@ async def test_a_life_is_told_by_the_epoch_that_it_began_with() -> None:
     assert broker.events[1::2] == ["lost", "lost"]
 
 
-@in_event_loop
 async def test_there_is_no_epoch_between_two_sessions() -> None:
     broker = Broker(FakeZooKeeper().session())
     epoch = await broker.registration.register()
@@ -66,7 +63,6 @@ async def test_there_is_no_epoch_between_two_sessions() -> None:
     assert broker.events == [epoch, "lost"]
 
 
-@in_event_loop
 async def test_a_lost_answer_registers_once() -> None:
     for lost in ("request", "answer"):
         zookeeper = FakeZooKeeper()
@@ -76,7 +72,6 @@ async def test_a_lost_answer_registers_once() -> None:
         assert len(broker.events) == 1
 
 
-@in_event_loop
 async def test_the_place_of_another_session_is_waited_for() -> None:
     zookeeper = FakeZooKeeper()
     before, after = Broker(zookeeper.session()), Broker(zookeeper.session())

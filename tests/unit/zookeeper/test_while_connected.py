@@ -10,7 +10,6 @@ from core.zookeeper.session import SessionState, ZooKeeperSession
 from core.zookeeper.while_connected import while_connected
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.for_each import for_each
-from tests.support.in_event_loop import in_event_loop
 from tests.support.scripted_controller import run
 
 AT_ONCE = 0.0
@@ -44,7 +43,6 @@ def test_work_that_ends_while_it_is_connected_gives_what_it_comes_to() -> None:
 
 
 @for_each("is_lost_before", [True, False])
-@in_event_loop
 async def test_work_is_broken_off_when_the_connection_is_lost_for_long(is_lost_before: bool) -> None:
     session = connected_session()
     if is_lost_before:

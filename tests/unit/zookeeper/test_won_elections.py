@@ -12,7 +12,6 @@ from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.transaction import Create, Delete, Operation, SetData
 from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
-from tests.support.in_event_loop import in_event_loop
 
 
 class Candidate:
@@ -65,7 +64,6 @@ def elect_another(zookeeper: FakeZooKeeper) -> None:
     zookeeper.commit(zookeeper.next_session_id(), operations)
 
 
-@in_event_loop
 async def test_who_is_elected_raises_the_epoch() -> None:
     zookeeper, candidate = cluster()
     await candidate.stand()
@@ -74,7 +72,6 @@ async def test_who_is_elected_raises_the_epoch() -> None:
     assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
 
 
-@in_event_loop
 async def test_a_lost_answer_elects_once() -> None:
     for lost in ("request", "answer"):
         zookeeper, candidate = cluster()
@@ -84,7 +81,6 @@ async def test_a_lost_answer_elects_once() -> None:
         assert candidate.events == [WonElection(6, 1)]
 
 
-@in_event_loop
 async def test_the_office_of_another_is_not_its_own_though_the_epoch_is_the_one_that_it_wanted() -> None:
     """Its request was lost, and another one was elected in its place before it looked."""
     zookeeper, candidate = cluster()
@@ -95,7 +91,6 @@ async def test_the_office_of_another_is_not_its_own_though_the_epoch_is_the_one_
     assert candidate.events == []
 
 
-@in_event_loop
 async def test_the_epoch_of_another_is_not_its_own_though_it_was_elected() -> None:
     """Its answer was lost, and another one was elected after it had seen its own /controller."""
     zookeeper, candidate = cluster()
@@ -106,7 +101,6 @@ async def test_the_epoch_of_another_is_not_its_own_though_it_was_elected() -> No
     assert candidate.events == []
 
 
-@in_event_loop
 async def test_an_office_that_went_with_its_session_is_none() -> None:
     """The session expires between the two looks after a lost answer; the next one is elected in an epoch of its own."""
     zookeeper, candidate = cluster()
@@ -122,7 +116,6 @@ async def test_an_office_that_went_with_its_session_is_none() -> None:
     assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
 
 
-@in_event_loop
 async def test_whose_session_expires_is_out_of_office_before_anything_else_is_known() -> None:
     _, candidate = cluster()
     await candidate.stand()
@@ -131,7 +124,6 @@ async def test_whose_session_expires_is_out_of_office_before_anything_else_is_kn
     assert not candidate.election.is_in_office
 
 
-@in_event_loop
 async def test_who_resigns_leaves_the_office_of_another_alone() -> None:
     """Another one was elected before its resignation arrived."""
     zookeeper, candidate = cluster()
@@ -143,7 +135,6 @@ async def test_who_resigns_leaves_the_office_of_another_alone() -> None:
     assert candidate.events == [WonElection(6, 1), None]
 
 
-@in_event_loop
 async def test_who_resigns_leaves_no_office_of_its_own() -> None:
     for lost in ("", "request", "answer"):
         zookeeper, candidate = cluster()
