@@ -1,4 +1,4 @@
-"""The options of a benchmark, and what it needs of the machine."""
+"""The options of a benchmark, and checks that the machine has the programs and packages that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.oracle import KAFKA_VERSION, why_not
 
 
 def option_parser(doc: str | None, **sizes: float) -> argparse.ArgumentParser:
-    """Gives a parser with an option for each of the `sizes`, which has that value unless it is given."""
+    """Returns a parser with an option for each of the `sizes`; the size is its default."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, size in sizes.items():
         option = f"--{name.replace('_', '-')}"
@@ -21,19 +21,19 @@ def option_parser(doc: str | None, **sizes: float) -> argparse.ArgumentParser:
 
 
 def add_full_memory(parser: argparse.ArgumentParser, *, default: bool) -> None:
-    """Adds the option of `peers.memory_of`."""
-    text = "takes the machine's memory first, so that figures are steadier; not where others work"
+    """Adds `--full-memory`, for `peers.memory_of`."""
+    text = "take the machine's memory first, which makes figures steadier; not on a machine where others work"
     parser.add_argument("--full-memory", action=argparse.BooleanOptionalAction, default=default, help=text)
 
 
 def add_only(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """Adds the option `--only`, of which all `names` are the value unless some are given."""
+    """Adds `--only NAME`, which may be repeated; all `names` are its default."""
     text = f"one of {', '.join(names)}; may be repeated"
     parser.add_argument("--only", action=_Chosen, choices=names, default=names, metavar="NAME", help=text)
 
 
 class _Chosen(argparse.Action):
-    """Collects what is given in the place of the default, and not behind it."""
+    """Like argparse's action `extend`, but the first value replaces the default."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
         chosen = getattr(namespace, self.dest)
@@ -41,7 +41,7 @@ class _Chosen(argparse.Action):
 
 
 def ensure_kafka(version: str = KAFKA_VERSION) -> None:
-    """Ends the process if Apache Kafka can't be run here; so do the others with what they name."""
+    """Ends the process with an error if Apache Kafka can't run here."""
     reason = why_not(version)
     if reason is not None:
         raise SystemExit(f"error: this needs Apache Kafka {version}: {reason}")

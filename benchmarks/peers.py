@@ -25,7 +25,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def environment_of(checkout: Path = HERE) -> dict[str, str]:
-    """For a Python that runs plog's modules of a checkout; what was compiled once is kept, as users have it."""
+    """Returns the environment of a Python that imports plog from a checkout, and keeps its compiled modules."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(checkout.resolve())}
 
@@ -39,12 +39,12 @@ class Peer(Protocol):
 
 
 StartPeer = Callable[[Path], Peer]
-"""Starts one in a directory of its own below the one that it is given."""
+"""Starts a peer, whose data is in a folder below the given one."""
 
 
 @contextmanager
 def running(directory: Path, *starts: StartPeer) -> Iterator[list[Peer]]:
-    """Starts them one after the other, and stops them at the end."""
+    """Starts the peers one after the other, and stops them at the end."""
     with ExitStack() as stack:
         peers = []
         for start in starts:
@@ -60,7 +60,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def in_turns(peers: list[Peer], number: int) -> list[Peer]:
-    """The peers of a round: another one goes first in each."""
+    """Returns the peers in the order of a round: in each round another one goes first."""
     first = number % len(peers)
     return peers[first:] + peers[:first]
 
@@ -111,7 +111,7 @@ class SlowDiskPeer(PlogPeer):
 
 
 def archive_options(version: str = "") -> tuple[str, ...]:
-    """Kafka starts in half the time by an archive of its classes, and runs as ever."""
+    """Returns the options for an archive of Kafka's classes, which halves the time of its start and nothing else."""
     return tuple(option for option in kafka_options(version) if option not in quick_options())
 
 

@@ -1,7 +1,8 @@
 """The commands that read a log, beside those of another version of plog.
 
     git worktree add /tmp/before COMMIT
-    .venv/bin/python -m benchmarks.readers --before /tmp/before [--rounds 9] [--megabytes 300] [--only plain]
+    .venv/bin/python -m benchmarks.readers --before /tmp/before [--rounds 9] [--warm-up 1] [--megabytes 300]
+        [--only plain]
 
 CPU seconds, user and system, of the whole process, start-up and all; both versions in turns on the same files, on
 one CPU. Both are compiled, as an installed plog is. The ratio is that of the pairs, this version over the other.
@@ -97,7 +98,7 @@ def cpu_seconds(version: Path, arguments: list[str], compiled: Path) -> float:
 
 
 def main() -> None:
-    parser = option_parser(__doc__, rounds=9, megabytes=300)
+    parser = option_parser(__doc__, rounds=9, warm_up=1, megabytes=300)
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
     add_only(parser, [shape.name for shape in SHAPES])
     options = parser.parse_args()
@@ -117,7 +118,7 @@ def main() -> None:
             }.items():
                 befores: list[float] = []
                 afters: list[float] = []
-                for number in range(-1, options.rounds):  # the first compiles
+                for number in range(-options.warm_up, options.rounds):  # the first compiles
                     for version, found in ((options.before, befores), (HERE, afters)):
                         seconds = cpu_seconds(version, arguments, temporary / "compiled")
                         if number >= 0:

@@ -18,7 +18,6 @@ import contextlib
 import os
 import selectors
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from benchmarks.figures import spread
 from benchmarks.inspector import cost, peak_bytes
 from benchmarks.options import add_full_memory, ensure_kafka, option_parser
 from benchmarks.peers import (
+    HERE,
     Command,
     FullCache,
     KafkaPeer,
@@ -44,6 +44,7 @@ from benchmarks.peers import (
     resident_bytes,
 )
 from benchmarks.readers import Shape, write
+from benchmarks.start import Serving, write_segments, write_stopped
 from benchmarks.wire import connect, next_offset
 from core.protocol.schema.fetch import FETCH, FetchRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -56,7 +57,6 @@ from core.protocol.schema.offset_commit import (
 from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestTopic
 from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
-from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request
 from tests.support.server import PLOG
@@ -143,22 +143,6 @@ def error_of(answer: Any) -> int:
     return code
 
 
-def many_segments(directory: Path, count: int, records: int = 10) -> int:
-    """A partition's folder of so many segments, one batch of ten records each; gives its end offset."""
-    directory.mkdir(parents=True)
-    now_ms = int(time.time() * 1000)
-    batch = RecordBatch(
-        memoryview(bytearray(batch_of([Record(n, now_ms, b"k%d" % n, b"v" * 100) for n in range(records)])))
-    )
-    for number in range(count):
-        offset = number * records
-        set_base_offset_and_leader_epoch(batch, offset, 0)
-        (directory / f"{offset:020d}.log").write_bytes(batch.buffer)
-        (directory / f"{offset:020d}.index").touch()
-        (directory / f"{offset:020d}.timeindex").write_bytes(struct.pack(">qi", now_ms, records - 1))
-    return count * records
-
-
 def plain_log(directory: Path, megabytes: int) -> Path:
     """A topic t of one partition, of records with a key each; its data directory."""
     return write(Shape("plain", 16_000), directory, megabytes * 1_000_000).parent
@@ -217,7 +201,7 @@ def memory_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
         commit_all(peer, sizes.commits // at_once, sizes.commits, at_once)
     with started(directory / "many", start) as peer:
         wait_for_offsets(peer)
-        time.sleep(2)  # all partitions of the topic are loaded by then
+        time.sleep(0.4 * sizes.seconds)  # all partitions of the topic are loaded by then
         each = (resident_bytes(peer.pid) - empty_bytes) / sizes.commits
     return f"{each:.0f} B for each of {sizes.commits:,} offsets of different partitions and groups"
 
@@ -271,22 +255,7 @@ def describe_configs(directory: Path, sizes: Sizes, start: StartPeer) -> str:
 
 
 def start_with_segments(directory: Path, sizes: Sizes, start: StartPeer) -> str:
-    with started(directory, start) as peer:
-        create(peer, ("t", sizes.start_partitions), retention_ms="-1")
-    root = directory / "plog"
-    ends = {}
-    for number in range(sizes.start_partitions):
-        folder = root / f"t-{number}"
-        for path in folder.glob("0*"):
-            path.unlink()
-        folder.rename(root / "aside")
-        ends[number] = many_segments(folder, sizes.start_segments)
-        for path in (root / "aside").iterdir():
-            path.rename(folder / path.name)
-        (root / "aside").rmdir()
-    text = "".join(f"t {number} {end}\n" for number, end in ends.items())
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n{len(ends)}\n{text}")
+    write_stopped(directory / PlogPeer.name, sizes.start_partitions, sizes.start_segments)
     with started(directory, start) as peer:
         assert isinstance(peer, PlogPeer)
         cpu = sum(cpu_seconds(peer.pid))
@@ -301,18 +270,9 @@ def start_with_a_copied_folder(directory: Path, sizes: Sizes, start: StartPeer) 
     said = []
     served = directory / "plog"
     for what, arguments in (("--read-only", ["--read-only"]), ("", [])):
-        ready = directory / f"ready{what}"
-        begun = time.monotonic()
-        process = subprocess.Popen(
-            [PLOG, "serve", *arguments, "--data-dir", served, "--listen", "127.0.0.1:0", "--ready-file", ready],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        while not ready.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        seconds, cpu = time.monotonic() - begun, sum(cpu_seconds(process.pid))
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+        serving = Serving(HERE, served, *arguments)
+        seconds, cpu = serving.ready_s, sum(cpu_seconds(serving.pid))
+        serving.stop()
         said.append(f"{what or 'serve'} ready after {seconds:.2f} s, {cpu:.2f} CPU s")
     return f"{sizes.megabytes} MB without checkpoints: {'; '.join(said)}"
 
@@ -328,7 +288,8 @@ def latest_per_key(directory: Path, sizes: Sizes, start: StartPeer) -> str:
 
 def compact_plan(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     folder = directory / "t-0"
-    many_segments(folder, sizes.segments)
+    folder.mkdir()
+    write_segments(folder, sizes.segments)
     used = cost([PLOG, "compact", folder, "--set", "cleanup.policy=compact"])
     return f"{sizes.segments:,} segments: {used.cpu:.1f} CPU s"
 
@@ -369,13 +330,14 @@ def roll_with_producers(directory: Path, sizes: Sizes, start: StartPeer) -> str:
             for _ in range(first, min(first + 50, sizes.producers)):
                 assert error_of(connection.receive()) == 0
         waits = []
-        for number in range(6000):  # 12 MB, three segments
+        for number in range(sizes.rolls * 2000):  # of 2 KB
             batch = one_record(b"y" * 2000, producer_id=999, producer_epoch=0, base_sequence=number)
             waits.append(took(lambda: connection.call(PRODUCE, produce_request(batch), at_most=PRODUCE_BY_NAME)))  # noqa: B023 - called at once
         connection.close()
     waits.sort()
     longest = ", ".join(f"{wait * 1000:.1f}" for wait in waits[-3:])
-    return f"{sizes.producers:,} producers, 3 rolls: p50 {waits[3000] * 1000:.2f} ms, longest waits {longest} ms"
+    median = waits[len(waits) // 2]
+    return f"{sizes.producers:,} producers, {sizes.rolls} rolls: p50 {median * 1000:.2f} ms, longest waits {longest} ms"
 
 
 def records_of(answer: Any) -> memoryview:
@@ -523,7 +485,7 @@ ROWS = {
 def parsed() -> Sizes:
     parser = option_parser(
         __doc__, commits=1_000_000, commits_at_once=1000, partitions=5000, topics=4000, segments=10_000, keys=5_000_000,
-        producers=100_000, megabytes=500, rounds=7, start_partitions=100, start_segments=1000, seconds=5.0,
+        producers=100_000, rolls=3, megabytes=500, rounds=7, start_partitions=100, start_segments=1000, seconds=5.0,
         readers=10, tail_readers=100, tail_records=1000, large_batches=50,
     )  # fmt: skip
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, if none is named")

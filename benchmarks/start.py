@@ -63,7 +63,7 @@ class Start(NamedTuple):
     longest_ms: float
 
 
-class _Serving:
+class Serving:
     """`plog serve` of one version, from its process on."""
 
     def __init__(self, version: Path, directory: Path, *options: str) -> None:
@@ -92,7 +92,7 @@ class _Serving:
 
 
 def measure(version: Path, directory: Path, topic: str, *options: str) -> Start:
-    serving = _Serving(version, directory, *options)
+    serving = Serving(version, directory, *options)
     from confluent_kafka import Consumer, Producer
     from confluent_kafka import TopicPartition as Asked
 
@@ -151,7 +151,7 @@ def batch(record_bytes: int, now_ms: int, epoch: int = 0) -> bytearray:
 
 def make_topic(directory: Path, partitions: int) -> None:
     """Empty, by a server that was stopped cleanly."""
-    server = _Serving(HERE, directory)
+    server = Serving(HERE, directory)
     subprocess.run(
         [PLOG, "topic", "create", _TOPIC, "--partitions", str(partitions), "--bootstrap-server", server.address],
         check=True, stdout=subprocess.DEVNULL,
@@ -170,20 +170,26 @@ def make_topic(directory: Path, partitions: int) -> None:
 def write_stopped(directory: Path, partitions: int, segments: int) -> None:
     """What a clean stop leaves of a topic with so many segments in each partition."""
     make_topic(directory, partitions)
-    now_ms = int(time.time() * 1000)
-    one, end = batch(100, now_ms), segments * _RECORDS
-    entry = _TIME_ENTRY.pack(now_ms, _RECORDS - 1)
     for number in range(partitions):
         folder = directory / f"{_TOPIC}-{number}"
-        for base in range(0, end, _RECORDS):
-            _BASE_OFFSET.pack_into(one, 0, base)
-            (folder / f"{base:020d}.log").write_bytes(one)
-            (folder / f"{base:020d}.index").write_bytes(b"")
-            (folder / f"{base:020d}.timeindex").write_bytes(entry)
+        end = write_segments(folder, segments)
         (folder / f"{end:020d}.snapshot").write_bytes(bytes.fromhex("000148674bc700000000"))
     ends = {TopicPartition(_TOPIC, number): end for number in range(partitions)}
     for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
         write_offset_checkpoint(directory / name, ends, FileSystem())
+
+
+def write_segments(folder: Path, count: int) -> int:
+    """Writes so many segments of one batch each, and returns the end offset."""
+    now_ms = int(time.time() * 1000)
+    one, end = batch(100, now_ms), count * _RECORDS
+    entry = _TIME_ENTRY.pack(now_ms, _RECORDS - 1)
+    for base in range(0, end, _RECORDS):
+        _BASE_OFFSET.pack_into(one, 0, base)
+        (folder / f"{base:020d}.log").write_bytes(one)
+        (folder / f"{base:020d}.index").write_bytes(b"")
+        (folder / f"{base:020d}.timeindex").write_bytes(entry)
+    return end
 
 
 def write_copy(directory: Path, megabytes: int, partitions: int = 10) -> None:

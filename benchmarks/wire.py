@@ -1,4 +1,4 @@
-"""Requests to a broker past every client: what a benchmark sends is encoded before it is timed."""
+"""Connections to a broker without a client, for benchmarks that encode requests before they time them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def connect(address: str) -> ClientConnection:
 
 
 def next_offset(records: memoryview, offset: int) -> int:
-    """The offset after the last whole batch of an answer to Fetch, by the headers; `offset` if there is none."""
+    """Returns the offset after the last whole batch of a Fetch response; `offset` if there is no whole batch."""
     position = 0
     while position + _HEADER_BYTES <= len(records):
         size = int.from_bytes(records[position + 8 : position + 12]) + 12

@@ -1,6 +1,6 @@
-"""Every script of benchmarks/ runs to its end with tiny sizes: whoever repeats a figure finds that it still works.
+"""Every script of benchmarks/ runs to its end with tiny sizes, so that the figures of RESULTS.md can be measured again.
 
-The figures mean nothing here. JVMs run without their second compiler, and nothing fills the machine's memory.
+The figures of these runs mean nothing: JVMs run without their second compiler, and the machine's memory is not filled.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Benchmark(NamedTuple):
-    """The options of a run of seconds, and what it needs."""
+    """The options of a run of a few seconds, and the marks of its test."""
 
     options: str
-    needs: tuple[pytest.MarkDecorator, ...] = ()
+    marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
 KAFKA = (requires_kafka, pytest.mark.java)
@@ -87,10 +87,10 @@ BENCHMARKS = {
     ),
 }
 STARTED_BY_OTHERS = {"bystander", "floor", "slow_disk"}
-"""By `scale`, `broker` and `durability`."""
+"""`scale`, `broker` and `durability` start them."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=one.needs) for name, one in BENCHMARKS.items()])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=one.marks) for name, one in BENCHMARKS.items()])
 def test_a_benchmark_runs_with_tiny_sizes(tmp_path: Path, name: str) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(BENCHMARKS[name].options)]
@@ -99,9 +99,9 @@ def test_a_benchmark_runs_with_tiny_sizes(tmp_path: Path, name: str) -> None:
     ) as process:
         try:
             stdout, stderr = process.communicate()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # the brokers that it has started, too
-            raise
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the brokers that a benchmark has started and not stopped
     assert process.returncode == 0, stderr.decode()
     assert re.search(rb"\d", stdout), "it prints no figures"
 
@@ -119,7 +119,7 @@ class UnderstoodError(Exception):
 
 
 def complaint_about(name: str, arguments: list[str]) -> str:
-    """What a benchmark says of its options; nothing if it understands them."""
+    """Returns the error with which a benchmark refuses its options; "" if it accepts them."""
     parse_args = argparse.ArgumentParser.parse_args
 
     def parse(parser: argparse.ArgumentParser) -> None:
@@ -136,8 +136,8 @@ def complaint_about(name: str, arguments: list[str]) -> str:
 
 
 def written_commands() -> Iterator[tuple[str, str, list[str]]]:
-    """Where they are written, the benchmark, and its options: of the results, the pages, and each benchmark's own help,
-    where those that may be left out are in brackets, and lines may go on.
+    """Yields the file, the benchmark and the options of each command line in RESULTS.md, in docs/, and in the help of
+    the benchmarks. In the help, optional parts are in brackets, and long lines go on after eight spaces.
     """
     paths = [ROOT / "benchmarks" / "RESULTS.md", *(ROOT / "docs").glob("*.md")]
     for path in [*paths, *(ROOT / "benchmarks" / f"{name}.py" for name in BENCHMARKS)]:
@@ -159,7 +159,7 @@ def test_a_benchmark_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None
     why_not.cache_clear()
     try:
         for name, benchmark in BENCHMARKS.items():
-            if benchmark.needs:
+            if benchmark.marks:
                 monkeypatch.setattr(sys, "argv", [name, *shlex.split(benchmark.options)])
                 with pytest.raises(SystemExit, match="error: this needs"):
                     importlib.import_module(f"benchmarks.{name}").main()
