@@ -32,7 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if config.getoption("--all") or collection_path.suffix != ".py" or has_first(collection_path):
         return None
-    config.stash.setdefault(_LEFT_OUT, []).append(str(collection_path))
+    asked = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    if any(collection_path.is_relative_to(path) for path in asked):  # pytest asks for the files beside these, too
+        config.stash.setdefault(_LEFT_OUT, []).append(str(collection_path))
     return True
 
 
