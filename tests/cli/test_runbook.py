@@ -40,7 +40,6 @@ def on_ports(text: str, tens: str) -> str:
 @pytest.mark.longer
 @requires_zookeeper
 @pytest.mark.java
-@pytest.mark.timeout(900)
 def test_all_that_the_runbook_says_is_so(tmp_path: Path) -> None:
     tens = free_tens()
     environment = {**os.environ, "PATH": f"{PLOG.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}

@@ -43,11 +43,11 @@ class _Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._coverage.switch_context(function_of(item.nodeid))
-        began = time.process_time()
+        began = time.monotonic()
         try:
             return (yield)
         finally:
-            self._costs[function_of(item.nodeid)] += time.process_time() - began
+            self._costs[function_of(item.nodeid)] += time.monotonic() - began
             self._coverage.switch_context("")
 
     def pytest_unconfigure(self) -> None:
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class LineMap:
-    """Which test functions touch a line or a file, and what each costs in CPU seconds. Immutable."""
+    """Which test functions touch a line or a file, and the seconds that each takes. Immutable."""
 
     def __init__(self, data: CoverageData, costs: dict[str, float]) -> None:
         self.data = data

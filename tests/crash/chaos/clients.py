@@ -63,7 +63,7 @@ it asks again.
 _KEYS = 400
 _TRANSACTION_S = 20
 """How long librdkafka tries a step of a transaction before it says that it may be tried again."""
-_ANSWER_S = 5
+_ASKED_S = 5
 _LOOKED_AT = 0.2
 """How often leaders are asked for their ends."""
 _PERHAPS = (
@@ -299,11 +299,11 @@ def delete_records(client: Client) -> None:
 
 def _cut(client: Client, admin: AdminClient, reader: Consumer) -> None:
     partition = client.random.randrange(PARTITIONS)
-    start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=_ANSWER_S)
+    start, end = reader.get_watermark_offsets(TopicPartition(CUT, partition), timeout=_ASKED_S)
     target = start + (end - start) // 2
     client.notes.note("cut_asked", partition=partition, offset=target)
     wanted = TopicPartition(CUT, partition, target)
-    low = admin.delete_records([wanted], request_timeout=_ANSWER_S)[wanted].result().low_watermark
+    low = admin.delete_records([wanted], request_timeout=_ASKED_S)[wanted].result().low_watermark
     client.notes.note("cut_done", partition=partition, offset=low)
 
 
