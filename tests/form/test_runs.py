@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.support.for_each import for_each
 from tests.support.tiers import has_first
 from tests.support.waiting import wait_until
 
@@ -90,6 +93,35 @@ def test_a_run_that_is_ended_says_what_it_knows(tmp_path: Path) -> None:
     assert "under way when the run was ended: test_it.py::test_that_takes_long" in told
     assert "CPU seconds" in told
     assert run.returncode == 2
+
+
+def test_each_case_of_a_law_that_fails_is_named(tmp_path: Path) -> None:
+    tried = []
+
+    @for_each("number, word", [(1, "a"), (2, "b"), (3, "c")])
+    async def law(number: int, word: str, tmp_path: Path) -> None:
+        tried.append(tmp_path.name)
+        assert number == 2, "it is not two"
+
+    with pytest.raises(pytest.fail.Exception) as failure:
+        law(tmp_path=tmp_path)
+    told = str(failure.value)
+    assert "2 of 3 cases fail" in told
+    assert "1, a: it is not two" in told
+    assert "3, c: it is not two" in told
+    assert len(set(tried)) == 3
+
+
+def test_some_cases_of_a_law_are_of_the_first_tier_and_the_others_of_the_longer() -> None:
+    @for_each("seed", range(250), first=10)
+    def law(seed: int) -> None: ...
+
+    (marker,) = law.pytestmark  # type: ignore[attr-defined]
+    first, *longer = [getattr(part, "values", (part,))[0] for part in marker.args[1]]
+    assert len(first) == 10
+    assert sorted([*first, *(number for part in longer for number in part)]) == list(range(250))
+    assert all(part.marks for part in marker.args[1][1:])
+    assert not marker.args[1][0].marks
 
 
 def test_a_module_without_a_test_of_the_first_tier_is_not_imported(tmp_path: Path) -> None:
