@@ -32,7 +32,7 @@ from tests.support.topic_reader import read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNT = 60
+COUNT = 100
 
 
 @pytest.fixture
