@@ -162,15 +162,6 @@ def test_options_that_do_not_go_together(where: list[str]) -> None:
 # --- directories, files, ports
 
 
-def test_no_such_directory(tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    for command in (["topic", "list"], ["consume", "t"]):
-        message = refused(*command, "--data-dir", missing, code=3)
-        assert f"there is no data directory {missing}" in message
-        assert "hint: name a data directory with --data-dir" in message
-    assert not Path(missing).exists()
-
-
 def test_a_directory_that_is_a_file_or_may_not_be_written(tmp_path: Path) -> None:
     """/proc refuses root, too."""
     file = tmp_path / "file"
@@ -255,9 +246,3 @@ def test_inspecting_writes_nothing(tmp_path: Path) -> None:
     for partition in copy.glob("*-0"):
         call_plog("consume", partition.name.removesuffix("-0"), "--data-dir", str(copy))
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.rglob("*") if p.is_file()} == before
-
-
-def test_usage() -> None:
-    assert "no such command 'frobnicate'" in refused("frobnicate", code=2)
-    assert "hint: plog consume --help" in refused("consume", code=2)
-    assert "hint: plog produce --help" in refused("produce", "t", "--acks", "2", code=2)

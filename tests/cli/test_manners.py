@@ -88,14 +88,6 @@ def test_a_word_without_a_page(words: str, hint: str) -> None:
 # --- what was meant
 
 
-def test_commands_that_were_meant() -> None:
-    done = call_plog("consum", "t")
-    assert done.returncode == 2
-    assert done.stderr == b"error: no such command 'consum'\nhint: did you mean consume?\n"
-    assert b"plog --help lists the commands" in call_plog("zzz").stderr
-    assert b"--partition" in call_plog("consume", "t", "--partitoin", "1").stderr
-
-
 def test_topics_and_groups_that_were_meant(where: list[str]) -> None:
     ok("produce", "flights", *where, stdin=b"a\n")
     ok("consume", "flights", "--group", "nightly", "--max-messages", "1", *where)

@@ -213,7 +213,7 @@ def test_a_mistyped_directory_is_not_made(command: str, tmp_path: Path) -> None:
     done = call_plog(*command.split(), "--data-dir", str(tmp_path / "typo"), stdin=b"a\n")
     assert (done.returncode, done.stdout) == (3, b""), done.stderr
     assert f"error: there is no data directory {tmp_path / 'typo'}\n".encode() in done.stderr
-    assert b"--bootstrap-server" in done.stderr
+    assert b"hint: name a data directory with --data-dir, or a server with --bootstrap-server" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
