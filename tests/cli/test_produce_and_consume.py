@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from pathlib import Path
 
@@ -107,11 +106,6 @@ def test_keys_go_where_kafka_puts_them(tmp_path: Path) -> None:
 def murmur2_partition(hash_: int) -> bytes:
     """`hash_` as of Kafka's own test of murmur2 (org.apache.kafka.common.utils.UtilsTest)."""
     return b"%d" % ((hash_ & 0x7FFFFFFF) % 4)
-
-
-def test_a_topic_that_is_not_there_is_made(tmp_path: Path) -> None:
-    ok("produce", "fresh", "--data-dir", str(tmp_path), stdin=b"a\n")
-    assert ok("consume", "fresh", "--data-dir", str(tmp_path)) == b"a\n"
 
 
 def test_nothing_to_produce(where: list[str]) -> None:
@@ -237,19 +231,6 @@ def test_a_reader_that_goes_away(ten: list[str]) -> None:
 
 
 @pytest.mark.longer
-def test_follow_prints_what_comes_until_it_is_stopped(ten: list[str]) -> None:
-    command = [PLOG, "consume", "t", "--follow", "--from", "9", *ten]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
-        assert following.stdout is not None
-        assert following.stdout.readline() == b"9\n"
-        ok("produce", "t", *ten, stdin=b"ten\neleven\n")
-        assert following.stdout.readline() == b"ten\n"
-        assert following.stdout.readline() == b"eleven\n"
-        following.send_signal(signal.SIGINT)
-        assert following.wait() == 130
-
-
-@pytest.mark.longer
 @pytest.mark.parametrize("first", ["reader", "writer"])
 def test_what_a_slow_writer_types_is_there_at_once(ten: list[str], first: str) -> None:
     """Each line of a terminal is sent before the next one comes."""
@@ -271,16 +252,6 @@ def test_what_a_slow_writer_types_is_there_at_once(ten: list[str], first: str) -
     reader.kill()
     reader.wait()
     reader.stdout.close()
-
-
-def test_aborted_transactions_are_left_out_unless_asked_for(tmp_path: Path) -> None:
-    """On the directory that Kafka wrote; the golden tests hold every record."""
-    folder = tmp_path / "txn-0"
-    folder.symlink_to(GOLDEN / "txn_multisegment")
-    options = ["--data-dir", str(tmp_path), "--format", "%o\n"]
-    committed = ok("consume", "txn", *options).split()
-    everything = ok("consume", "txn", "--isolation", "read_uncommitted", *options).split()
-    assert set(committed) < set(everything)
 
 
 def test_a_partition_folder_is_a_data_directory_too() -> None:

@@ -133,11 +133,13 @@ def test_a_hangup_that_is_ignored_stays_ignored(shared_server: Server) -> None:
 # --- consume
 
 
-def test_following_ends(where: list[str]) -> None:
+def test_following_prints_what_comes_until_it_is_stopped(where: list[str]) -> None:
     ok("produce", "t", *where, stdin=b"a\n")
     with running("consume", "t", "--follow", *where) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"a\n"
+        ok("produce", "t", *where, stdin=b"b\nc\n")
+        assert [process.stdout.readline() for _ in "bc"] == [b"b\n", b"c\n"]
         assert stop(process, signal.SIGTERM) == ""
 
 
@@ -176,21 +178,16 @@ def test_a_command_ends_that_nobody_reads_from(tmp_path: Path) -> None:
         stop(process, signal.SIGTERM)
         lines = 1 + process.stdout.read().count(b"\n")
     assert 0 < committed("g", *where) <= lines < 5000
-
-
-def await_blocked(process: subprocess.Popen[bytes]) -> None:
-    """Until it waits for somebody who reads its pipe."""
-    wait_until(lambda: "pipe_w" in Path(f"/proc/{process.pid}/wchan").read_text())
-
-
-def test_a_dump_ends_that_nobody_reads_from(tmp_path: Path) -> None:
-    where = ["--data-dir", str(tmp_path / "data")]
-    ok("produce", "t", *where, stdin=b"".join(b"%0999d\n" % number for number in range(5000)))
     with running("dump-segment", "--print-data-log", str(tmp_path / "data" / "t-0")) as process:
         assert process.stdout is not None
         process.stdout.readline()
         await_blocked(process)
         stop(process, signal.SIGTERM)
+
+
+def await_blocked(process: subprocess.Popen[bytes]) -> None:
+    """Until it waits for somebody who reads its pipe."""
+    wait_until(lambda: "pipe_w" in Path(f"/proc/{process.pid}/wchan").read_text())
 
 
 def test_the_end_of_the_terminal_is_that_of_the_command(shared_server: Server) -> None:
