@@ -334,12 +334,6 @@ def undo_one(folder: Path, root: Path) -> None:
 
 
 @FIRST
-def test_a_second_recovery_is_refused(damaged: Path) -> None:
-    with Recovery(damaged), pytest.raises(DirectoryLockedError), Recovery(damaged):
-        pass
-
-
-@FIRST
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_second_recovery_of_a_lone_folder_is_refused(scratch: Path, *, is_whole: bool) -> None:
     """That lies in no data directory; whether the folder is named, or the one around it."""
