@@ -72,11 +72,6 @@ def test_a_list_takes_its_choices_alone() -> None:
         DEF["policy"].parse("compact,shred")
 
 
-@for_each("text", ["", "*", "0:1", "0:1,1:2, 12:3"])
-def test_throttled_replicas(text: str) -> None:
-    assert throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) is None
-
-
 @for_each("text", ["-1", "0", "*,0:1", "0:1:2", "a:b", "0:"])
 def test_what_names_no_replicas(text: str) -> None:
     assert "literal '*'" in (throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) or "")

@@ -32,13 +32,6 @@ def diff(a: Path, b: Path) -> tuple[list[Difference], LogDiff]:
 VALUES = [b"%d" % n * 30 for n in range(12)]
 
 
-def test_copies_are_the_same(tmp_path: Path) -> None:
-    a = write(tmp_path / "a-0", *VALUES)
-    shutil.copytree(a, tmp_path / "b-0")
-    differences, found = diff(a, tmp_path / "b-0")
-    assert (differences, found.same_records, found.first_divergent_offset) == ([], 12, None)
-
-
 def test_a_record_that_differs(tmp_path: Path) -> None:
     a = write(tmp_path / "a-0", *VALUES)
     b = write(tmp_path / "b-0", *VALUES[:5], b"other", *VALUES[6:])
@@ -72,7 +65,8 @@ def test_one_begins_later(tmp_path: Path) -> None:
 def test_batches_may_be_cut_otherwise(tmp_path: Path) -> None:
     a = write(tmp_path / "a-0", *VALUES, per_batch=1)
     b = write(tmp_path / "b-0", *VALUES, per_batch=1)
-    assert diff(a, b)[0] == []
+    differences, found = diff(a, b)
+    assert (differences, found.same_records, found.first_divergent_offset) == ([], len(VALUES), None)
     c = write(tmp_path / "c-0", *VALUES, per_batch=3)
     differences, _ = diff(a, c)  # the batches' timestamps are their records'
     assert {d.detail for d in differences} == {"timestamp differs"}

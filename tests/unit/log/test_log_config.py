@@ -29,10 +29,6 @@ def test_every_key_that_the_log_works_by_has_a_key_of_the_broker() -> None:
     assert SERVER_KEYS.keys() <= {key.name for key in TOPIC_CONFIG}
 
 
-def test_what_is_set_arrives_in_its_field() -> None:
-    assert LogConfig.from_values(parse_topic_configs({"segment.ms": "7"})).segment_ms == 7
-
-
 @for_each("size, is_taken", [("13", False), ("14", True), ("60000", True), ("2147483648", False)])
 def test_beside_kafka_3_segments_may_be_small(size: str, is_taken: bool) -> None:
     """Kafka 4 allows none below 1 MiB (KIP-1030); a cluster of Kafka 3.9 and plog has the rules of Kafka 3.9."""

@@ -41,6 +41,8 @@ def test_lines_as_split_has_them(
     if not expected[-1]:
         del expected[-1]
     found = list(read_lines([path, path], delimiter))
+    counts = [lines.count for lines in found]
+    assert counts == [len(lines.texts) for lines in found], "without being split"
     assert [line for lines in found for line in lines] == expected * 2
     assert b"".join(lines.text for lines in found) == text * 2
     assert [lines.first_row for lines in found] == [sum(map(len, found[:i])) for i in range(len(found))]
@@ -48,14 +50,6 @@ def test_lines_as_split_has_them(
         assert [list(lines.head(count)) for count in range(len(lines) + 1)] == [
             list(lines)[:count] for count in range(len(lines) + 1)
         ]
-
-
-@for_each("text", TEXTS)
-def test_lines_are_counted_without_being_split(text: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "input"
-    path.write_bytes(text)
-    for lines in read_lines([path], b"|"):
-        assert lines.count == len(lines.texts)
 
 
 def test_lines_that_are_compressed_are_refused(tmp_path: Path) -> None:

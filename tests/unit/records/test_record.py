@@ -10,11 +10,9 @@ from core.common.errors import CorruptRecordError
 from core.records.record import (
     Record,
     decode_records,
-    encode_headers,
     encode_record,
     encode_records,
     increment_sequence,
-    read_headers,
 )
 
 maybe_bytes = st.none() | st.binary(max_size=300)
@@ -61,11 +59,6 @@ def test_any_flipped_byte_is_decoded_or_corrupt() -> None:
             with contextlib.suppress(CorruptRecordError):
                 assert len(decode_records(bytes(damaged), 6, 0, 0)) == 6
             damaged[position] ^= flip
-
-
-def test_headers_keep_their_order_and_duplicates() -> None:
-    pairs = ((b"a", b"1"), (b"a", None), (b"", b""))
-    assert read_headers(b"x" + encode_headers(pairs), 1) == (pairs, 1 + len(encode_headers(pairs)))
 
 
 def test_sequences_wrap() -> None:

@@ -150,25 +150,6 @@ def test_a_run_that_was_stopped_adds_nothing_to_the_next() -> None:
     assert verification.findings == found
 
 
-def test_it_can_be_stopped_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_at_it, may_go_on = threading.Event(), threading.Event()
-
-    def wait(_call: int) -> None:
-        is_at_it.set()
-        may_go_on.wait()
-
-    at_each_call(monkeypatch, wait)
-    verification = Verification(DAMAGED)
-    thread = threading.Thread(target=verification.start())
-    thread.start()
-    is_at_it.wait()
-    assert verification.state is CheckState.RUNNING
-    verification.stop()
-    may_go_on.set()
-    thread.join()
-    assert (verification.state, verification.progress.checked_bytes) == (CheckState.STOPPED, 0)
-
-
 def test_stopping_what_does_not_run_does_nothing() -> None:
     verification = Verification(DAMAGED)
     states = [verification.state]
