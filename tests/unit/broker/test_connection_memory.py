@@ -241,35 +241,30 @@ def send_what_goes(clients: list[socket.socket], data: memoryview) -> None:
                 sent += client.send(data[sent : sent + 262_144])
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(("count", "size"), [(20, LARGEST), (200, MB // 2), (400, 3000)])
-def test_half_sent_requests(server: Server, count: int, size: int) -> None:
-    healthy = Healthy(server)
-    assert healthy.is_served()
-    before = memory_of(server, "VmRSS")
-    clients = [socket.create_connection(server.host_and_port) for _ in range(count)]
-    half = memoryview(struct.pack(">ihhi", size, 0, 9, 1) + bytes(size - 100))
-    for _ in range(3):
-        send_what_goes(clients, half)
-        assert healthy.is_served()
-    assert memory_of(server, "VmHWM") - before < LIMIT + LARGEST + SLACK
-    for client in clients:
-        client.close()
-    assert healthy.is_served()
+def half_of(size: int) -> bytes:
+    return struct.pack(">ihhi", size, 0, 9, 1) + bytes(size - 100)
 
 
 @pytest.mark.longer
-def test_answers_that_nobody_reads(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("count", "sent"),
+    [
+        pytest.param(20, half_of(LARGEST), id="a few large requests, half sent"),
+        pytest.param(200, half_of(MB // 2), id="requests, half sent"),
+        pytest.param(400, half_of(3000), id="many small requests, half sent"),
+        pytest.param(200, encode_request(METADATA, 4, 1, "x", MetadataRequest(None)) * 1000, id="answers unread"),
+    ],
+)
+def test_clients_that_send_halves_or_read_nothing(server: Server, count: int, sent: bytes) -> None:
     healthy = Healthy(server)
     assert healthy.is_served()
     before = memory_of(server, "VmRSS")
-    request = encode_request(METADATA, 4, 1, "x", MetadataRequest(None))
-    clients = [socket.socket() for _ in range(200)]
+    clients = [socket.socket() for _ in range(count)]
     for client in clients:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(server.host_and_port)
     for _ in range(3):
-        send_what_goes(clients, memoryview(request * 1000))
+        send_what_goes(clients, memoryview(sent))
         assert healthy.is_served()
     assert memory_of(server, "VmHWM") - before < LIMIT + LARGEST + SLACK
     for client in clients:
