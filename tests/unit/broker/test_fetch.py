@@ -318,19 +318,13 @@ def test_list_offsets(broker: SteeredNode) -> None:
     assert offset_at(broker, NOW + 1000) == (0, -1, -1)
 
 
-def test_list_offsets_of_special_times_needs_its_version(broker: SteeredNode) -> None:
+def test_list_offsets_refuses_times_and_isolation_levels_that_its_version_does_not_know(broker: SteeredNode) -> None:
     add_topic(broker)
+    for timestamp, isolation in ((-7, 0), (-99, 0), (-1, 2), (-1, -1), (5, 7)):
+        assert offset_at(broker, timestamp, isolation=isolation) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     for timestamp, first in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
         assert offset_at(broker, timestamp, first - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
         assert offset_at(broker, timestamp, first)[0] == 0
-
-
-@pytest.mark.parametrize(("timestamp", "isolation"), [(-7, 0), (-99, 0), (-1, 2), (-1, -1), (5, 7)])
-def test_list_offsets_of_times_and_isolation_levels_that_do_not_exist(
-    broker: SteeredNode, timestamp: int, isolation: int
-) -> None:
-    add_topic(broker)
-    assert offset_at(broker, timestamp, isolation=isolation) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 def test_list_offsets_of_one_partition_twice(broker: SteeredNode) -> None:
