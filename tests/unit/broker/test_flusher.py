@@ -96,17 +96,6 @@ class Waiting:
         self.on_answer()
 
 
-def test_an_acknowledgement_waits_for_the_flush(broker: SteeredNode, flusher: Disk) -> None:
-    add_topic(broker, flush_messages="1")
-    waiting = Waiting(broker, b"a", b"b")
-    assert waiting.answer is None
-    assert log_of(broker).recovery_point == 0
-    flusher.run()
-    assert waiting.answer == (0, 0)
-    assert log_of(broker).recovery_point == 2
-    assert not flusher.waiting
-
-
 def test_what_waits_while_a_flush_runs_shares_the_next_one(
     broker: SteeredNode, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,10 +114,14 @@ def test_what_waits_while_a_flush_runs_shares_the_next_one(
     assert not flusher.waiting
 
 
-def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: SteeredNode, flusher: Disk) -> None:
+def test_acknowledgements_wait_for_the_flush_of_all_that_is_appended_until_then(
+    broker: SteeredNode, flusher: Disk
+) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
     assert len(flusher.waiting) == 1
+    assert [w.answer for w in waiting] == [None] * 3
+    assert log_of(broker).recovery_point == 0
     flusher.run()
     assert [w.answer for w in waiting] == [(0, 0), (0, 1), (0, 2)]
     assert log_of(broker).recovery_point == 3
