@@ -498,12 +498,6 @@ def test_groups_go_with_the_topic_that_keeps_them(broker: SteeredNode, timers: T
     assert committed(broker, "other") == (0, 9)
 
 
-def test_offsets_of_a_deleted_topic_go(broker: SteeredNode) -> None:
-    commit(broker)
-    broker.services.topics.delete("t")
-    assert broker.services.groups.offsets("g") == {}
-
-
 def test_a_topic_that_is_deleted_together_with_the_groups_does_not_bring_their_topic_back(broker: SteeredNode) -> None:
     commit(broker)
     for _ in broker.services.topics.delete_all(["t", "__consumer_offsets"]):
@@ -518,6 +512,7 @@ def test_a_topic_made_again_begins_again(broker: SteeredNode) -> None:
     commit(broker)
     old = broker.services.groups.offsets("g")[TopicPartition("t", 0)]
     broker.services.topics.delete("t")
+    assert broker.services.groups.offsets("g") == {}
     add_topic(broker, partitions=2)
     broker.services.groups._take_up("g", TopicPartition("t", 0), old)
     topics = [OffsetFetchRequestTopics("", broker.services.image.topics["t"].topic_id, [0])]
