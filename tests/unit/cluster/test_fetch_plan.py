@@ -268,22 +268,6 @@ def test_without_a_session_those_that_had_records_are_asked_for_last() -> None:
 # --- throttles
 
 
-def test_what_is_throttled_and_not_caught_up_is_left_out_for_a_while() -> None:
-    plan = plan_of(ONE, TWO)
-    in_session(plan)
-    plan.move(ONE, Position(5, 0, 0))
-    asked(plan)
-    plan.on_answer(answer(data(1, high_watermark=9)), 0)
-    plan.move(ONE, Position(6, 0, 0))
-    request = plan.request(0, must_wait=lambda _partition: True)
-    assert request is not None
-    assert (named(request), forgotten(request)) == ({}, [1])  # TWO is asked for still
-    plan.on_answer(answer(), 0)
-    assert named(asked(plan, 999)) == {}
-    plan.on_answer(answer(), 999)
-    assert named(asked(plan, 1000)) == {1: 6}
-
-
 def test_what_is_throttled_and_alone_is_not_asked_for_before_its_time() -> None:
     plan = plan_of(ONE)
     assert plan.request(0, must_wait=lambda partition: partition == ONE) is None
@@ -291,16 +275,6 @@ def test_what_is_throttled_and_alone_is_not_asked_for_before_its_time() -> None:
     assert plan.request(1000, must_wait=lambda partition: partition == ONE) is None
     assert plan.next_due_ms == 2000
     assert named(asked(plan, 2000)) == {1: 0}
-
-
-def test_what_has_all_that_is_committed_is_not_held_back() -> None:
-    plan = plan_of(ONE)
-    asked(plan)
-    plan.on_answer(answer(data(1, high_watermark=3, records=b"x")), 0)
-    plan.move(ONE, Position(3, 0, 0))
-    request = plan.request(0, must_wait=lambda _partition: True)
-    assert request is not None
-    assert named(request) == {1: 3}
 
 
 def test_the_lag_is_what_is_committed_and_not_here() -> None:
