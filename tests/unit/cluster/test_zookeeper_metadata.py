@@ -91,18 +91,6 @@ def partition_state(number: int, leader: int = 1, epoch: int = 0, isr: tuple[int
     )
 
 
-def test_a_topic_that_was_made_again_has_nothing_of_the_one_before() -> None:
-    """The broker was away when it was deleted."""
-    states = [partition_state(0), partition_state(1)]
-    image = updated(
-        MetadataImage(), UpdateMetadataRequest(topic_states=[UpdateMetadataTopicState("t", b"1" * 16, states)])
-    )
-    again = UpdateMetadataTopicState("t", b"2" * 16, [partition_state(0)])
-    image = updated(image, UpdateMetadataRequest(topic_states=[again]))
-    assert list(image.topics["t"].partitions) == [0]
-    assert list(image.topics_by_id) == [b"2" * 16]
-
-
 def test_replicas_whose_disk_failed_are_known() -> None:
     state = partition_state(0)
     state.offline_replicas = [2]
@@ -168,6 +156,9 @@ def test_any_requests_make_the_image_that_they_say(requests: list[UpdateMetadata
             name: (topic.topic_id, {n: (p.leader, p.leader_epoch) for n, p in topic.partitions.items()})
             for name, topic in image.topics.items()
         } == model.topics
+        assert {topic_id: topic.name for topic_id, topic in image.topics_by_id.items()} == {
+            topic_id: name for name, (topic_id, _) in model.topics.items()
+        }
         assert records_of_update(request, image) == []
 
 
