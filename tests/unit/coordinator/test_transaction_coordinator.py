@@ -305,13 +305,6 @@ def test_what_was_being_ended_is_ended_at_the_next_start(world: World, state: Tr
     assert again.restarted().marked == []
 
 
-def test_what_is_open_stays_open_over_a_restart(world: World) -> None:
-    producer = world.begin("x", T0)
-    again = world.restarted()
-    assert again.marked == []
-    assert again.end(producer) == [(101, 1)]
-
-
 # --- from time to time
 
 
