@@ -64,21 +64,14 @@ def elect_another(zookeeper: FakeZooKeeper) -> None:
     zookeeper.commit(zookeeper.next_session_id(), operations)
 
 
-async def test_who_is_elected_raises_the_epoch() -> None:
-    zookeeper, candidate = cluster()
-    await candidate.stand()
-    assert epoch_of(zookeeper) == (b"6", 1)
-    assert candidate.events == [WonElection(6, 1)]
-    assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
-
-
-async def test_a_lost_answer_elects_once() -> None:
-    for lost in ("request", "answer"):
+async def test_who_is_elected_raises_the_epoch_once_whatever_is_lost() -> None:
+    for lost in ("", "request", "answer"):
         zookeeper, candidate = cluster()
         candidate.session.loses.append(lost)
         await candidate.stand()
         assert epoch_of(zookeeper) == (b"6", 1)
         assert candidate.events == [WonElection(6, 1)]
+        assert zookeeper.nodes[CONTROLLER].stat.ephemeral_owner == candidate.session.session_id
 
 
 async def test_the_office_of_another_is_not_its_own_though_the_epoch_is_the_one_that_it_wanted() -> None:
