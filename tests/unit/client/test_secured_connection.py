@@ -390,6 +390,7 @@ def answers(data: bytes) -> Callable[[socket.socket], None]:
 http = answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 old_http = answers(b"<!DOCTYPE HTML>\n<html>")  # as Python's own server answers to what is no line of HTTP's
 closing = answers(b"")
+claiming = answers((1 << 29).to_bytes(4, "big"))
 
 
 def ssh(connection: socket.socket) -> None:
@@ -417,6 +418,7 @@ TLS = {"security.protocol": "SSL"}
         (closing, {}, "it was closed", "a listener with TLS or SASL closes like this"),
         (ssh, TLS, "it does not speak TLS", "it may speak plaintext"),
         (ssh, {}, "it does not speak Kafka's protocol", "is that the port of a broker?"),
+        (claiming, {}, "it does not speak Kafka's protocol", "is that the port of a broker?"),
     ],
 )
 def test_ports_of_something_else(
@@ -511,14 +513,3 @@ def test_who_waits_for_a_silent_port_says_so_once(
     assert [record.getMessage() for record in caplog.records] == [
         f"waiting for 127.0.0.1:{port}, which accepted the connection and has not answered; is it a Kafka broker?"
     ]
-
-
-def test_a_first_answer_that_claims_to_be_large_is_not_believed() -> None:
-    def claims(connection: socket.socket) -> None:
-        connection.recv(1 << 16)
-        connection.sendall((1 << 29).to_bytes(4, "big"))
-        connection.recv(1)
-
-    with port_that(claims) as port:
-        error = failure(port, {})
-    assert error.message.endswith("it does not speak Kafka's protocol")
