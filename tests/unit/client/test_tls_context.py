@@ -226,11 +226,3 @@ def test_a_java_key_store_with_any_byte_changed_is_refused(name: str) -> None:
         with contextlib.suppress(KeyStoreError):
             parse_jks(bytes(data), None, "keypass")
         data[position] ^= 0x41
-
-
-def test_a_java_key_store_by_keytool() -> None:
-    found = parse_jks((STORES / "client.jks").read_bytes(), "changeit", "keypass")
-    ((key, chain),) = found.keys
-    assert chain == [CERTIFICATE]
-    assert key == ssl.PEM_cert_to_DER_cert((STORES / "key.pem").read_text().replace("PRIVATE KEY", "CERTIFICATE"))
-    assert parse_jks((STORES / "trust.jks").read_bytes(), "changeit").certificates == [CERTIFICATE]
