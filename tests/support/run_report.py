@@ -75,7 +75,8 @@ class _Report:
         if exitstatus == pytest.ExitCode.INTERRUPTED:
             for nodeid in self._under_way:
                 terminalreporter.write_line(f"under way when the run was ended: {nodeid}")
-        used = _cpu_seconds() + self._workers_seconds
+        # workers are children of this process, and are waited for at some time: they are counted once, as they tell
+        used = sum(os.times()[:2]) + self._workers_seconds if self._workers_seconds else _cpu_seconds()
         taken = time.monotonic() - self._started_s
         terminalreporter.write_line(f"{taken:.0f} s, and {used:.0f} CPU seconds of {os.cpu_count()} cores")
 
