@@ -37,7 +37,7 @@ _LIBRARIES = (
 """What most tests import."""
 _MOST_SECONDS = 3.0
 """What the tests of one mutant may take, by the map: the quickest are asked, as far as this goes."""
-_HANGS_AFTER_CPU_SECONDS, _HANGS_AFTER_SECONDS = 60, 300
+_HANGS_AFTER_CPU_SECONDS, _HANGS_AFTER_SECONDS = 15, 150
 
 CAUGHT, SURVIVED, UNTOUCHED, BROKEN = "caught", "SURVIVED", "not touched", "BROKEN"
 _OUTCOMES = {
