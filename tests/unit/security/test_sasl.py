@@ -12,7 +12,7 @@ import scramp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.common.errors import AuthenticationError, PlogError, UsageError
+from core.common.errors import AuthenticationError, UsageError
 from core.security.sasl.oauthbearer import Bearer, OAuthBearerClient, OAuthBearerServer
 from core.security.sasl.plain import PlainClient, PlainServer
 from core.security.sasl.scram import (
@@ -348,11 +348,15 @@ def test_a_good_token_after_a_bad_one_comes_too_late() -> None:
 # --- junk
 
 
-@given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.binary(max_size=200) | st.text("rsivem=,+/AZaz09 \0é", max_size=80).map(str.encode), min_size=1, max_size=3
+    )
+)
 def test_clients_survive_any_server(challenges: list[bytes]) -> None:
     """They raise what they say they raise, and take no signature."""
     for client in (
-        ScramClient(SCRAM_SHA_256, "user", "pencil"),
+        ScramClient(SCRAM_SHA_256, "user", "pencil", nonce="r"),
         OAuthBearerClient("token"),
         PlainClient("user", "pencil"),
     ):
@@ -360,24 +364,9 @@ def test_clients_survive_any_server(challenges: list[bytes]) -> None:
         try:
             for challenge in challenges:
                 answer = client.answer(challenge)
-                assert answer is not None or challenge == b""
-        except PlogError:
+                assert answer is not None or (challenge == b"" and not isinstance(client, ScramClient))
+        except AuthenticationError:
             pass
-
-
-@given(
-    st.text("rsivem=,+/AZaz09 \0é", max_size=80),
-    st.text("rsivem=,+/AZaz09 \0é", max_size=80),
-)
-def test_clients_survive_what_looks_like_scram(first: str, final: str) -> None:
-    client = ScramClient(SCRAM_SHA_256, "user", "pencil", nonce="r")
-
-    def go_on() -> None:
-        client.answer(first.encode())
-        client.answer(final.encode())
-
-    with pytest.raises(AuthenticationError):
-        go_on()
 
 
 @given(st.lists(st.binary(max_size=200) | st.text("npya=,rmc\x01 Bearer", max_size=60).map(str.encode), max_size=3))
