@@ -189,7 +189,9 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
             log.write("2026-01-01T00:00:00,000 ERROR Error closing a command socket (ServerCnxn)\n")  # it lives on then
         os.kill(second.zookeeper_pid, signal.SIGKILL)
         wait_until(lambda: "error: ZooKeeper was killed (signal 9); the others go on\n" in second.said())
-        (again_by_hand,) = re.findall(r"without it; plog (zookeeper start .*) starts it again\n", second.said())
+        hint = r"without it; plog (zookeeper start .*) starts it again\n"
+        wait_until(lambda: re.search(hint, second.said()), "and how it is started again")
+        (again_by_hand,) = re.findall(hint, second.said())
         settings = directory / "zookeeper" / "zookeeper.properties"
         before = settings.read_text()
         with subprocess.Popen([PLOG, *shlex.split(again_by_hand)], stdout=subprocess.PIPE, text=True) as by_hand:
