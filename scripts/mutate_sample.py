@@ -44,7 +44,6 @@ _OUTCOMES = {
     pytest.ExitCode.OK: SURVIVED,
     pytest.ExitCode.NO_TESTS_COLLECTED: UNTOUCHED,
     pytest.ExitCode.INTERNAL_ERROR: BROKEN,
-    pytest.ExitCode.USAGE_ERROR: BROKEN,
 }
 
 
