@@ -1,7 +1,8 @@
-"""What a run of the tests says of a test that hangs, of one that fails, and of itself when it is ended."""
+"""What a run of the tests says of a test that hangs, fails or does not exist, and of itself when it is ended."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,14 @@ def test_that_hangs():
     for _ in range(2):
         ctypes.CDLL(None).pthread_mutex_lock(mutex)
 """
+IS_LONGER = """
+import pytest
+
+@pytest.mark.longer
+def test_that_takes_long():
+    pass
+"""
+IN_A_WORKER = ("-p", "xdist", "-n", "1")
 IS_ENDED = """
 import pathlib, threading
 
@@ -81,6 +90,18 @@ def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path)
     assert "test_it.py::test_that_hangs hangs where it can't be interrupted" in told
     assert "in test_that_hangs" in told
     assert run.returncode == 3
+
+
+def test_a_test_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path, "", *IN_A_WORKER, "test_it.py::test_nothing")
+    told, _ = run.communicate()
+    assert re.search("ERROR: not found: .*test_it.py::test_nothing", told)
+    assert run.returncode == 4
+
+
+def test_tests_of_the_longer_tier_that_are_left_out_are_named(tmp_path: Path) -> None:
+    told, _ = start(tmp_path, IS_LONGER, *IN_A_WORKER).communicate()
+    assert "left out: 1 of the longer tier, such as test_it.py::test_that_takes_long" in told
 
 
 def test_a_run_that_is_ended_says_what_it_knows(tmp_path: Path) -> None:

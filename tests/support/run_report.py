@@ -1,7 +1,7 @@
 """What a run says of itself: each failure when it happens, and at its end the time and the processors' time.
 
-A run that is ended by a signal says the same, and which tests were under way. pytest-xdist's workers tell the process
-that the user started, which alone prints.
+A run that is ended by a signal says the same, and which tests were under way. Only the process that the user started
+prints; it has waited for pytest-xdist's workers then, so their processors' time is its own.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.tiers import is_longer
-
-_IS_LONGER = "longer"
+from tests.support.waiting import cpu_seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,20 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Report(config), "plog-run-report")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.user_properties.append((_IS_LONGER, is_longer(item)))
-
-
 class _Worker:
-    """Tells what its process, and those that it waited for, have used."""
+    """Tells why it collected nothing: a file or a test does not exist. pytest-xdist keeps that to itself."""
 
     def __init__(self, config: Any) -> None:
         self._output: dict[str, object] = config.workeroutput
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        self._output["cpu_seconds"] = _cpu_seconds()
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self._output["usage_error"] = "\n".join(error.args)
+            raise
 
 
 class _Report:
@@ -51,7 +49,7 @@ class _Report:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started_s = time.monotonic()
-        self._workers_seconds = 0.0
+        self._usage_error = ""
         self._under_way: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -61,26 +59,38 @@ class _Report:
         self._under_way.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when not in ("setup", "call", "teardown"):  # the test crashed its worker
+            self._under_way.pop(report.nodeid, None)
+            self._name("worker", report.nodeid)
+        elif report.failed:
+            self._name(report.when, report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
-            options = "--all " if dict(report.user_properties).get(_IS_LONGER) else ""
-            terminal.ensure_newline()
-            terminal.write_line(f"{report.when} failed: scripts/test {options}{shlex.quote(report.nodeid)}", red=True)
+            self._name("collection", report.nodeid)
+
+    def _name(self, what: str, nodeid: str) -> None:
+        terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        options = "--all " if self._config.getoption("--all") else ""
+        terminal.ensure_newline()
+        if terminal._tw.width_of_current_line:  # the dots of pytest-xdist's workers
+            terminal.line("")
+        terminal.write_line(f"{what} failed: scripts/test {options}{shlex.quote(nodeid)}", red=True)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self._workers_seconds += getattr(node, "workeroutput", {}).get("cpu_seconds", 0.0)
+        self._usage_error = getattr(node, "workeroutput", {}).get("usage_error", self._usage_error)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._usage_error:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        if self._usage_error:
+            terminalreporter.write_line(f"ERROR: {self._usage_error}", red=True)
         if exitstatus == pytest.ExitCode.INTERRUPTED:
             for nodeid in self._under_way:
                 terminalreporter.write_line(f"under way when the run was ended: {nodeid}")
-        # workers are children of this process, and are waited for at some time: they are counted once, as they tell
-        used = sum(os.times()[:2]) + self._workers_seconds if self._workers_seconds else _cpu_seconds()
         taken = time.monotonic() - self._started_s
-        terminalreporter.write_line(f"{taken:.0f} s, and {used:.0f} CPU seconds of {os.cpu_count()} cores")
-
-
-def _cpu_seconds() -> float:
-    """What this process, and those that it has waited for, have used."""
-    return sum(os.times()[:4])
+        terminalreporter.write_line(f"{taken:.0f} s, and {cpu_seconds():.0f} CPU seconds of {os.cpu_count()} cores")

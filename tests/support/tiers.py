@@ -8,9 +8,11 @@ those files are run. A module of which no test is wanted is not imported: the fi
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,13 +51,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash.setdefault(_LEFT_OUT, []).extend(item.nodeid for item in left_out)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(_LEFT_OUT, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes over what a worker of pytest-xdist left out: each collects the same."""
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", [])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A run that was asked for by name says what it left out."""
     if not config.getoption("--all") and config.args_source is pytest.Config.ArgsSource.ARGS:
         left_out = config.stash.get(_LEFT_OUT, [])
         if left_out:
             terminalreporter.write_line(f"left out: {len(left_out)} of the longer tier, such as {left_out[0]}")
-            terminalreporter.write_line(f"scripts/test --all {' '.join(config.args)} runs them, too")
+            terminalreporter.write_line(f"scripts/test --all {shlex.join(config.args)} runs them, too")
 
 
 def is_longer(item: pytest.Item) -> bool:

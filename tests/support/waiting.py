@@ -41,11 +41,11 @@ def wait_until(
     """
     deadline = machine_seconds() + seconds
     while True:
-        before = _cpu_seconds()
+        before = cpu_seconds()
         if is_so():
             return
         assert machine_seconds() < deadline, what if isinstance(what, str) else what()
-        pause = _WORTH * (_cpu_seconds() - before)
+        pause = _WORTH * (cpu_seconds() - before)
         time.sleep(min(max(pause, _PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
 
 
@@ -56,8 +56,8 @@ def wait_for_exit(process: subprocess.Popen[bytes] | subprocess.Popen[str], *, s
     return process.returncode
 
 
-def _cpu_seconds() -> float:
-    """What this process, and those that it has waited for, have used."""
+def cpu_seconds() -> float:
+    """The processors' time of this process, and of the children that it has waited for."""
     return sum(os.times()[:4])
 
 
