@@ -44,6 +44,10 @@ def test_that_hangs():
     for _ in range(2):
         ctypes.CDLL(None).pthread_mutex_lock(mutex)
 """
+HANGS_IN_IMPORT = """
+import threading
+threading.Event().wait()
+"""
 IS_LONGER = """
 import pytest
 
@@ -90,6 +94,14 @@ def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path)
     assert "test_it.py::test_that_hangs hangs where it can't be interrupted" in told
     assert "in test_that_hangs" in told
     assert run.returncode == 3
+
+
+def test_a_module_that_hangs_while_it_is_imported_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path, HANGS_IN_IMPORT, "-o", "time_limit=0.5")
+    told, _ = run.communicate()
+    assert "collection failed: scripts/test test_it.py" in told
+    assert "threading.Event().wait()" in told
+    assert run.returncode == 2
 
 
 def test_a_test_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Ends a test that hangs, wherever it hangs: the one bound that every wait of the tests has.
 
-A test may take MOST_SECONDS of the machine (`tests/support/waiting.py`), its fixtures included. After that it fails in
-the main thread, wherever that waits in Python. If it waits in C and is not back after a tenth of that time, the stacks
-of all threads are printed and the process ends; under pytest-xdist that costs one worker, which is replaced, and the
-test is named. `-o time_limit=0` turns the limit off.
+A test with its fixtures may take MOST_SECONDS of the machine (`tests/support/waiting.py`), and so may the import of a
+module of tests. After that the main thread raises, if it waits in Python. If it waits in C and is not back
+GRACE_SECONDS later, the stacks of all threads are printed and the process ends; under pytest-xdist that costs one
+worker, which is replaced, and the test is named. `-o time_limit=0` turns the limit off.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import FrameType
 
 import pytest
@@ -22,7 +22,7 @@ import pytest
 from tests.support.waiting import machine_seconds
 
 MOST_SECONDS = 600
-_GRACE = 0.1  # of the limit
+GRACE_SECONDS = 5
 _LOOK_SECONDS = 0.2
 
 
@@ -50,33 +50,44 @@ class _TimeLimit:
         self._seconds = seconds
         self._stderr = stderr
         self._test = ""
+        self._error: type[BaseException] = TestTakesTooLongError
         self._deadline = float("inf")
-        self._ended = ""
         threading.Thread(target=self._watch, name="time-limit", daemon=True).start()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        before = signal.signal(signal.SIGALRM, self._fail)
-        self._test = item.nodeid
+        return (yield from self._limit(item.nodeid, TestTakesTooLongError))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        if not isinstance(collector, pytest.Module):
+            return (yield)
+        return (yield from self._limit(collector.nodeid, pytest.fail.Exception))  # SystemExit would end the run
+
+    def _limit(self, nodeid: str, error: type[BaseException]) -> Generator[None]:
+        signal.signal(signal.SIGALRM, self._fail)  # and stays so: the alarm may come when the test has just ended
+        self._test = nodeid
+        self._error = error
         self._deadline = machine_seconds() + self._seconds
         try:
             return (yield)
         finally:
             self._deadline = float("inf")
-            signal.signal(signal.SIGALRM, before)
 
     def _fail(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._deadline != float("inf"):
-            raise TestTakesTooLongError(f"not done after {self._seconds:.0f} seconds of the machine")
+        if machine_seconds() > self._deadline:
+            raise self._error(f"not done after {self._seconds:.0f} seconds of the machine")
 
     def _watch(self) -> None:
+        alarmed = dies_at = float("inf")
         while True:
             time.sleep(_LOOK_SECONDS)
             test, deadline = self._test, self._deadline
-            if machine_seconds() > deadline + _GRACE * self._seconds:
+            now = machine_seconds()
+            if now > deadline != alarmed:
+                alarmed, dies_at = deadline, now + GRACE_SECONDS
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            elif now > deadline and now > dies_at:
                 os.write(self._stderr, f"\n{test} hangs where it can't be interrupted\n".encode())
                 faulthandler.dump_traceback(self._stderr)
                 os._exit(3)
-            if machine_seconds() > deadline and self._ended != test:
-                self._ended = test
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
