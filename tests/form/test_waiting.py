@@ -43,7 +43,7 @@ def test_no_test_sleeps_for_some_time() -> None:
 
 
 BOUNDS = ("timeout", "request_timeout", "seconds")
-WAITS = ("wait", "join", "result", "flush", "communicate", "wait_for", "alarm", "settimeout")
+WAITS = ("wait", "join", "result", "flush", "communicate", "wait_for", "alarm", "settimeout", "timeout")
 SHORT = 2
 """In seconds; a wait for something that must not happen may be so short."""
 CLOCKS = ("time.monotonic()", "monotonic()", "time.time()")
@@ -59,8 +59,8 @@ def bare_limits(text: str) -> list[str]:
     constants = {
         target.id
         for node in tree.body
-        if isinstance(node, ast.Assign) and is_long(node.value, set())
-        for target in node.targets
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_long(node.value, set())
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and target.id != ASKED_AGAIN
     }
     found = []
@@ -80,11 +80,21 @@ def bare_limits(text: str) -> list[str]:
 def is_long(value: ast.expr, constants: set[str]) -> bool:
     if isinstance(value, ast.Name):
         return value.id in constants
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Add):
+        return is_long(value.left, constants) or is_long(value.right, constants)
     return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value > SHORT
 
 
 def test_bare_limits_are_found() -> None:
-    for bare in ("p.wait(60)", "run(x, timeout=3)", "_S = 20\nevent.wait(_S)", "assert time.monotonic() - a < 15"):
+    for bare in (
+        "p.wait(60)",
+        "run(x, timeout=3)",
+        "asyncio.timeout(30)",
+        "asyncio.wait_for(x, 5 * 60)",
+        "_S = 20\nevent.wait(_S)",
+        "_S: float = 20\nevent.wait(_S)",
+        "assert time.monotonic() - a < 15",
+    ):
         assert len(bare_limits(bare)) == 1, bare
     for good in ("p.wait()", "run(x, timeout=ANSWER_SECONDS)", "wait(0.1)", "assert time.monotonic() - a >= 0.3"):
         assert bare_limits(good) == [], good
