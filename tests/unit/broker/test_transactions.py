@@ -478,7 +478,7 @@ def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: SteeredNod
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_a_transaction_whose_partition_is_offline_is_refused_and_ask_later(broker: SteeredNode, version: int) -> None:
+def test_a_transaction_whose_partition_is_offline_is_refused_and_answered(broker: SteeredNode, version: int) -> None:
     """Also if it wrote to the partition before: whether that is kept is not known. Its connection was closed."""
     client = Client(broker)
     assert client.produce(b"a") == client.commit_offset(1) == client.add(1) == ErrorCode.NONE
