@@ -104,7 +104,7 @@ def _run(mutants: Sequence[Mutant], copy: Path) -> int:
 
 
 def _not_copied(folder: str, names: Sequence[str]) -> set[str]:
-    """Names what no test needs: what Python compiled, and of the root what git has not, and benchmarks."""
+    """Names the files that no test needs: compiled modules; in the root hidden files, build output, benchmarks."""
     left_out = {"__pycache__"}
     if Path(folder) == ROOT:
         left_out |= {name for name in names if name.startswith(".") and name != ".importlinter"}
@@ -146,7 +146,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) -> int:
-    """Gives pytest's exit code; 1 if a test hangs."""
+    """Returns pytest's exit code, or 1 if a test hangs."""
     command = [
         sys.executable,
         "-m",

@@ -1,5 +1,6 @@
-# Sourced by the other scripts: the first two functions make a virtual environment and install plog into it with an extra, in the
-# versions of requirements.lock. With uv where it is on the PATH, else with python3 and pip. Quick when nothing changed.
+# Sourced by the other scripts: the first two functions make a virtual environment and install plog into it with an
+# extra, in the versions of requirements.lock, with uv if it is on the PATH, else with python3 and pip. Quick if nothing
+# changed.
 #   make_venv EXTRA        .venv, for work on plog: it runs the repository's files
 #   make_demo_venv EXTRA   .venv-demo, as people install it: it runs the wheel that is built of them
 #   make_tool_venv VENV PACKAGE...   an environment with these packages, and without plog

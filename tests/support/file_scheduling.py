@@ -1,10 +1,10 @@
 """How pytest-xdist gives out the tests: a file at a time, also after a worker has crashed.
 
-Its own scheduler for that (`--dist loadfile`) gives the files of a worker that crashed out again as they are, with the
-test that crashed it, and with those of which every test was run: a worker that gets one of these has nothing to do and
-is asked for nothing more, so that the run never ends. When a second worker crashes while the one that replaces the
-first still collects, that scheduler gives it a file before it knows its tests: the error is caught where nobody says
-so, and neither that file nor the second crash is heard of again (both seen with pytest-xdist 3.8).
+pytest-xdist's own scheduler for that (`--dist loadfile`) hands out the files of a crashed worker again as they are:
+with the test that crashed it, and with files whose tests have all been run. A worker that gets such a finished file
+reports nothing, is given nothing more, and the run never ends. If a second worker crashes while the replacement of the
+first still collects, that scheduler gives the replacement a file before it knows its tests: pytest-xdist drops the
+error, that file and the second crash (both seen with pytest-xdist 3.8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 
 class FileScheduling(LoadFileScheduling):
     def remove_node(self, node: Any) -> str | None:
-        """Gives the test that was being run if the worker crashed; the rest of its tests goes to others."""
+        """Returns the test that crashed the worker, or None; the other tests of the worker go to others."""
         left = {
             file: {test: False for test, is_done in tests.items() if not is_done}
             for file, tests in self.assigned_work.pop(node).items()

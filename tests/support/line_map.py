@@ -3,7 +3,7 @@
     PLOG_LINE_MAP=FOLDER python -m pytest -p tests.support.line_map ..
 
 Each process of the run leaves a file of coverage.py in the folder, with branches, and with the test function as the
-context of each line; `LineMap.read` puts them together. What runs in other processes than pytest's is not seen.
+context of each line; `LineMap.read` puts them together. Code that runs in other processes is not seen.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LineMap:
         return cls(data, costs)
 
     def tests_of(self, file: str, line: int) -> list[str]:
-        """The test functions that run the line, which is not run by an import alone; else all that touch the file."""
+        """Returns the test functions that run the line; if an import alone runs it, all that touch the file."""
         lines = self._contexts_of(file)
         return self._known(lines.get(line, ())) or self._known({test for tests in lines.values() for test in tests})
 

@@ -1,7 +1,7 @@
-"""What a run says of itself: each failure when it happens, and at its end the time and the processors' time.
+"""Prints each failure of a run when it happens, and at the end its time and its processors' time.
 
-A run that is ended by a signal says the same, and which tests were under way. Only the process that the user started
-prints; it has waited for pytest-xdist's workers then, so their processors' time is its own.
+A run that is ended by a signal prints the same, and the tests that were under way. Only the process that the user
+started prints; it has waited for pytest-xdist's workers then, so their processors' time is its own.
 """
 
 from __future__ import annotations
