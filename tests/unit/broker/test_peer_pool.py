@@ -21,7 +21,9 @@ REQUEST = ApiVersionsRequest("test", "1")
 
 
 def pool_to(endpoints: dict[int, Endpoint]) -> PeerPool:
-    return PeerPool(endpoints.get, BrokerConfig(), ReceiveBuffers(), client_id="broker-7-test")
+    """A request is not given up after some time: that would end waits that something else has to end."""
+    config = BrokerConfig.parse({"controller.socket.timeout.ms": "3600000"})
+    return PeerPool(endpoints.get, config, ReceiveBuffers(), client_id="broker-7-test")
 
 
 def peer() -> ScriptedController:

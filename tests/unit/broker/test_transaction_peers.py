@@ -216,7 +216,8 @@ async def test_a_leader_that_does_not_answer_for_all(answer: Callable[[object], 
 
 
 async def test_a_leader_that_is_paused_until_the_cluster_gives_it_up() -> None:
-    async with peers(lambda _request: None) as asked:
+    """Nothing else ends the wait: not the time after which a request is given up."""
+    async with peers(lambda _request: None, controller_socket_timeout_ms="3600000") as asked:
         marking = asyncio.create_task(asked.lacking({1: [T0]}))
         verifying = asyncio.create_task(asked.verdicts(T1))
         await asked.broker.was_asked(2)
