@@ -59,6 +59,8 @@ async def test_a_paused_broker_is_waited_for_no_more_once_it_counts_as_gone() ->
         asking = asyncio.ensure_future(pool.ask(PEER, ALTER_PARTITION, 3, AlterPartitionRequest(7, 1, [])))
         await other.was_asked(1)
         pool.on_brokers_changed()
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert not asking.done()
         del endpoints[PEER]
         pool.on_brokers_changed()
