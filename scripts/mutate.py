@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.support.mutants import ROOT, Mutant, areas, read_mutants
+from tests.support.time_limit import HANGS
 
 _EXAMPLES = """examples:
   scripts/mutate                    all areas, about a quarter of an hour
@@ -32,7 +33,7 @@ _EXAMPLES = """examples:
 """
 
 _MOST_SECONDS = 180
-"""A test that takes longer hangs, and has noticed."""
+"""Of the machine. A test that takes longer hangs, and has noticed."""
 
 FIRST, LONGER, SURVIVED, EQUAL, BROKEN = "caught", "by --all", "SURVIVED", "equal", "BROKEN"
 _TIERS = {FIRST: (), LONGER: ("--all",)}
@@ -89,7 +90,7 @@ def _run(mutants: Sequence[Mutant], copy: Path) -> int:
     shutil.copytree(ROOT, copy, ignore=_not_copied)
     asked = [mutant for mutant in mutants if not mutant.equal]
     tests = sorted({test for mutant in asked for test in mutant.tests})
-    if asked and _run_tests(copy, ["--all", *tests], most_seconds=None) != _PASSED:
+    if asked and _run_tests(copy, ["--all", *tests], most_seconds=0) != _PASSED:
         print("error: these tests fail without any mutant; nothing can be said then:", *tests, file=sys.stderr)
         return 3
     outcomes: list[tuple[str, str]] = []
@@ -145,7 +146,7 @@ def _write(path: Path, text: str) -> None:
     os.utime(path, (when, when))
 
 
-def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) -> int:
+def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int) -> int:
     """Returns pytest's exit code, or 1 if a test hangs."""
     command = [
         sys.executable,
@@ -155,6 +156,10 @@ def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) ->
         "addopts=--strict-markers",
         "-p",
         "tests.support.tiers",
+        "-p",
+        "tests.support.time_limit",
+        "-o",
+        f"time_limit={most_seconds}",
         "-x",
         "-q",
         "--no-header",
@@ -172,14 +177,14 @@ def _run_tests(copy: Path, tests: Sequence[str], *, most_seconds: int | None) ->
         preexec_fn=lambda: os.nice(19),
     )
     try:
-        output, _ = process.communicate(timeout=most_seconds)
-    except BaseException as error:
+        output, _ = process.communicate()
+    except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return 1
         raise
-    if process.returncode not in (_PASSED, _FAILED, _NONE) or (most_seconds is None and process.returncode):
+    if HANGS.encode() in output:
+        return _FAILED
+    if process.returncode not in (_PASSED, _FAILED, _NONE) or (not most_seconds and process.returncode):
         sys.stderr.write(output.decode(errors="replace"))
     return process.returncode
 

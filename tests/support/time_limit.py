@@ -1,8 +1,8 @@
 """Ends a test that hangs, wherever it hangs: the one bound that every wait of the tests has.
 
 A test with its fixtures may take MOST_SECONDS of the machine (`tests/support/waiting.py`), and so may the import of a
-module of tests. After that the main thread raises, if it waits in Python. If it waits in C and is not back
-GRACE_SECONDS later, the stacks of all threads are printed and the process ends; under pytest-xdist that costs one
+module of tests. After that the main thread raises, if it waits in Python. If the test does not end within a tenth of
+the limit, as in C, the stacks of all threads are printed and the process ends; under pytest-xdist that costs one
 worker, which is replaced, and the test is named. `-o time_limit=0` turns the limit off.
 """
 
@@ -22,7 +22,8 @@ import pytest
 from tests.support.waiting import machine_seconds
 
 MOST_SECONDS = 600
-GRACE_SECONDS = 5
+HANGS = "hangs where it can't be interrupted"
+_GRACE, _LEAST_GRACE_SECONDS = 0.1, 1.0  # the first is a share of the limit
 _LOOK_SECONDS = 0.2
 
 
@@ -48,6 +49,7 @@ class _TimeLimit:
 
     def __init__(self, seconds: float, stderr: int) -> None:
         self._seconds = seconds
+        self._grace_seconds = max(_GRACE * seconds, _LEAST_GRACE_SECONDS)
         self._stderr = stderr
         self._test = ""
         self._error: type[BaseException] = TestTakesTooLongError
@@ -85,9 +87,9 @@ class _TimeLimit:
             test, deadline = self._test, self._deadline
             now = machine_seconds()
             if now > deadline != alarmed:
-                alarmed, dies_at = deadline, now + GRACE_SECONDS
+                alarmed, dies_at = deadline, now + self._grace_seconds
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
             elif now > deadline and now > dies_at:
-                os.write(self._stderr, f"\n{test} hangs where it can't be interrupted\n".encode())
+                os.write(self._stderr, f"\n{test} {HANGS}\n".encode())
                 faulthandler.dump_traceback(self._stderr)
                 os._exit(3)
