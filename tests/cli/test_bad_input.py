@@ -172,6 +172,17 @@ def test_a_directory_that_is_a_file_or_may_not_be_written(tmp_path: Path) -> Non
         refused("serve", "--data-dir", str(directory), "--listen", "127.0.0.1:0", code=3)
 
 
+@pytest.mark.longer
+def test_a_process_ends_that_can_not_serve_its_directory(tmp_path: Path) -> None:
+    """As those above, with the exit code of the process; it never says to be ready."""
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    problems = {file: "file exists", Path("/proc/plog"): "no such file or directory"}
+    for directory, problem in problems.items():
+        said = refused_by_serve(directory, "--listen", "127.0.0.1:0")
+        assert said.startswith(f"error: could not create {directory}: {problem}")
+
+
 @for_each("command", ["dump-segment", "verify"])
 def test_files_that_are_none(command: str, tmp_path: Path) -> None:
     """Not there, not of Kafka's, and with a log's name but no log."""

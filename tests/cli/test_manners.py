@@ -210,7 +210,7 @@ def test_dry_runs_change_nothing(where: list[str]) -> None:
     ok("produce", "t", "--partition", "0", *where, stdin=b"a\nb\nc\n")
     ok("consume", "t", "--group", "g", "--max-messages", "2", *where)
     ok("produce", "t", "--partition", "0", "--transactional-id", "id", *where, stdin=b"d\n")
-    before = state(where)
+    before, seen = state(where), quick_look(where)
     place = f"on {where[1]}" if where[0] == "--bootstrap-server" else f"in {where[1]}"
     for command, said in (
         (["topic", "create", "u", "--partitions", "7"], "would create topic u {}"),
@@ -224,6 +224,7 @@ def test_dry_runs_change_nothing(where: list[str]) -> None:
         done = call_plog(*command, "--dry-run", *where)
         assert done.returncode == 0, done.stderr
         assert said.format(place) in done.stderr.decode(), command
+        assert quick_look(where) == seen, command
     assert state(where) == before
     refused = call_plog("topic", "alter", "t", "--partitions", "1", "--dry-run", *where)
     assert refused.returncode == 1
@@ -238,6 +239,19 @@ def state(where: list[str]) -> list[object]:
         ok("group", "describe", "g", "--output", "csv", *where).split(b",")[:6],
         ok("transaction", "describe", "id", "--output", "json", *where),
     ]
+
+
+def quick_look(where: list[str]) -> object:
+    """What there is. A server is asked. Of a directory, which each question would open again, these are the files of
+    its partitions; only of the metadata, in which each opening leaves a trace, it is what they say of the topic.
+    Snapshots of producers come and go with each opening, too.
+    """
+    if where[0] == "--bootstrap-server":
+        return state(where)
+    topic = call_plog("topic", "describe", "t", "--output", "json", *where)
+    files = [path for path in Path(where[1]).glob("*-*/*") if path.parent.name != "__cluster_metadata-0"]
+    kept = [path for path in files if path.suffix != ".snapshot"]
+    return topic.stdout, topic.stderr, {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in kept}
 
 
 # --- a quick start
