@@ -159,7 +159,7 @@ def hold_logs_beside(sides: tuple[Side, Side]) -> None:
             assert with_memory.log(topic, partition) == without.log(topic, partition)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.longer) for seed in (4, 5))])
 def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
     random = Random(seed)
     sequences: dict[int, int] = {}

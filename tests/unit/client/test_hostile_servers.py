@@ -158,7 +158,17 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
 @for_each("protocol, mechanism", [*(("PLAINTEXT", one) for one in STAGES), ("TLS", "PLAIN")])
 @for_each("answer", ANSWERS)
 def test_an_answer_of_sasl(answer: str, mechanism: str, protocol: str, contexts: Contexts) -> None:
-    server, client = contexts[protocol]
+    ensure_survived(answer, mechanism, *contexts[protocol])
+
+
+@pytest.mark.longer
+@for_each("mechanism", STAGES.keys() - {"PLAIN"})
+@for_each("answer", ANSWERS)
+def test_an_answer_of_sasl_over_tls(answer: str, mechanism: str, contexts: Contexts) -> None:
+    ensure_survived(answer, mechanism, *contexts["TLS"])
+
+
+def ensure_survived(answer: str, mechanism: str, server: ssl.SSLContext | None, client: Tls | None) -> None:
     connect = Connector(ClientSecurity(client, LOGINS[mechanism]), timeout_s=0.1)
     for stage in range(STAGES[mechanism]):
         with Hostile(server, stage, ANSWERS[answer], seed=stage).running() as port, bounded_memory():

@@ -245,6 +245,16 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 )
 def test_an_answer_that_never_ends(what: str, pause_s: float, read_timeout_s: float) -> None:
     """Drop by drop, and as fast as it goes: it takes no longer than it may, and no more memory."""
+    ensure_ended(what, pause_s, read_timeout_s)
+
+
+@pytest.mark.longer
+@for_each("what", ENDLESS)
+def test_each_answer_that_never_ends_as_fast_as_it_goes(what: str) -> None:
+    ensure_ended(what, 0.0, 0.2)
+
+
+def ensure_ended(what: str, pause_s: float, read_timeout_s: float) -> None:
     start, more = ENDLESS[what]
 
     def endless(handler: BaseHTTPRequestHandler, gone: threading.Event) -> None:

@@ -309,7 +309,7 @@ def test_what_kafka_wrote_is_cleaned_as_a_replay_says(tmp_path: Path, name: str)
     assert sum(b.count for b in batches(log) if isinstance(b, RecordBatch) and not b.is_control) in (0, len(latest))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.longer) for seed in (0, 4, 5))])
 def test_batches_all_at_once_and_one_by_one_leave_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

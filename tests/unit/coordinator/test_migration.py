@@ -445,7 +445,7 @@ def test_what_the_log_says_is_what_there_was(world: GroupWorld, client: Client) 
     settle(classic)
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(30), first=20)
 def test_members_come_and_go_in_any_order(seed: int) -> None:
     """Nobody ever reads what another reads, and when all is quiet everything is read."""
     rng = random.Random(seed)

@@ -494,7 +494,7 @@ def test_an_old_cluster_writes_old_records(world: World) -> None:
 # --- anything, in any order
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(30), first=20)
 def test_what_is_written_is_what_is_known_whatever_happens(seed: int) -> None:
     """And a transaction's markers say one thing, on each of its partitions."""
     random = Random(seed)

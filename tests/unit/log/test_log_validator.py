@@ -79,9 +79,6 @@ def test_what_is_refused_with_another_code() -> None:
     refused(batch, ErrorCode.INVALID_PRODUCER_EPOCH, "producer 5 sent epoch -1")
     batch = changed(changed(make_batch(b"a", b"b"), 57, ">i", 1_000_000), 23, ">i", 999_999)
     refused(batch, ErrorCode.INVALID_RECORD, "1000000 records do not fit")
-    refused(
-        make_batch(b"a", key=None), ErrorCode.INVALID_RECORD, "without a key", cleanup_policy=frozenset({"compact"})
-    )
 
 
 def test_a_timestamp_from_the_future() -> None:
@@ -103,7 +100,14 @@ def test_a_timestamp_from_the_past() -> None:
 
 
 @for_each("codec", CompressionType)
-@for_each("target", ["uncompressed", "zstd"])
+def test_a_compacted_topic_needs_keys(codec: CompressionType) -> None:
+    batch = make_batch(b"a", key=None, compression=codec)
+    refused(batch, ErrorCode.INVALID_RECORD, "without a key", cleanup_policy=frozenset({"compact"}))
+    validate(make_batch(b"a", compression=codec), cleanup_policy=frozenset({"compact", "delete"}))
+
+
+@for_each("codec", CompressionType)
+@for_each("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_the_topics_codec_is_what_is_stored(codec: CompressionType, target: str) -> None:
     batch = make_batch(
         b"a" * 100, b"b", compression=codec, producer_id=4, producer_epoch=2, base_sequence=9, is_transactional=True
