@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka39
 
-ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("PLOG_CONTROLLER_ROUNDS", "12"))
 FIRST = int(os.environ.get("PLOG_CONTROLLER_SEED", "0"))
 NODES = (5, 6, 7)
 HARMS = 6

@@ -14,7 +14,7 @@ from tests.crash.transaction_kills import STEPS, TransactionKills
 from tests.crash.transaction_life import transaction_life
 from tests.support.disk import crash_states
 
-KILLS = int(os.environ.get("PLOG_TRANSACTION_KILLS", "18"))
+KILLS = int(os.environ.get("PLOG_TRANSACTION_KILLS", "20"))
 SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "1"))
 STEP = 1 if SAMPLES > 1 else 3
 
