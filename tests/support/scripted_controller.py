@@ -96,8 +96,11 @@ class ScriptedController:
 def channel_to(
     find_controller: Callable[[], tuple[int, Endpoint] | None], *, backoff_ms: int = 1, **settings: str
 ) -> ControllerChannel:
-    """A channel that tries again at once, unless the test says otherwise."""
-    config = BrokerConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
+    """A channel that tries again at once, and gives up no request, unless the test says otherwise: a request that is
+    given up would end waits that something else has to end.
+    """
+    patient = {"controller_socket_timeout_ms": "3600000"} | settings
+    config = BrokerConfig.parse({name.replace("_", "."): value for name, value in patient.items()})
     return ControllerChannel(
         find_controller, config, ReceiveBuffers(), client_id="broker-7-to-controller", backoff_ms=backoff_ms
     )

@@ -24,6 +24,7 @@ from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadata
 from tests.support.free_ports import free_ports
 from tests.support.scripted_controller import ScriptedController
 
+HOUR_MS = 3_600_000
 APIS = (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
 ANSWERS = {
     LeaderAndIsrRequest: LeaderAndIsrResponse(),
@@ -62,12 +63,17 @@ def numbered(number: int) -> ControlRequest:
 
 
 class Sent:
-    """A queue, and the numbers of the requests whose answers it has given."""
+    """A queue, and the numbers of the requests whose answers it has given. No request is given up after some time,
+    unless the test says so: that would end waits that something else has to end.
+    """
 
-    def __init__(self, endpoint: Endpoint | None, *, request_timeout_ms: int = 20_000) -> None:
+    def __init__(self, endpoint: Endpoint | None, *, request_timeout_ms: int = HOUR_MS) -> None:
         self.answered: list[int] = []
         link = PeerLink(
-            ReceiveBuffers(), client_id="controller-1", connect_timeout_ms=20_000, request_timeout_ms=request_timeout_ms
+            ReceiveBuffers(),
+            client_id="controller-1",
+            connect_timeout_ms=HOUR_MS,
+            request_timeout_ms=request_timeout_ms,
         )
         self.queue = ControlQueue(endpoint, link, lambda request, _: self.answered.append(request.broker_epoch))
 
@@ -203,7 +209,7 @@ async def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture
         raise RuntimeError("a mistake")
 
     async with Broker() as broker:
-        link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=20_000, request_timeout_ms=20_000)
+        link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=HOUR_MS, request_timeout_ms=HOUR_MS)
         queue = ControlQueue(broker.find()[1], link, fail)
         queue.on_mistake = lambda: mistakes.append(bad)
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=2**40, broker_epoch=9)

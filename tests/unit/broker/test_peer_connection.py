@@ -27,9 +27,10 @@ from core.protocol.schema.allocate_producer_ids import (
 from core.protocol.schema.fetch import FETCH, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequest
 from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataRequest
-from tests.support.waiting import ANSWER_SECONDS
 
 FETCH_VERSION = 17
+HOUR_S = 3600.0
+"""What an answer may take, where something else than time has to end the wait for it."""
 LARGE = UpdateMetadataRequest(live_brokers=[UpdateMetadataBroker(n, rack="r" * 30_000) for n in range(700)])
 """More than the buffers of both ends hold."""
 
@@ -52,9 +53,7 @@ class Talking:
         self.buffers = ReceiveBuffers()
 
     @asynccontextmanager
-    async def __call__(
-        self, script: Script, *, request_timeout_s: float = ANSWER_SECONDS
-    ) -> AsyncIterator[PeerConnection]:
+    async def __call__(self, script: Script, *, request_timeout_s: float = HOUR_S) -> AsyncIterator[PeerConnection]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
                 await script(reader, writer)
@@ -69,12 +68,12 @@ class Talking:
             finally:
                 connection.close()
 
-    async def connect(self, endpoint: Endpoint, request_timeout_s: float = ANSWER_SECONDS) -> PeerConnection:
+    async def connect(self, endpoint: Endpoint, request_timeout_s: float = HOUR_S) -> PeerConnection:
         return await PeerConnection.connect(
             endpoint,
             self.buffers,
             client_id="broker-1-fetcher-0",
-            connect_timeout_s=ANSWER_SECONDS,
+            connect_timeout_s=HOUR_S,
             request_timeout_s=request_timeout_s,
         )
 

@@ -40,11 +40,13 @@ from tests.support.replication import KnownPeers
 from tests.support.scripted_leader import Answer, Reply, ScriptedLeader, answer_each
 
 OTHER, THIRD = 8, 9
+HOUR_MS = "3600000"
 
 
 @pytest.fixture
 def socket_timeout_ms() -> str:
-    return "30000"
+    """A fetch is not given up after some time, unless the test says so: that would mend what something else has to."""
+    return HOUR_MS
 
 
 @pytest.fixture
@@ -643,7 +645,7 @@ async def never(_request: FetchRequest) -> Reply:
 
 @pytest.mark.parametrize(
     ("answer", "socket_timeout_ms"),
-    [(cut_short, "30000"), (nonsense, "30000"), (nothing, "30000"), (never, "300")],
+    [(cut_short, HOUR_MS), (nonsense, HOUR_MS), (nothing, HOUR_MS), (never, "300")],
 )
 async def test_an_answer_that_does_not_come_is_asked_for_again(
     at: Following, caplog: pytest.LogCaptureFixture, answer: Answer
