@@ -184,8 +184,8 @@ def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]
     from core.broker.listener import Listener
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
+    config.ensure_listeners_fit()
     if listen is None and config.served_listeners:
-        config.ensure_listeners_fit()
         return [replace(one, address=str(one.endpoint)) for one in config.served_listeners]
     address = parse_endpoint(listen) if listen else Endpoint("127.0.0.1", DEFAULT_PORT)
     return [Listener.plaintext_at(address, config.main_listener)]
@@ -282,18 +282,11 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless that is to be ignored."""
-    from core.broker.asked_security import find_asked_security
-    from core.common.errors import UsageError
+    """Raises UsageError for a configuration that asks for security, unless that is to be ignored: then it warns."""
+    from core.broker.asked_security import ensure_asks_for_none, find_asked_security
 
-    asked = find_asked_security(config)
-    if asked and not config.ignores_security:
-        keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
-        raise UsageError(
-            f"the configuration asks for security, and plog has none yet: {keys}",
-            hint="--insecure-ignore-security serves it without any: who reaches the broker may do everything",
-        )
-    for name, why in asked.items():
+    ensure_asks_for_none(config)
+    for name, why in find_asked_security(config).items():
         say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
 
 
@@ -329,22 +322,24 @@ def _serve(
     is_read_only: bool,
     zookeeper: str | None,
 ) -> None:
-    from core.broker.asked_security import ensure_open_to_everybody
+    from core.broker.asked_security import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.event_loop import new_runner
     from core.broker.lasting_objects import without_collector
     from core.broker.loop_runtime import LoopRuntime
     from core.broker.node import Node
 
-    def check(image: MetadataImage) -> None:
+    def check(image: MetadataImage, node_id: int) -> None:
         if not config.ignores_security:
+            dynamic = replace(config, dynamic_defaults=image.broker_configs(), dynamic=image.broker_configs(node_id))
+            ensure_asks_for_none(dynamic)
             for listener in listeners:
-                ensure_open_to_everybody(image, listener.endpoint)
+                ensure_open_to_everybody(image.security.summary(), listener.endpoint)
 
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
         entry = None
         if zookeeper is not None:
-            entry = _entry(zookeeper, config, runtime)
+            entry = _entry(zookeeper, config, listeners, runtime)
             stack.callback(lambda: runner.run(entry.close()))
             _run_whole(runner, entry.open(directory, config.given_node_id))
         with without_collector():
@@ -358,7 +353,7 @@ def _serve(
                 check_metadata=check,
                 entry=entry,
             )
-        unheeded = node.services.image.security.summary()
+        unheeded = node.services.image.security.summary() if entry is None else entry.security.summary
         if unheeded:
             say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
         try:
@@ -388,11 +383,12 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def _entry(zookeeper: str, config: BrokerConfig, runtime: LoopRuntime) -> ZooKeeperEntry:
+def _entry(zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime) -> ZooKeeperEntry:
     from core.broker.zookeeper_entry import ZooKeeperEntry
     from core.broker.zookeeper_settings import zookeeper_config_of
 
-    return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock)
+    listens = [listener.endpoint for listener in listeners]
+    return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
 
 
 def _answer_signals(node: Node) -> None:
@@ -468,13 +464,21 @@ async def _run_as_member(
         server.stop()
         server.stop()
 
-    membership.on_unfit = fail
+    def leave(error: PlogError) -> None:
+        """Others take over first what is led here."""
+        if not failures:
+            say(f"leaving the cluster: {error.message}")
+            failures.append(error)
+            server.stop()
+
+    entry.security.on_guarded = leave
 
     def on_registered(broker_epoch: int) -> None:
         membership.on_registered(broker_epoch)
         server.turns_away = False
 
     try:
+        entry.security.ensure_open()  # what came while the directory was opened could be told to nobody
         await entry.register(
             node.services.node.node_id,
             node.reached_at(),

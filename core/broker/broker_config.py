@@ -153,15 +153,13 @@ class BrokerConfig(BrokerSettings):
         return PLAINTEXT if PLAINTEXT in names else self.main_listener
 
     def ensure_listeners_fit(self) -> None:
-        """Raises UsageError if an address is advertised for a listener that there is not, or other brokers are to come
-        to one; with a single listener, any name will do.
+        """Raises UsageError if an address is advertised for a listener that there is not, though there are several; and
+        if other brokers are to come to a listener that there is not.
         """
-        known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)}
+        known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}
         advertised = self.client_listeners(BrokerConfig.advertised_listeners)
         unknown = [listener for listener in advertised if listener.name not in known]
-        if len(self.served_listeners) <= 1:
-            return
-        if unknown:
+        if len(self.served_listeners) > 1 and unknown:
             raise UsageError(
                 f"advertised.listeners has {unknown[0]}, and the listeners are {', '.join(sorted(known))}",
                 hint="an advertised address has the name of the listener that is reached there",

@@ -9,6 +9,7 @@ Source: kafka.server.ZkAdminManager of Kafka 3.9, org.apache.kafka.server.config
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ _OF_CLIENTS = {
     "controller_mutation_rate": float,
 }
 _OF_ADDRESSES = {"connection_creation_rate": int}
+
+_LONGEST_NAME = 10_000
+"""ZooKeeper ends the connection of a client that sends a megabyte: with it the broker would lose its place."""
 
 WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Pending[KafkaError | None]]
 
@@ -73,6 +77,11 @@ class ClientQuotas:
             self._known[entity] = quotas
         else:
             self._known.pop(entity, None)
+
+    @property
+    def count(self) -> int:
+        """How many quotas there are, of all entities."""
+        return sum(map(len, self._known.values()))
 
     def find(self, filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
         """Finds the entities, with their quotas, of which each filter matches a name; with `is_strict` those alone that
@@ -137,6 +146,9 @@ def _entity_of(named: Named) -> ConfigEntity:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {unknown[0]}")
     if any(name == "" for name in named.values()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Empty name of a client quota entity")
+    for kind, name in named.items():
+        if name is not None and not _is_legal(kind, name):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r:.100} can't be the {kind} of a client quota entity")
     names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in named.items()}
     if names.keys() == {IP}:
         return ConfigEntity("ips", names[IP])
@@ -146,6 +158,15 @@ def _entity_of(named: Named) -> ConfigEntity:
     if USER in names:
         return ConfigEntity("users", names[USER], names.get(CLIENT_ID))
     return ConfigEntity("clients", names[CLIENT_ID])
+
+
+def _is_legal(kind: str, name: str) -> bool:
+    """Says whether the name can be that of a node in ZooKeeper. An address is not sanitised for it, as users are; it
+    may be the name of a host.
+    """
+    if name in (".", "..") or len(name) > _LONGEST_NAME:
+        return False
+    return kind != IP or re.fullmatch(r"[A-Za-z0-9.:_-]+", name) is not None
 
 
 def _named(entity: ConfigEntity) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+from core.broker.asked_security import find_guards
 from core.broker.broker_settings import BROKER_CONFIG
 from core.broker.config_sources import (
     DescribedConfig,
@@ -204,6 +205,10 @@ class BrokerConfigs(_StoredConfigs):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             )
+        guards = find_guards(changed)
+        if guards:  # the broker would have to leave its cluster, or could not be started again
+            keys = ", ".join(f"{key} ({why})" for key, why in guards.items())
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"plog has no security yet, and can't obey {keys}")
         for key, value in changed.items():
             if key not in BROKER_CONFIG:
                 _log.warning("%s is not known to plog and changes nothing; it is kept", key)

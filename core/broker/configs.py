@@ -11,7 +11,7 @@ from core.broker.node_identity import NodeIdentity
 from core.cluster.controller import Controller
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage
-from core.common.config_def import KEPT_ONLY, ConfigDef, ConfigResourceType
+from core.common.config_def import KEPT_ONLY, ConfigDef
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.log.log_config import LogConfig, stored_topic_values
@@ -68,8 +68,5 @@ class Configs:
             self._take_dynamic()
 
     def _take_dynamic(self) -> None:
-        configs = self._controller.image.configs
-        self.broker = self.broker.with_dynamic(
-            configs.get((ConfigResourceType.BROKER, ""), {}),
-            configs.get((ConfigResourceType.BROKER, str(self._node.node_id)), {}),
-        )
+        image = self._controller.image
+        self.broker = self.broker.with_dynamic(image.broker_configs(), image.broker_configs(self._node.node_id))

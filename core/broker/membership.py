@@ -29,7 +29,6 @@ from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.zookeeper_metadata import ControlFence
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import PlogError
 from core.common.pending import Pending
 
 _log = logging.getLogger("plog.broker")
@@ -54,11 +53,10 @@ class Membership:
         self.controller = controller
         self.quotas = quotas
         self.read_configs = read_configs
-        self.on_unfit: Callable[[PlogError], None] | None = None
-        """Has the broker leave the cluster, for that reason."""
         self.control: ClusterControl | None = None
         """The broker's candidacy for the office of the controller, once it stands."""
         self.assigned = AssignedReplicas(services)
+        self._said: set[str] = set()
         self._services = services
         self._peers = peers
         self._fence = ControlFence()
@@ -120,12 +118,13 @@ class Membership:
 
     # --- its place
 
-    def leave_unfit(self, reason: PlogError) -> None:
-        """Called if the cluster is none that this broker can be in. Not once a controller was obeyed: what comes then
-        is of somebody else.
+    def note_unfit(self, reason: str, hint: str) -> None:
+        """Logs that a controller can't be obeyed, unless one was: what comes then is of somebody else. It is no reason
+        to leave, as anybody may send such a request.
         """
-        if self.controller.controller_id == NO_CONTROLLER and self.on_unfit is not None:
-            self.on_unfit(reason)
+        if self.controller.controller_id == NO_CONTROLLER and reason not in self._said:
+            self._said.add(reason)
+            _log.error("%s: this broker leads and follows nothing; %s", reason, hint)
 
     def on_registered(self, broker_epoch: int) -> None:
         """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""

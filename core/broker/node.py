@@ -97,17 +97,17 @@ class Node:
         lock_timeout_s: float = 0.0,
         is_read_only: bool = False,
         loads_late: bool = False,
-        check_metadata: Callable[[MetadataImage], None] | None = None,
+        check_metadata: Callable[[MetadataImage, int], None] | None = None,
         entry: ZooKeeperEntry | None = None,
     ) -> None:
         """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done,
         UsageError for the directory of a whole cluster.
 
         With an `entry`, which is open, the node is a member of that cluster: its controller says what the node holds.
-        Without a `runtime` all work is done at once. `check_metadata` sees the metadata before anything is changed or
-        served; what it raises is raised here. With `loads_late` logs that have to be read are read when somebody asks
-        for them, and indexes checked when they are used: not if all that is wrong is to be told before anything else
-        is done.
+        Without a `runtime` all work is done at once. `check_metadata` sees the metadata, and the node's id, before
+        anything is changed or served; what it raises is raised here. With `loads_late` logs that have to be read are
+        read when somebody asks for them, and indexes checked when they are used: not if all that is wrong is to be told
+        before anything else is done.
         """
         if find_lock_holder(directory) is None:  # a cluster that is just starting is waited for, as its lock is
             ensure_no_cluster(directory)
@@ -343,7 +343,7 @@ class Node:
             return member, None
         metadata_log = self._open_metadata_log(meta.node_id)
         if self._check_metadata is not None:
-            self._check_metadata(metadata_log.image)
+            self._check_metadata(metadata_log.image, meta.node_id)
         alone = DirectoryController(metadata_log, meta.node_id, meta.directory_id)
         return alone, alone
 

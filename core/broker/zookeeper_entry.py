@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.client_quotas import ClientQuotas
+from core.broker.cluster_security import ClusterSecurity
 from core.broker.controller_term import ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
@@ -65,6 +66,9 @@ T = TypeVar("T")
 
 _READ_AT_ONCE = 500
 
+_MOST_BYTES = 900_000
+"""Of an entity's settings. ZooKeeper ends the connection of a client that sends a megabyte (jute.maxbuffer)."""
+
 _AGAIN_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
 """How long a broker that stops, and has lost ZooKeeper, waits for the controller."""
@@ -74,15 +78,27 @@ _GRACE_OF_CONTROLLER_SECONDS = 2.0
 class ZooKeeperEntry:
     """Owned by the loop's thread."""
 
-    def __init__(self, config: ZooKeeperConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ZooKeeperConfig,
+        clock: Clock,
+        broker_config: BrokerConfig | None = None,
+        listens: Sequence[Endpoint] = (),
+    ) -> None:
+        """`broker_config` is what the broker was started with, `listens` where it is going to listen: see
+        `ClusterSecurity`.
+        """
         self.cluster_id = ""
         """Of the cluster, once `open` has returned."""
         self._config = config
         self._clock = clock
         self._session = ZooKeeperSession(config)
-        self._changes = ConfigChanges(self._session, self._on_config, clock=clock)
-        self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self.quotas = ClientQuotas(self._write_settings)
+        self.security = ClusterSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens)
+        self._changes = ConfigChanges(
+            self._session, self._on_config, clock=clock, on_unreadable=self.security.note_unreadable
+        )
+        self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
         self._features: tuple[Mapping[str, int], int] = ({}, 0)
         """What the cluster has finalized, and the version in which that is written down."""
         self._on_failed: Callable[[PlogError], None] | None = None
@@ -99,7 +115,7 @@ class ZooKeeperEntry:
         """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
         that it was given. Raises AccessError if the chroot is missing, or a new directory would be that of a node id
         which is taken; UsageError if there is no node id for it, or the directory is another cluster's, or that of a
-        whole cluster.
+        whole cluster, and if the cluster is guarded and would be served to everybody.
         """
         ensure_no_cluster(directory)
         known = read_meta_properties(directory)
@@ -115,6 +131,7 @@ class ZooKeeperEntry:
         self.cluster_id = await ensure_cluster_id(self._session, found, uuid_text(random_uuid()))
         await self._session.ensure_paths(["/config/changes"])
         await self._changes.start()
+        await self.security.start(known.node_id if known is not None else node_id or 0)
         await self._session.watch_data(FEATURE, self._on_features)
 
     def attach(self, controller: MemberController) -> None:
@@ -130,6 +147,8 @@ class ZooKeeperEntry:
         resource_type = _RESOURCES.get(entity.kind)
         if resource_type is None:
             self.quotas.take(entity, settings)
+        self.security.take(entity, settings)
+        if resource_type is None:
             return
         name = "" if entity.name == DEFAULT_ENTITY else entity.name
         if self._controller is None:
@@ -246,6 +265,9 @@ class ZooKeeperEntry:
         try:
             settings = await self._merge(entity, changes)
             await self._session.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
+        except KafkaError as error:
+            then.complete_with(error)
+            return
         except (ZooKeeperError, MalformedMessageError) as error:
             then.complete_with(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             return
@@ -260,6 +282,8 @@ class ZooKeeperEntry:
             after = {**known, **changes}
             settings = {key: value for key, value in after.items() if value is not None}
             data = encode_config(settings)
+            if len(data) > _MOST_BYTES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_BYTES} bytes of settings")
             change = Create(entity.path, data) if node is None else SetData(entity.path, data, node.stat.version)
             try:
                 await self._session.commit([change])
@@ -389,5 +413,6 @@ class ZooKeeperEntry:
     async def close(self) -> None:
         """Leaves the cluster: the registration ends with the session."""
         self._changes.stop()
+        self.security.stop()
         await self._tasks.close()
         await self._session.close()

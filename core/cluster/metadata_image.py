@@ -73,6 +73,10 @@ class MetadataImage:
         """Gives the topic's own overrides."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
+    def broker_configs(self, node_id: int | None = None) -> Mapping[str, str]:
+        """Gives what was set of that broker while it ran; of all brokers if none is named."""
+        return self.configs.get((ConfigResourceType.BROKER, "" if node_id is None else str(node_id)), {})
+
     def to_records(self) -> Iterator[MetadataRecord]:
         """Gives records that make this image again, in an order in which they can be applied: what a snapshot holds."""
         for name, level in self.features.items():

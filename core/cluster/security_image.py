@@ -6,7 +6,7 @@ DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.cluster.map_changes import MapChanges
@@ -48,8 +48,13 @@ class SecurityImage:
             (len(self.delegation_tokens), "delegation token"),
             (len(self.client_quotas), "quota"),
         ]
-        parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
-        return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+        return counts_text(counts)
+
+
+def counts_text(counts: Sequence[tuple[int, str]]) -> str:
+    """Says how many there are of each, for people: 2 ACLs and 1 quota; empty if there is nothing."""
+    parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 class SecurityDelta:

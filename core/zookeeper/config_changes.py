@@ -47,25 +47,36 @@ class ConfigChanges:
     """Calls `on_config` with an entity's settings, empty if it has none, in the loop: for each entity before `start`
     returns, for each that changes, and after a new session for each again. Owned by the loop's thread.
 
-    Entities that cannot be read are named in the log and passed over.
+    Entities that cannot be read are named in the log, and `on_unreadable` is called with them. A new user is read
+    though nobody announces it: it may have credentials.
     """
 
-    def __init__(self, session: ZooKeeperSession, on_config: OnConfig, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        on_config: OnConfig,
+        *,
+        clock: Clock,
+        on_unreadable: Callable[[ConfigEntity], None] = lambda _: None,
+    ) -> None:
         self._session = session
         self._on_config = on_config
+        self._on_unreadable = on_unreadable
         self._clock = clock
         self._last_number = -1
         self._known: set[ConfigEntity] = set()
         self._reads_all = True
         self._children: list[str] = []
+        self._new_users: list[ConfigEntity] = []
         self._task: asyncio.Task[None] | None = None
-        self._watch: Watch | None = None
+        self._watches: list[Watch] = []
 
     async def start(self) -> None:
         self._session.subscribe(self._on_state)
-        self._watch = await self._session.watch_children(CONFIG_CHANGES, self._on_children)
+        self._watches.append(await self._session.watch_children(CONFIG_CHANGES, self._on_children))
         assert self._task is not None
         await self._task
+        self._watches.append(await self._session.watch_children(f"{CONFIG}/users", self._on_users))
 
     async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
         """Gives the settings that each of the entities has now, without a call of `on_config`, with all questions under
@@ -76,8 +87,8 @@ class ConfigChanges:
         return [_readable_settings_of(node, entity) for node, entity in zip(nodes, entities, strict=True)]
 
     def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         if self._task is not None:
             self._task.cancel()
 
@@ -87,6 +98,15 @@ class ConfigChanges:
 
     def _on_children(self, names: list[str] | None) -> None:
         self._children = names or []
+        self._begin()
+
+    def _on_users(self, names: list[str] | None) -> None:
+        found = [parse_entity_path(f"users/{name}", f"{CONFIG}/users/{name}") for name in names or ()]
+        self._new_users = [user for user in found if user not in self._known]
+        if self._new_users:
+            self._begin()
+
+    def _begin(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_say_failure)
@@ -94,7 +114,7 @@ class ConfigChanges:
     async def _work(self) -> None:
         """Goes on until all is done that came meanwhile. `names` are of before the read: what they tell of is in it."""
         names: list[str] | None = None
-        while names is not self._children or self._reads_all:
+        while names is not self._children or self._reads_all or self._new_users:
             names = self._children
             try:
                 if self._reads_all:
@@ -102,6 +122,8 @@ class ConfigChanges:
                     await self._read_all(names)
                 else:
                     await self._read_changes(names)
+                new, self._new_users = self._new_users, []
+                await self._read_entities([user for user in new if user not in self._known])
             except ZooKeeperError as error:
                 if error.refusal is Refusal.CLOSED:
                     return
@@ -149,6 +171,7 @@ class ConfigChanges:
                 settings = _settings_of(node, entity)
             except MalformedMessageError as error:
                 _log.error("settings that can't be read are passed over: %s", error)
+                self._on_unreadable(entity)
                 continue
             self._known.add(entity)
             self._on_config(entity, settings)

@@ -8,8 +8,13 @@ import pytest
 
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import SystemClock
+from core.common.config_def import ConfigResourceType
 from core.common.filesystem import FileSystem
-from core.protocol.schema.metadata_records import AccessControlEntryRecord, UserScramCredentialRecord
+from core.protocol.schema.metadata_records import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    UserScramCredentialRecord,
+)
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
 from tests.support.server_properties import STOCK
@@ -40,6 +45,17 @@ def test_settings_of_the_command_line_count_as_well(tmp_path: Path) -> None:
         "serve", "--set", "authorizer.class.name=A", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"
     )
     assert (done.returncode, b"authorizer.class.name" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("node", ["", "1"])
+def test_settings_that_kafka_made_while_it_ran_count_as_well(tmp_path: Path, node: str) -> None:
+    directory = tmp_path / "data"
+    assert call_plog("topic", "create", "t", "--data-dir", str(directory)).returncode == 0
+    log = MetadataLog(directory, 1, SystemClock(), FileSystem())
+    log.append([ConfigRecord(ConfigResourceType.BROKER, node, "max.connection.creation.rate", "10")])
+    log.close()
+    done = call_plog("serve", "--data-dir", str(directory), "--listen", "127.0.0.1:0")
+    assert (done.returncode, b"max.connection.creation.rate (new connections have a limit)" in done.stderr) == (2, True)
 
 
 @pytest.mark.longer

@@ -15,7 +15,7 @@ from core.broker.membership import Membership
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
-from core.common.errors import MalformedMessageError, UsageError
+from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
@@ -35,7 +35,7 @@ def member_asked(services: Services, context: RequestContext, api: str, first_ve
     ensure_between_brokers(services, context, api)
     if context.api_version < first_version:
         text = f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later"
-        membership.leave_unfit(UsageError(text, hint="set inter.broker.protocol.version of Kafka's brokers to 3.9"))
+        membership.note_unfit(text, "set inter.broker.protocol.version of Kafka's brokers to 3.9")
         raise MalformedMessageError(text)
     return membership
 

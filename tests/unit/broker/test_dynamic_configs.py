@@ -248,6 +248,26 @@ def test_keys_that_plog_does_not_know_are_kept_and_not_shown(
     assert broker.services.image.configs[ConfigResourceType.BROKER, "1"] == {"num.io.threads": "7"}
 
 
+@for_each("name", ["", "1"])
+@for_each(
+    "key, value",
+    [
+        ("max.connection.creation.rate", "10"),
+        ("max.connections.per.ip.overrides", "10.0.0.1:5"),
+        ("listener.name.plaintext.max.connections", "5"),
+        ("client.quota.callback.class", "a.Quotas"),
+        ("authorizer.class.name", "a.Authorizer"),
+        ("listener.name.plaintext.ssl.client.auth", "required"),
+    ],
+)
+def test_guards_that_plog_can_not_obey_are_refused(broker: SteeredNode, name: str, key: str, value: str) -> None:
+    """A broker that finds them among its settings does not start."""
+    code, message = alter(broker, BROKER, name, (key, SET, value))
+    assert (code, f"can't obey {key}" in message) == (INVALID_REQUEST, True)
+    assert replace(broker, BROKER, name, **{key.replace(".", "_"): value}) == INVALID_REQUEST
+    assert key not in describe(broker, BROKER, name)
+
+
 def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     written = {"min.insync.replicas": "2", "listeners": "SSL://x:1", "log.retention.ms": "soon", "nope": "1"}

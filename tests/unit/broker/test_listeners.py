@@ -151,6 +151,11 @@ def test_those_that_are_served_are_plaintext() -> None:
             {"listeners": "INSIDE://:1,OUTSIDE://:2", "inter_broker_listener_name": "Other"},
             "inter.broker.listener.name is Other, and the listeners are INSIDE, OUTSIDE",
         ),
+        (
+            {"listeners": "INSIDE://:1", "inter_broker_listener_name": "OUTSIDE"},
+            "inter.broker.listener.name is OUTSIDE, and the listeners are INSIDE",
+        ),
+        ({"inter_broker_listener_name": "OUTSIDE"}, "inter.broker.listener.name is OUTSIDE, and the listeners are PL"),
     ],
 )
 def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> None:
