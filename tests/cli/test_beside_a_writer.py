@@ -19,7 +19,7 @@ from core.records.record import Record
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import Server, call_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 ROUNDS = 6
 
@@ -42,9 +42,9 @@ def live(tmp_path: Path) -> Iterator[Server]:
                 number += 1
                 if number % 20 == 0:
                     producer.poll(0.002)
-                    assert producer.flush(ANSWER_SECONDS) == 0
+                    assert producer.flush(FLUSH_SECONDS) == 0
                     has_begun.set()
-            producer.flush(ANSWER_SECONDS)
+            producer.flush(FLUSH_SECONDS)
 
         writer = threading.Thread(target=write)
         writer.start()

@@ -23,7 +23,7 @@ from tests.support.for_each import for_each
 from tests.support.free_ports import free_ports
 from tests.support.processes import children_of, is_running, name_of
 from tests.support.server import PLOG, call_plog
-from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS, wait_for_exit, wait_until
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 
 pytestmark = pytest.mark.longer
@@ -89,7 +89,7 @@ def processes_of(directory: Path) -> list[int]:
 def produce(servers: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
     producer.produce("t", value)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
 
 
 def finalized(servers: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import PLOG, Server, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit, wait_until
 
 START = 1_700_000_000_000
 
@@ -242,14 +242,14 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
             )
         wait_until(lambda: out.read_bytes().count(b"\n") == 1)
         server.kill()
-        assert strict.wait() == 3
+        assert wait_for_exit(strict, seconds=PROMPT_SECONDS) == 3
         strict.communicate()
         server.start()
         ok("produce", "t", *where, stdin=b"after\n")
         wait_until(lambda: out.read_bytes().count(b"\n") == 2)
         reader.send_signal(signal.SIGINT)
+        assert wait_for_exit(reader, seconds=PROMPT_SECONDS) == 130
         _, errors = reader.communicate()
-    assert reader.returncode == 130
     assert out.read_bytes() == b"before\nafter\n"
     assert errors.count(b"it is tried again until it is back") == 1
     assert errors.count(b"reading goes on, after") == 1

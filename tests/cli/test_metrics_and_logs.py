@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server import Server, call_plog, run_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
 
 class Watched(Server):
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         producer = Producer({"bootstrap.servers": server.address})
         for number in range(100):
             producer.produce("t", b"%d" % number, partition=0)
-        assert producer.flush(ANSWER_SECONDS) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
         consumer = Consumer(
             {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest",
              "enable.auto.commit": False}

@@ -13,6 +13,7 @@ from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.server import PLOG, call_plog, run_plog
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ def test_what_a_slow_writer_types_is_there_at_once(ten: list[str], first: str) -
         writer.stdin.flush()
         assert reader.stdout.readline() == line
     writer.stdin.close()
-    assert writer.wait() == 0
+    assert wait_for_exit(writer, seconds=PROMPT_SECONDS) == 0
     reader.kill()
     reader.wait()
     reader.stdout.close()

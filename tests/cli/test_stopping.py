@@ -20,7 +20,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.file_names import CLEAN_SHUTDOWN
 from tests.cli.conftest import ok
 from tests.support.server import PLOG, Server
-from tests.support.waiting import wait_for_exit, wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit, wait_until
 
 pytestmark = pytest.mark.longer
 
@@ -56,7 +56,7 @@ def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> str:
     """What it says when the signal ends it, with the exit code that is the signal's."""
     assert process.stderr is not None
     process.send_signal(number)
-    assert wait_for_exit(process) == EXIT_CODES[number], process.stderr.read()
+    assert wait_for_exit(process, seconds=PROMPT_SECONDS) == EXIT_CODES[number], process.stderr.read()
     said = process.stderr.read().decode()
     assert "Traceback" not in said
     return said

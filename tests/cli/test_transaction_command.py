@@ -21,6 +21,7 @@ from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.server import PLOG, Server, call_plog
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit
 
 
 @pytest.fixture
@@ -128,8 +129,8 @@ def test_ctrl_c_aborts_it(tmp_path: Path) -> None:
         while len(seen(where, "read_uncommitted")) < 2:
             assert producer.poll() is None
         producer.send_signal(signal.SIGINT)
+        assert wait_for_exit(producer, seconds=PROMPT_SECONDS) == 130
         _, said = producer.communicate()
-        assert producer.returncode == 130
         assert b"interrupted: the transaction is aborted, nothing of it counts" in said
         assert seen(where) == []
         assert rows("describe", "load", where=where)[0]["state"] == "CompleteAbort"

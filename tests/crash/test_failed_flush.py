@@ -29,7 +29,7 @@ from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic
 from tests.support.logs import read_all
 from tests.support.oracle import java_command, requires_kafka
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 ROUNDS = int(os.environ.get("PLOG_FLUSH_ROUNDS", "12"))
 
@@ -156,7 +156,7 @@ def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path, monkeypatc
             producer.poll(0.02)  # some are refused by the partition that is offline
         server.kill()
         server.start(FailingSync())
-        assert producer.flush(ANSWER_SECONDS) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
     server.kill()
     broker = SteeredNode(tmp_path, BrokerConfig(), clock=SystemClock())
     values = [record.value for record in read_all(broker.services.replicas.find("t", 0).log)]

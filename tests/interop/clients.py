@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def confluent_produce(address: str, topic: str, records: Sequence[Sent], codec: 
         producer.produce(
             topic, r.value, r.key, partition=0, timestamp=r.timestamp, headers=list(r.headers), on_delivery=delivered
         )
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     assert not failures
 
 
@@ -86,7 +86,7 @@ def kafka_python_produce(address: str, topic: str, records: Sequence[Sent], code
     futures = [
         producer.send(topic, r.value, r.key, list(r.headers), partition=0, timestamp_ms=r.timestamp) for r in records
     ]
-    producer.flush(ANSWER_SECONDS)
+    producer.flush(FLUSH_SECONDS)
     for future in futures:
         future.get(30)
     producer.close()

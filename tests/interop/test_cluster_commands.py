@@ -25,7 +25,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.pseudo_terminal import call_at_terminal
 from tests.support.server import PLOG, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit, wait_until
 
 pytestmark = requires_kafka
 
@@ -163,8 +163,8 @@ def test_a_throttled_move_that_nobody_watches_is_seen_and_cancelled(cluster: Clu
     throttled = "follower.replication.throttled.replicas"
     wait_until(lambda: "0:1" in settings(cluster, "topic", moved).get(throttled, ""), "slowly")
     watching.send_signal(signal.SIGINT)
+    assert wait_for_exit(watching, seconds=PROMPT_SECONDS) == 130
     _, said = watching.communicate()
-    assert watching.returncode == 130
     assert b"hint: plog cluster reassign --status --bootstrap-server " in said
     assert b"broker 2 has follower.replication.throttled.rate=999000111 already, which stays" in said
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.group_member import close
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS, wait_until
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -126,7 +126,7 @@ def fill(address: str, topic: str, partitions: int = PARTITIONS) -> set[bytes]:
     values = {b"value %d" % number for number in range(RECORDS)}
     for number, value in enumerate(sorted(values)):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     return values
 
 
@@ -250,7 +250,7 @@ def test_members_of_different_libraries_or_strategies(server: Server, strategy: 
                     got.append(value_of(message))
                     if set(got) == values:
                         done.set()
-        consumer.close()
+        close(consumer)
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(3)]
     for thread in threads:

@@ -22,7 +22,7 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.logs import fingerprint
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, call_plog
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS, wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -162,7 +162,7 @@ def work(address: str, prefix: str) -> None:
             for topic in ("many", "compacted", "trimmed", "stamped"):
                 value = None if topic == "compacted" and n % 4 == 0 else b"%b %d" % (codec.encode(), n)
                 producer.produce(f"{prefix}-{topic}", value, key=b"k%d" % (n % 7), headers=headers)
-        assert producer.flush(ANSWER_SECONDS) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
     commit(address, f"{prefix}-group", f"{prefix}-many")
     trimmed = TopicPartition(f"{prefix}-trimmed", 0, 123)
     for future in client.delete_records([trimmed]).values():
@@ -183,7 +183,7 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
     with Server(data_dir) as plog:
         producer = Producer({"bootstrap.servers": plog.address})
         producer.produce("plog-many", b"after a crash", partition=0)
-        assert producer.flush(ANSWER_SECONDS) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
         written = look(plog.address)
     assert written.watermarks["plog-trimmed", 0] == (123, 500)
     assert written.groups["plog-group from outside"] == {("plog-many", 0): (42, "said")}

@@ -37,7 +37,7 @@ from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
 from tests.support.topic_reader import read_topic
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS, wait_until
 
 pytestmark = requires_kafka39
 
@@ -70,7 +70,7 @@ def produce(cluster: MixedCluster, topic: str, values: Sequence[bytes]) -> None:
     producer = Producer({"bootstrap.servers": cluster.address, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
 
 
 def committed_records(cluster: MixedCluster, topic: str, partitions: int = 1) -> list[bytes | None]:
@@ -160,7 +160,7 @@ def a_writer(cluster: MixedCluster, topic: str) -> Worker:
         producer.produce(topic, b"%d" % next(numbers))
         producer.poll(0.02)
 
-    return Worker(step, lambda: producer.flush(ANSWER_SECONDS))
+    return Worker(step, lambda: producer.flush(FLUSH_SECONDS))
 
 
 class Member:
@@ -249,11 +249,11 @@ def in_transaction(producer: Producer, topic: str, values: Sequence[bytes], *, c
     for number, value in enumerate(values):
         producer.produce(topic, value)
         if number == len(values) // 2:
-            assert producer.flush(ANSWER_SECONDS) == 0
+            assert producer.flush(FLUSH_SECONDS) == 0
     if commits:
         producer.commit_transaction(ANSWER_SECONDS)
     else:
-        assert producer.flush(ANSWER_SECONDS) == 0  # they are in the log
+        assert producer.flush(FLUSH_SECONDS) == 0  # they are in the log
         producer.abort_transaction(ANSWER_SECONDS)
 
 
@@ -345,7 +345,7 @@ def test_the_coordinator_dies_before_the_markers_are_written(cluster: MixedClust
     producer = a_producer(cluster, transactional_id)
     producer.begin_transaction()
     producer.produce(topic, b"kept")
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     cluster.kafka.brokers[2].pause()
     ending = Worker(lambda: producer.commit_transaction(ANSWER_SECONDS), is_endless=False)
     ending.start()

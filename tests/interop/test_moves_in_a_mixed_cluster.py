@@ -19,7 +19,7 @@ from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import PLOG, call_plog
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_for_exit, wait_until
 
 pytestmark = requires_kafka39
 LOST = TopicPartition("lost", 0)
@@ -99,8 +99,8 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     wait_until(lambda: b"broker 6 is away, to which waits-0 moves" in watching.stderr.readline(), "it is missed")
     rows = ask(cluster, "cluster", "reassign", "--cancel")
     assert [(row["partition"], row["from"], row["to"]) for row in rows] == [("waits-0", [1], [6, 1])]
+    assert wait_for_exit(watching, seconds=PROMPT_SECONDS) == 1
     _, said = watching.communicate()
-    assert watching.returncode == 1
     assert b"error: waits-0 is not on 6,1: its move was cancelled" in said
     assert replicas(cluster, "waits") == [[1]]
 

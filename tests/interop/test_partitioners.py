@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server, call_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 KEYS = 100_000
 PARTITIONS = 7
@@ -50,7 +50,7 @@ def test_librdkafkas(broker: Server, topic: str, keys: list[bytes], partitioner:
     producer = Producer({**settings, "queue.buffering.max.messages": 2 * KEYS})
     for key in keys:
         producer.produce(topic, b"", key=key)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     theirs = places(broker.address, topic)
     assert len(theirs) == len(keys)
     assert produce_with_plog(broker.address, f"{topic}-plog", partitioner, keys) == theirs

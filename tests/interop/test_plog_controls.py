@@ -29,7 +29,7 @@ from tests.support.load import Load, read_numbers
 from tests.support.mixed_cluster import Broker, MixedCluster, PlogMember
 from tests.support.oracle import requires_kafka, requires_kafka39, run_tool
 from tests.support.server import call_plog
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import FLUSH_SECONDS, wait_until
 
 pytestmark = [requires_kafka, requires_kafka39]
 
@@ -191,7 +191,7 @@ def fill(cluster: MixedCluster, topic: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.address, "log_level": 0, "linger.ms": 50})
     for _ in range(5000):
         producer.produce(topic, bytes(1000), partition=0)
-    producer.flush(ANSWER_SECONDS)
+    producer.flush(FLUSH_SECONDS)
 
 
 def test_replicas_move_round_while_it_is_produced(

@@ -10,7 +10,7 @@ from core.log.partition_reader import PartitionReader
 from core.records.compression import CompressionType
 from tests.interop.clients import CODECS, CONSUMERS, PRODUCERS, RECORDS, Sent
 from tests.support.server import Server, call_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
 pytestmark = pytest.mark.first
 
@@ -100,9 +100,9 @@ def test_a_record_that_is_too_large_is_refused_by_its_name(broker: Server, topic
 
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(topic, b"x" * 2000, on_delivery=delivered)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     producer.produce(topic, b"x" * 500, on_delivery=delivered)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE, 0]
 
 

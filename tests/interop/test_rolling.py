@@ -17,7 +17,7 @@ from core.common.topic_partition import TopicPartition
 from tests.support.mixed_cluster import Broker, MixedCluster, PlogMember
 from tests.support.oracle import java_command, requires_kafka39
 from tests.support.server import call_plog
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import FLUSH_SECONDS, wait_until
 
 pytestmark = requires_kafka39
 
@@ -89,7 +89,7 @@ class Load:
                 self._producer.produce(TOPIC, b"%d" % number, key=b"%d" % (number % 50), on_delivery=self._note)
                 number += 1
             self._producer.poll(0.05)
-        assert self._producer.flush(ANSWER_SECONDS) == 0
+        assert self._producer.flush(FLUSH_SECONDS) == 0
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import call_plog
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -24,7 +24,7 @@ def work(address: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     for number in range(10):
         producer.produce("shared", b"%d" % number, key=b"k%d" % number)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     configs = ["--bootstrap-server", address, "--alter", "--entity-type", "groups", "--entity-name", "sharers",
                "--add-config", "share.auto.offset.reset=earliest"]  # fmt: skip
     assert run_tool("kafka.admin.ConfigCommand", *configs).returncode == 0

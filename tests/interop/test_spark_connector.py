@@ -27,7 +27,7 @@ from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, run_plog
 from tests.support.spark.golden_topics import add_golden_topics, put_records
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,6 +150,7 @@ def wait_for_transactions(address: str, topic: str) -> None:
     wait_until(
         lambda: admin.list_offsets(wanted, isolation_level=READ_COMMITTED) == admin.list_offsets(wanted),
         "all transactions are ended",
+        seconds=PROMPT_SECONDS,
     )
     client.close()
 

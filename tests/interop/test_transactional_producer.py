@@ -24,7 +24,7 @@ from core.records.compression import CompressionType
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROMPT_SECONDS, wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -73,7 +73,7 @@ def values(
         ends.update(Admin(client).list_offsets(wanted, isolation_level=isolation_level))
         return not is_ended or ends == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED)
 
-    wait_until(is_so, "all transactions have ended")
+    wait_until(is_so, "all transactions have ended", seconds=PROMPT_SECONDS)
     consumer = Consumer(client, isolation_level=isolation_level)
     found = [
         int(record.value or b"")

@@ -33,7 +33,7 @@ from tests.support.log_model import LogModel
 from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
 from tests.support.topic_reader import read_topic
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
 TOOLS = "org.apache.kafka.tools."
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -150,14 +150,14 @@ def open_transaction(server: Server, topic: str) -> None:
 
     plain = Producer({"bootstrap.servers": server.address})
     plain.produce(topic, b"before", partition=0)
-    assert plain.flush(ANSWER_SECONDS) == 0
+    assert plain.flush(FLUSH_SECONDS) == 0
     producer = Producer({"bootstrap.servers": server.address, "transactional.id": "forgotten"})
     producer.init_transactions(ANSWER_SECONDS)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     plain.produce(topic, b"after", partition=0)
-    assert plain.flush(ANSWER_SECONDS) == 0
+    assert plain.flush(FLUSH_SECONDS) == 0
 
 
 @requires_kafka
@@ -240,7 +240,7 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), ANSWER_SECONDS)
         turn += 1
         if turn % 3 == 2:
-            producer.flush(ANSWER_SECONDS)
+            producer.flush(FLUSH_SECONDS)
             producer.abort_transaction(ANSWER_SECONDS)
             for back in consumer.committed(consumer.assignment(), ANSWER_SECONDS):
                 consumer.seek(back)
@@ -253,7 +253,7 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
 
     producer.begin_transaction()
     producer.produce("out", b"fenced", partition=0)
-    assert producer.flush(ANSWER_SECONDS) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     Producer(settings).init_transactions(ANSWER_SECONDS)
     with pytest.raises(KafkaException, match="fence"):
         producer.commit_transaction(ANSWER_SECONDS)

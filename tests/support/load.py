@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.support.topic_reader import read_topic
-from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.waiting import FLUSH_SECONDS, wait_until
 
 
 class Load:
@@ -45,7 +45,7 @@ class Load:
             producer.produce(self.topic, b"%d" % number, partition=0, on_delivery=self._note)
             number += 1
             producer.poll(0)
-        producer.flush(ANSWER_SECONDS)
+        producer.flush(FLUSH_SECONDS)
 
     def _note(self, error: Any, message: Any) -> None:
         if error is None:

@@ -19,6 +19,14 @@ MOST_SECONDS = 120.0
 """Of the machine: what a wait may take unless it says otherwise."""
 ANSWER_SECONDS = 600.0
 """Of the clock: for a library that wants a bound, and blocks in C until then. As long as a test may take."""
+FLUSH_SECONDS = 240.0
+"""Of the clock, for a producer of librdkafka's: after its message.timeout.ms, 300 s, it has lost all records, and says
+that it holds none.
+"""
+PROMPT_SECONDS = 20.0
+"""Of the machine, for what is to come at once: after 30 s a request is given up, and a reader's patience is over, which
+would end a wait that something else has to end.
+"""
 
 _TICK_SECONDS = 0.1
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.3

@@ -51,7 +51,7 @@ from tests.crash.chaos.ledger import (
     TRIMMED,
     Notes,
 )
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 QUICK = {
     "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100,
@@ -138,7 +138,7 @@ def produce_with_sequences(client: Client) -> None:
                 producer.produce(topic, value.encode(), key, partition)
             producer.poll(0)
             client.is_over.wait(0.01 if len(producer) < 2000 else 0.1)
-        if producer.flush(ANSWER_SECONDS):
+        if producer.flush(FLUSH_SECONDS):
             client.complain("what was sent was not acknowledged in time")
 
 

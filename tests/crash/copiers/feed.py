@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from tests.crash.copiers.librdkafka_copier import PARTITIONS, QUICK
 from tests.support.topic_reader import read_partitions
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import FLUSH_SECONDS
 
 WORDS = ("the", "log", "is", "truth", "and", "all", "else", "can", "be", "made", "again", "of", "it")
 _PAUSE_SECONDS = 0.02
@@ -80,7 +80,7 @@ class Feed(_Worker):
         self._is_over.wait(_PAUSE_SECONDS if len(self._producer) < 1000 else 1)
 
     def _end(self) -> None:
-        assert self._producer.flush(ANSWER_SECONDS) == 0
+        assert self._producer.flush(FLUSH_SECONDS) == 0
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         assert error is None, error

@@ -21,7 +21,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.support.waiting import ANSWER_SECONDS, machine_seconds
+from tests.support.waiting import FLUSH_SECONDS, machine_seconds
 
 QUICK = {
     "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50, "retry.backoff.max.ms": 200,
@@ -128,7 +128,7 @@ class LibrdkafkaCopier:
                 elif one.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
                     raise KafkaException(one.error())
             producer.poll(0)
-        assert producer.flush(ANSWER_SECONDS) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
         consumer.close()
 
     def _options(self, **more: Any) -> dict[str, Any]:
