@@ -168,7 +168,7 @@ class Node:
                 )
             else:
                 self._ensure_no_partition()
-                self._filesystem.make_directory(self.directory)
+                self._filesystem.make_data_directory(self.directory)
         except OSError as error:
             self._release()
             raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error

@@ -164,6 +164,16 @@ class FileSystem:
         """Creates the folder and its parents; the caller syncs the parent when the entry must survive a power cut."""
         path.mkdir(parents=True, exist_ok=True)
 
+    def make_data_directory(self, path: Path) -> None:
+        """Creates a folder that records are kept in, for this user alone, and its parents as the system does. One that
+        is there already stays as it is: somebody has decided who may read it.
+        """
+        is_new = not path.exists()
+        self.make_directory(path)
+        if is_new:
+            with contextlib.suppress(OSError):  # of a disk that knows no modes
+                path.chmod(0o700)
+
     def remove_tree(self, path: Path) -> None:
         """Removes a folder and what it holds; what is gone already is no error."""
         for folder, folders, files in os.walk(path, topdown=False):

@@ -53,7 +53,7 @@ class ClusterDirectory:
                 f"{self.path} is a broker's data directory", hint="give the cluster a --data-dir of its own"
             )
         try:
-            FileSystem().make_directory(self.path)
+            FileSystem().make_data_directory(self.path)
         except OSError as error:
             raise access_error(error, self.path, "make") from error
         try:

@@ -211,7 +211,7 @@ class ZooKeeperProcess:
                 f"{self.directory} is a broker's data directory", hint="give ZooKeeper a --data-dir of its own"
             )
         try:
-            FileSystem().make_directory(self.directory)
+            FileSystem().make_data_directory(self.directory)
         except OSError as error:
             raise access_error(error, self.directory, "make") from error
 
