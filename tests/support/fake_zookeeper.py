@@ -173,8 +173,7 @@ class FakeSession:
         self._subscribers.append(on_state)
 
     async def read(self, path: str) -> Node | None:
-        self._let_others_act()
-        return self._zookeeper.nodes.get(path)
+        return (await self.read_many([path]))[0]
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         self._let_others_act()

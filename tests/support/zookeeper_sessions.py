@@ -1,9 +1,10 @@
-"""Our sessions with a real ZooKeeper, and one whose answers get lost when a test says so."""
+"""Our sessions with ZooKeeper, a real one or the model of it, whose answers get lost when a test says so."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from enum import Enum
@@ -12,6 +13,8 @@ from typing import Any
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Answer, Node, Operation, Refusal, ZooKeeperError
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
+from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.zookeeper_server import ZooKeeperServer
 
 Event = Callable[[], Coroutine[Any, Any, None]]
 
@@ -23,15 +26,17 @@ class Fault(Enum):
     NOT_DONE = "not done"
 
 
-class FaultySession(ZooKeeperSession):
-    """Each of the next transactions meets the next of `faults`; None for one that meets none."""
+class Faults:
+    """Mixed into a session: each of the next transactions meets the next of `faults`; None for one that meets none. A
+    transaction that meets a refusal is not done.
+    """
 
-    def __init__(self, config: ZooKeeperConfig) -> None:
-        super().__init__(config)
-        self.faults: deque[Fault | None] = deque()
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.faults: deque[Fault | Refusal | None] = deque()
         self.before_loss: Event | None = None
         """What happens between a transaction that is done and the news that its connection was lost."""
-        self.committed: list[list[Operation]] = []
+        self.transactions: list[list[Operation]] = []
         self._reads: Counter[str] = Counter()
         self._before_read: dict[tuple[str, int], Event] = {}
 
@@ -40,8 +45,8 @@ class FaultySession(ZooKeeperSession):
         return self._reads[path]
 
     def before_read_of(self, path: str, turn: int, event: Event) -> None:
-        """Has something happen before that node is read for the `turn`th time."""
-        self._before_read[path, turn] = event
+        """Has something happen before that node is read for the `turn`th time from now on."""
+        self._before_read[path, self._reads[path] + turn] = event
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         for path in paths:
@@ -52,7 +57,9 @@ class FaultySession(ZooKeeperSession):
 
     async def commit(self, operations: Sequence[Operation]) -> list[Answer]:
         fault = self.faults.popleft() if self.faults else None
-        self.committed.append(list(operations))
+        self.transactions.append(list(operations))
+        if isinstance(fault, Refusal):
+            raise ZooKeeperError(fault, operations[0].path)
         answers = [] if fault is Fault.NOT_DONE else await super().commit(operations)
         if fault is None:
             return answers
@@ -60,6 +67,49 @@ class FaultySession(ZooKeeperSession):
             before_loss, self.before_loss = self.before_loss, None
             await before_loss()
         raise ZooKeeperError(Refusal.CONNECTION_LOST, operations[0].path)
+
+
+class FaultySession(Faults, ZooKeeperSession):
+    pass
+
+
+class FaultyModel(Faults, FakeSession):
+    pass
+
+
+class Ensemble:
+    """A ZooKeeper of which a test has a chroot of its own; a model without a server."""
+
+    def __init__(self, server: ZooKeeperServer | None, chroot: str) -> None:
+        self._server = server
+        self._chroot = chroot
+        self._model = FakeZooKeeper()
+        if server is not None:
+            with server.client() as client:
+                client.create(chroot)
+
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncIterator[FaultySession | FaultyModel]:
+        if self._server is None:
+            yield FaultyModel(self._model, self._model.next_session_id())
+        else:
+            async with session_of(self._server.config(self._chroot)) as session:
+                yield session
+
+    async def expire(self, session: FaultySession | FaultyModel) -> None:
+        """Ends the session. The next one has begun at the model when this returns, at a server soon afterwards."""
+        if isinstance(session, FaultyModel):
+            session.expire()
+            session.hear()
+        else:
+            assert self._server is not None
+            await asyncio.get_running_loop().run_in_executor(None, self._server.expire, session)
+
+
+async def close(session: FaultySession | FaultyModel) -> None:
+    closing = session.close()
+    if inspect.isawaitable(closing):
+        await closing
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -32,10 +31,8 @@ from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
 from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.transaction import Check, Create, Delete, Operation, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import CONTROLLER_EPOCH, LOG_DIR_EVENTS, PERSISTENT_PATHS, PRODUCER_ID_BLOCK
-from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
-from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
-from tests.support.zookeeper_sessions import Fault, FaultySession, session_of
+from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession
 
 EPOCH = 5
 ID = bytes(range(16))
@@ -71,7 +68,7 @@ FIRST: list[Write] = [assignment(configs={"retention.ms": "5"}), StateWrite(T0, 
 class Office:
     """The controller of epoch 5, in a cluster of which nothing is there yet."""
 
-    def __init__(self, session: FakeSession | FaultySession) -> None:
+    def __init__(self, session: FaultySession | FaultyModel) -> None:
         self.session = session
         self.store = ControllerStore(cast("ZooKeeperSession", session), EPOCH, 1)
 
@@ -87,10 +84,7 @@ class Office:
 
     def lose(self, lost: str) -> None:
         """Of the next transaction the request or the answer gets lost, or nothing; and so on."""
-        if isinstance(self.session, FakeSession):
-            self.session.loses.append(lost)
-        else:
-            self.session.faults.append({"request": Fault.NOT_DONE, "answer": Fault.DONE}.get(lost))
+        self.session.faults.append({"request": Fault.NOT_DONE, "answer": Fault.DONE}.get(lost))
 
     async def tree(self, *roots: str) -> dict[str, tuple[Any, int]]:
         """Reads what is below these, by path: the data and their version. `""` is the root."""
@@ -110,31 +104,12 @@ class Office:
 Elect = Callable[..., contextlib.AbstractAsyncContextManager[Office]]
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-_NUMBERS = count()
-
-
-@pytest.fixture(
-    params=["model", pytest.param("zookeeper", marks=[pytest.mark.longer, pytest.mark.java, requires_zookeeper])]
-)
-def elect(request: pytest.FixtureRequest) -> Elect:
-    server: ZooKeeperServer | None = None if request.param == "model" else request.getfixturevalue("zookeeper")
-
+@pytest.fixture
+def elect(ensembles: Callable[[], Ensemble]) -> Elect:
     @contextlib.asynccontextmanager
     async def elect_one(*first: Write) -> AsyncIterator[Office]:
-        async with contextlib.AsyncExitStack() as stack:
-            if server is None:
-                office = Office(FakeZooKeeper().session())
-            else:
-                chroot = f"/{next(_NUMBERS)}"
-                with server.client() as client:
-                    client.create(chroot)
-                office = Office(await stack.enter_async_context(session_of(server.config(chroot))))
+        async with ensembles().session() as session:
+            office = Office(session)
             await office.begin(*first)
             yield office
 
@@ -286,7 +261,7 @@ async def test_all_of_a_topic_is_removed_also_what_nobody_knew(elect: Elect, mad
 async def test_many_writes_go_in_pieces_each_of_them_fenced(elect: Elect) -> None:
     """The wish to delete a topic is removed last: whoever becomes the controller in between goes on by it."""
     async with elect(assignment(400)) as office:
-        pieces = office.session.committed
+        pieces = office.session.transactions
         pieces.clear()
         states = [StateWrite(TopicPartition("t", number), led()) for number in range(400)]
         assert await office.store.commit(states) == [0] * 400
