@@ -25,11 +25,10 @@ import pytest
 from core.inspector.recovery_plan import Action
 from tests.property.test_one_truth import LOGS, copy
 from tests.support import doors
-from tests.support.file_wreck import wreck_files
 from tests.support.for_each import for_each
 from tests.support.golden import golden_cases
 from tests.support.log_model import Fate, LogModel
-from tests.support.wreck import wreck
+from tests.support.wreck import wreck, wreck_files
 
 COUNT = int(os.environ.get("PLOG_PROMISES_CASES", "40"))
 FIRST = int(os.environ.get("PLOG_PROMISES_FIRST", "2000"))

@@ -1,4 +1,4 @@
-"""Damages a partition's folder at random, as disks, copies and people do; says in words what it did.
+"""Damages a partition's folder at random, as disks, copies, people and file systems do; says in words what it did.
 
 `wreck` acts on a copy of a sound folder and on the checkpoints beside it in the data directory. It knows nothing of the
 code that is to find the damage: batches are located by the lengths in their frames, in the files as they were before.
@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -41,6 +42,26 @@ def wreck(directory: Path, random: Random, others: list[Path] | None = None) -> 
     wrecker = _Wrecker(directory, random, others or [])
     count = random.choice((1, 1, 1, 2, 3))
     return "; ".join(wrecker.damage() for _ in range(count))
+
+
+def wreck_files(directory: Path, random: Random) -> str:
+    """One damage as people and file systems do it: files are copied, renamed, swapped, cut and lost. What it is, or ""
+    if there is nothing that it could be done to.
+    """
+    wrecker = _Wrecker(directory, random, [])
+    kinds = (
+        wrecker.copy_under_a_second_name,
+        wrecker.delete_segment,
+        wrecker.swap_segments,
+        wrecker.cut_where_a_batch_ends,
+        wrecker.delete_transaction_index,
+        partial(wrecker.delete_all, "snapshot"),
+        partial(wrecker.delete_all, "txnindex"),
+        wrecker.rename_segment,
+        wrecker.cut_full_log,
+        wrecker.delete_checkpoint,
+    )
+    return random.choice(kinds)()
 
 
 def apply(directory: Path, kind: str, seed: int, others: list[Path] | None = None) -> str:
@@ -106,6 +127,10 @@ class _Wrecker:
         some = logs if logs and self._random.random() < 0.6 else self._files()
         return self._random.choice(some) if some else None
 
+    def _full_log(self) -> Path | None:
+        logs = [path for path in self._logs() if path.stat().st_size]
+        return self._random.choice(logs) if logs else None
+
     def _place(self) -> _Place | None:
         places = [place for place in self._places if place.path.exists()]
         return self._random.choice(places) if places else None
@@ -142,12 +167,25 @@ class _Wrecker:
         return f"bit {bit} of byte {at} of {path.name} flipped"
 
     def cut_file(self) -> str:
-        path = self._file()
+        return self._cut(self._file())
+
+    def cut_full_log(self) -> str:
+        return self._cut(self._full_log())
+
+    def _cut(self, path: Path | None) -> str:
         if path is None:
             return ""
         size = self._random.randrange(path.stat().st_size)
         path.write_bytes(path.read_bytes()[:size])
         return f"{path.name} cut at {size}"
+
+    def cut_where_a_batch_ends(self) -> str:
+        path = self._full_log()
+        if path is None:
+            return ""
+        end = self._random.choice([0, *(place.end for place in _places(path))])
+        path.write_bytes(path.read_bytes()[:end])
+        return f"{path.name} cut at {end}, where a batch ends"
 
     def cut_at_batch(self) -> str:
         """A log that is not the last one, where one of its batches begins."""
@@ -323,38 +361,91 @@ class _Wrecker:
     # --- files
 
     def delete_file(self) -> str:
-        files = [path for path in self._files() if path.suffix != ".log"]
+        return self._delete([path for path in self._files() if path.suffix != ".log"])
+
+    def delete_log(self) -> str:
+        """But for the last one that is there: of a folder without a log there is nothing to read."""
+        logs = self._logs()
+        return self._delete(logs) if len(logs) > 1 else ""
+
+    def delete_transaction_index(self) -> str:
+        return self._delete(sorted(self._directory.glob("*.txnindex")))
+
+    def delete_checkpoint(self) -> str:
+        return self._delete(sorted(self._directory.parent.glob("*-checkpoint")))
+
+    def _delete(self, files: list[Path]) -> str:
         if not files:
             return ""
         path = self._random.choice(files)
         path.unlink()
         return f"{path.name} deleted"
 
-    def delete_log(self) -> str:
-        """But for the last one that is there: of a folder without a log there is nothing to read."""
+    def delete_all(self, suffix: str) -> str:
+        found = list(self._directory.glob(f"*.{suffix}"))
+        for path in found:
+            path.unlink()
+        return f"all .{suffix} deleted" if found else ""
+
+    def delete_segment(self) -> str:
         logs = self._logs()
         if len(logs) < 2:
             return ""
         path = self._random.choice(logs)
-        path.unlink()
-        return f"{path.name} deleted"
+        for file in self._directory.glob(f"{path.stem}.*"):
+            file.unlink()
+        return f"{path.name} and all its files deleted"
 
     def swap_logs(self) -> str:
         logs = self._logs()
-        if len(logs) < 2:
+        return self._swap_files(*self._random.sample(logs, 2), (".log",)) if len(logs) > 1 else ""
+
+    def swap_segments(self) -> str:
+        logs = self._logs()
+        if sum(bool(path.stat().st_size) for path in logs) < 2:
             return ""
         one, other = self._random.sample(logs, 2)
-        data = one.read_bytes()
-        one.write_bytes(other.read_bytes())
-        other.write_bytes(data)
-        return f"{one.name} and {other.name} swapped"
+        all_of_them = (".log", ".index", ".timeindex", ".txnindex")
+        suffixes = self._random.choice(((".log",), all_of_them, (".txnindex",), (".log", ".txnindex")))
+        return self._swap_files(one, other, suffixes)
+
+    def _swap_files(self, one: Path, other: Path, suffixes: tuple[str, ...]) -> str:
+        for suffix in suffixes:
+            first, second = one.with_suffix(suffix), other.with_suffix(suffix)
+            if first.exists() and second.exists():
+                data = first.read_bytes()
+                first.write_bytes(second.read_bytes())
+                second.write_bytes(data)
+        return f"{', '.join(suffixes)} of {one.name} and {other.name} swapped"
+
+    def rename_segment(self) -> str:
+        path = self._full_log()
+        if path is None:
+            return ""
+        new = int(path.stem) + self._random.choice((-1, 1, 3))
+        if new < 0 or (self._directory / f"{new:020}.log").exists():
+            return ""
+        for file in list(self._directory.glob(f"{path.stem}.*")):
+            file.rename(file.with_name(f"{new:020}{file.suffix}"))
+        return f"{path.name} and all its files renamed to {new}"
+
+    def copy_under_a_second_name(self) -> str:
+        """The log and some of its files."""
+        path = self._full_log()
+        if path is None:
+            return ""
+        new = int(path.stem) + self._random.choice((1, 1, 2, 5, 10))
+        for source in self._directory.glob(f"{path.stem}.*"):
+            target = source.with_name(f"{new:020}{source.suffix}")
+            if (source.suffix == ".log" or self._random.random() < 0.3) and not target.exists():
+                target.write_bytes(source.read_bytes())
+        return f"{path.name} copied as {new}"
 
     def copy_segment(self) -> str:
         """Under a name within its offsets, or behind them; the log alone, or its indexes too."""
-        logs = [path for path in self._logs() if path.stat().st_size]
-        if not logs:
+        path = self._full_log()
+        if path is None:
             return ""
-        path = self._random.choice(logs)
         base = int(path.stem)
         span = max((_last_offset(place) for place in self._places), default=0) - base + 1
         new = f"{base + self._random.randrange(1, max(span, 1) + 60):020d}"
