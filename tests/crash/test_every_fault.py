@@ -21,7 +21,7 @@ from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkp
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from core.records.record_batch import RecordBatch
-from tests.support.asking_disk import AskingFile, AskingFileSystem
+from tests.support.asking_disk import NEVER, AskingFile, FailingDisk
 from tests.support.logs import NOW, PARTITION, make_batch, make_marker, open_log
 
 LIMITS = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": ("compact",)}
@@ -29,30 +29,20 @@ LIMITS = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": (
 TRANSACTIONAL_ID = 7
 
 
-class FaultyDisk(AskingFileSystem):
-    """The operations from number `fails_from` on fail, `window` of them. A write has written a part by then, or all if
-    `is_short`: the system wrote less than it was asked to, and was asked again.
+class FaultyDisk(FailingDisk):
+    """A write has written a part by the time it fails, or all if `is_short`: the system wrote less than it was asked
+    to, and was asked again. Reads may fail, too.
     """
 
     def __init__(self, code: int, window: int, *, is_short: bool = False) -> None:
-        self.count = 0
-        self.fails_from = 1 << 60
+        super().__init__(code, window)
         self.is_short = is_short
-        self._code = code
-        self._window = window
-
-    @property
-    def is_failing(self) -> bool:
-        return self.fails_from < self.count <= self.fails_from + self._window
-
-    @property
-    def is_over(self) -> bool:
-        return self.count >= self.fails_from + self._window
 
     def ask(self, path: Path) -> None:
-        self.count += 1
-        if self.is_failing and not self.is_short:
-            raise OSError(self._code, os.strerror(self._code), str(path))
+        if self.is_short:
+            self.count += 1
+        else:
+            super().ask(path)
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
         return self._faulty(super().open_append(path, creates=creates))
@@ -293,7 +283,7 @@ def test_a_fault_at_every_call(
         life = Life(scratch / f"{window} {number}", disk, writes_ahead=writes_ahead)
         live(life)
         assert disk.count > number
-        disk.fails_from = 1 << 60
+        disk.fails_from = NEVER
         life.check()
         life.kill_and_start()
         life.check()
@@ -305,7 +295,7 @@ def test_a_fault_at_every_call(
 
 
 def count_calls(disk: FaultyDisk, scratch: Path, work: Callable[[Life], None], *, writes_ahead: bool) -> int:
-    disk.count, disk.fails_from = 0, 1 << 60
+    disk.count, disk.fails_from = 0, NEVER
     life = Life(scratch / f"none {work.__name__}", disk, writes_ahead=writes_ahead)
     work(life)
     count = disk.count

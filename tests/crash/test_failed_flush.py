@@ -6,7 +6,6 @@ PLOG_FLUSH_ROUNDS=50 does so at length.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import subprocess
 import threading
@@ -23,39 +22,15 @@ from core.broker.socket_server import SocketServer
 from core.cluster.partition import Partition
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
-from core.common.filesystem import File, FileSystem
 from core.log.partition_log import AppendResult
 from core.records.record_batch import RecordBatch
+from tests.support.asking_disk import FailingSync
 from tests.support.broker import SteeredNode, add_topic
 from tests.support.logs import read_all
 from tests.support.oracle import java_command, requires_kafka
 from tests.support.waiting import FLUSH_SECONDS
 
 ROUNDS = int(os.environ.get("PLOG_FLUSH_ROUNDS", "12"))
-
-
-class FailingSync(FileSystem):
-    """After `good` syncs of the topic's log all others fail; `has_failed` is set then."""
-
-    def __init__(self) -> None:
-        self.good = 1 << 60
-        self.has_failed = threading.Event()
-
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
-        disk = self
-
-        class UnsyncedFile(File):
-            def sync(self) -> None:
-                if "/t-0/" in str(self.path):
-                    disk.good -= 1
-                    if disk.good < 0:
-                        disk.has_failed.set()
-                        raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
-                super().sync()
-
-        opened = super().open_append(path, creates=creates)
-        fd, opened.fd = opened.fd, -1
-        return UnsyncedFile(path, fd)
 
 
 class ThreadedServer:

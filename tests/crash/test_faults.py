@@ -24,7 +24,7 @@ from core.log import open_files
 from core.protocol.primitives import Piece
 from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from core.records.record_batch import RecordBatch
-from tests.support.asking_disk import AskingFile, AskingFileSystem
+from tests.support.asking_disk import NEVER, WINDOW, AskingFile, FailingDisk
 from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
 
@@ -34,22 +34,6 @@ REFUSALS = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.REQUEST_TIMED_OUT,  # a sync for which no file could be opened is tried again until then
 )
-WINDOW = 3
-"""Operations in a row that fail."""
-
-
-class FailingDisk(AskingFileSystem):
-    """Counts what it is asked for; the operations from number `fails_from` on fail, `WINDOW` of them."""
-
-    def __init__(self, code: int = errno.EIO) -> None:
-        self.count = 0
-        self.fails_from: int | None = None
-        self._code = code
-
-    def ask(self, path: Path) -> None:
-        self.count += 1
-        if self.fails_from is not None and self.fails_from < self.count <= self.fails_from + WINDOW:
-            raise OSError(self._code, os.strerror(self._code), str(path))
 
 
 class Life:
@@ -172,7 +156,7 @@ def test_a_fault_at_every_operation(scratch: Path, code: int, caplog: pytest.Log
         disk.fails_from = number
         life = Life(scratch / f"{number}", disk)
         live(life)
-        disk.fails_from = None
+        disk.fails_from = NEVER
         life.restart()
         life.check()
         life.produce("a", 2)
@@ -182,14 +166,11 @@ def test_a_fault_at_every_operation(scratch: Path, code: int, caplog: pytest.Log
         caplog.clear()
 
 
-class Opens:
-    """Counts what takes a descriptor, files and folders, below a directory; those from number `fails_from` on, `WINDOW`
-    of them, find none left.
-    """
+class Opens(FailingDisk):
+    """Counts what takes a descriptor, files and folders, below a directory; of those that fail none is left."""
 
     def __init__(self, directory: Path) -> None:
-        self.count = 0
-        self.fails_from: int | None = None
+        super().__init__(errno.EMFILE)
         self._directory = str(directory)
 
     def patch(self, patched: pytest.MonkeyPatch) -> None:
@@ -197,14 +178,12 @@ class Opens:
             patched.setattr(module, name, self._asking(getattr(module, name)))
 
     def _asking(self, opens: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+        def open_it(path: Any = ".", *arguments: Any, **options: Any) -> Any:
             if not isinstance(path, int) and os.fsdecode(path).startswith(self._directory):
-                self.count += 1
-                if self.fails_from is not None and self.fails_from < self.count <= self.fails_from + WINDOW:
-                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+                self.ask(Path(os.fsdecode(path)))
             return opens(path, *arguments, **options)
 
-        return ask
+        return open_it
 
 
 def test_no_descriptor_is_left_at_any_open(
@@ -214,7 +193,7 @@ def test_no_descriptor_is_left_at_any_open(
     monkeypatch.setattr(open_files, "share", lambda: Shares(6, 6))
     plain = FileSystem()
 
-    def lived(number: int | None) -> tuple[Life, int]:
+    def lived(number: int) -> tuple[Life, int]:
         directory = scratch / str(number)
         opens = Opens(directory)
         with monkeypatch.context() as patched:
@@ -222,10 +201,10 @@ def test_no_descriptor_is_left_at_any_open(
             opens.fails_from = number
             life = Life(directory, plain)
             live(life)
-            opens.fails_from = None
+            opens.fails_from = NEVER
             return life, opens.count
 
-    life, total = lived(None)
+    life, total = lived(NEVER)
     life.check()
     life.broker.close()
     assert not life.refused

@@ -13,6 +13,7 @@ from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from tests.crash.test_every_fault import FaultyDisk
 from tests.crash.test_power_cut import opened
+from tests.support.asking_disk import NEVER
 from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.fetched import LeaderLog, joined
 from tests.support.logs import open_log
@@ -62,7 +63,7 @@ def test_each_operation_fails_in_turn(scratch: Path, window: int) -> None:
             for answer in leader.answers:
                 log.append_as_follower(answer, leader.epoch)
         has_failed = disk.count > at
-        disk.fails_from = 1 << 60
+        disk.fails_from = NEVER
         check_after_fault(log, leader)
         at += 1
     assert at > 10

@@ -14,7 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from tests.crash.test_faults import FailingDisk
+from tests.support.asking_disk import FailingDisk
 from tests.support.broker import fetch, produce, values_of
 from tests.support.fake_entry import FakeEntry
 from tests.support.fetched import as_leader, joined

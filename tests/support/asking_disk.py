@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 
 from core.common.filesystem import Buffer, File, FileSystem
+
+NEVER = 1 << 60
+WINDOW = 3
+"""Operations in a row that fail, unless a test says otherwise."""
 
 
 class AskingFileSystem(FileSystem, ABC):
@@ -72,3 +79,52 @@ class AskingFile(File):
     def sync(self) -> None:
         self._disk.ask(self.path)
         super().sync()
+
+
+class FailingDisk(AskingFileSystem):
+    """Counts what it is asked for; the operations after the first `fails_from` fail, `window` of them."""
+
+    def __init__(self, code: int = errno.EIO, window: int = WINDOW) -> None:
+        self.count = 0
+        self.fails_from = NEVER
+        self.window = window
+        self._code = code
+
+    @property
+    def is_failing(self) -> bool:
+        return self.fails_from < self.count <= self.fails_from + self.window
+
+    @property
+    def is_over(self) -> bool:
+        return self.count >= self.fails_from + self.window
+
+    def ask(self, path: Path) -> None:
+        self.count += 1
+        if self.is_failing:
+            raise OSError(self._code, os.strerror(self._code), str(path))
+
+
+class FailingSync(FileSystem):
+    """Syncs of files whose path holds `failing` fail after `good` of them; `has_failed` is set then."""
+
+    failing = "/t-0/"
+
+    def __init__(self, good: int = NEVER) -> None:
+        self.good = good
+        self.has_failed = threading.Event()
+
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        disk = self
+
+        class UnsyncedFile(File):
+            def sync(self) -> None:
+                if disk.failing in str(self.path):
+                    disk.good -= 1
+                    if disk.good < 0:
+                        disk.has_failed.set()
+                        raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+                super().sync()
+
+        opened = super().open_append(path, creates=creates)
+        fd, opened.fd = opened.fd, -1
+        return UnsyncedFile(path, fd)

@@ -11,12 +11,13 @@ from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.filesystem import File, FileSystem
+from core.common.filesystem import File
 from core.common.pending import Pending
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.produce import PRODUCE
+from tests.support.asking_disk import NEVER, FailingSync
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
@@ -360,25 +361,6 @@ def test_a_waiting_consumer_is_told_of_a_flush(broker: SteeredNode, flusher: Dis
 # --- a disk that refuses
 
 
-class FailingSync(FileSystem):
-    """Syncs of files whose path holds `failing` fail."""
-
-    failing = ""
-
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
-        disk = self
-
-        class UnsyncedFile(File):
-            def sync(self) -> None:
-                if disk.failing and disk.failing in str(self.path):
-                    raise OSError(5, "Input/output error", str(self.path))
-                super().sync()
-
-        opened = super().open_append(path, creates=creates)
-        fd, opened.fd = opened.fd, -1
-        return UnsyncedFile(path, fd)
-
-
 def test_a_segment_that_retention_takes_away_meanwhile(broker: SteeredNode, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="3", internal_segment_bytes="100", retention_ms="1000")
     log = log_of(broker)
@@ -408,11 +390,11 @@ def test_a_log_that_could_not_be_flushed_is_never_taken_for_flushed(
     monkeypatch.setattr(File, "forget_cached", lambda self: forgotten.append(self.path.name))
     log = open_log(tmp_path / "t-0", filesystem=disk)
     append(log, make_batch(b"a"))
-    disk.failing = "/t-0/"
+    disk.good = 0
     with pytest.raises(OSError, match="Input/output error"):
         log.flush()
     assert forgotten == ["00000000000000000000.log"]
-    disk.failing = ""
+    disk.good = NEVER
     for sync in (log.flush, log.close):
         with pytest.raises(OSError, match="a sync failed before; the log must be opened again"):
             sync()
@@ -435,13 +417,13 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
     produce_values(broker, b"kept")
-    disk.failing = "/t-0/"
+    disk.good = 0
     failed = produce(broker, make_batch(b"lost, perhaps"))
     assert (failed.error_code, failed.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1), "perhaps kept"
     assert "t-0 is offline: could not sync" in caplog.text
     assert fetch(broker, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert produce(broker, make_batch(b"x"), "other").error_code == 0
-    disk.failing = ""
+    disk.good = NEVER
     assert produce(broker, make_batch(b"y")).error_code == ErrorCode.KAFKA_STORAGE_ERROR, "until the next start"
     broker.close()
     again = SteeredNode(tmp_path, BrokerConfig(), clock=ManualClock(NOW))

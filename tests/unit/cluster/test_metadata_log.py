@@ -27,7 +27,7 @@ from core.protocol.schema.metadata_records import (
 )
 from core.records.control_record import ControlRecordType
 from core.records.record_batch import RecordBatch
-from tests.support.asking_disk import AskingFileSystem
+from tests.support.asking_disk import FailingDisk
 from tests.support.disk import RecordedFile, RecordingFileSystem, crash_states, disk_after
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
@@ -122,30 +122,14 @@ def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
     assert names(open_log(tmp_path)) == {"a", "c"} == from_outside(tmp_path)
 
 
-class Refuses(AskingFileSystem):
-    """Refuses `window` operations from number `first` on, once that is set."""
-
-    first = 1 << 60
-    window = 1
-    count = 0
-
-    def ask(self, path: Path) -> None:
-        self.count += 1
-        if self.first <= self.count < self.first + self.window:
-            raise OSError(5, "Input/output error", str(path))
-
-    def begin(self, first: int, window: int) -> None:
-        self.first, self.window = self.count + first, window
-
-
 def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> None:
     """Whoever asked for it was refused, and everybody was served by the image since: a topic whose deletion was refused
     took acknowledged records, which must be there again.
     """
-    disk = Refuses()
+    disk = FailingDisk(window=1)
     log = open_log(tmp_path, disk)
     log.append(topic("a"))
-    disk.begin(2, 1)
+    disk.fails_from = disk.count + 1
     with refused(ErrorCode.KAFKA_STORAGE_ERROR, r"input/output error.*until a restart"):
         log.append([RemoveTopicRecord(log.image.topics["a"].topic_id), *topic("b")])
     with pytest.raises(KafkaError, match="until a restart"):
@@ -156,10 +140,10 @@ def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> 
 
 
 def test_an_error_that_is_raised_until_a_restart_holds_nothing_of_those_it_was_raised_for(tmp_path: Path) -> None:
-    disk = Refuses()
+    disk = FailingDisk(window=1)
     log = open_log(tmp_path, disk)
     log.append(topic("a"))
-    disk.begin(2, 1)
+    disk.fails_from = disk.count + 1
     lengths = set()
     for _ in range(4):
         with pytest.raises(KafkaError, match="until a restart") as refused:
@@ -223,11 +207,11 @@ def test_what_is_refused_is_not_kept_or_the_answer_says_so(tmp_path: Path, windo
     for first in range(1, 16):
         for known in ((), ("a",)):
             directory = tmp_path / f"{first} {len(known)}"
-            disk = Refuses()
+            disk = FailingDisk(window=window)
             log = open_log(directory, disk)
             for name in known:
                 log.append(topic(name))
-            disk.begin(first, window)
+            disk.fails_from = disk.count + first - 1
             answer, expected = ErrorCode.NONE, {*known, "b"}
             try:
                 log.append(topic("b"))
