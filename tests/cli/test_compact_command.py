@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -17,17 +16,11 @@ from tests.support.broker import add_topic, open_broker
 from tests.support.compaction import RandomWriter
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
-from tests.support.server import Server, call_plog
+from tests.support.server import Server, call_plog, read_json
 
 ROOT = Path(__file__).parents[2]
 TEXTBOOK = ROOT / "sample-data" / "textbook"
 COMPACT = ["--set", "cleanup.policy=compact"]
-
-
-def read_json(code: int, *arguments: str) -> Any:
-    done = call_plog(*arguments, "--output", "json")
-    assert done.returncode == code, done.stderr.decode()
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

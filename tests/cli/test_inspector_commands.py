@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import fingerprint
-from tests.support.server import Server, call_plog
+from tests.support.server import Server, call_plog, read_json
 
 ROOT = Path(__file__).parents[2]
 DAMAGED = ROOT / "sample-data" / "damaged"
@@ -23,12 +22,6 @@ SOUND = ROOT / "sample-data" / "partition"
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     return Path(shutil.copytree(DAMAGED, tmp_path / "damaged"))
-
-
-def read_json(code: int, *arguments: str) -> Any:
-    done = call_plog(*arguments, "--output", "json")
-    assert done.returncode == code, done.stderr.decode()
-    return json.loads(done.stdout)
 
 
 def test_verify_says_all_of_a_finding() -> None:

@@ -24,9 +24,8 @@ from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.schema_registry import SchemaRegistryServer
-from tests.support.secured_commands import commands_with_a_server, lines
+from tests.support.secured_commands import commands_with_a_server, lines, plog
 from tests.support.secured_door import Door, secured_door, server_context
-from tests.support.server import call_plog
 
 PASSWORD = "marked-password"
 
@@ -62,16 +61,6 @@ def config(door: Door, folder: Path) -> Path:
     )
     path.chmod(0o600)
     return path
-
-
-def plog(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-    done = call_plog(*map(str, arguments), stdin=stdin)
-    told = done.stderr.decode()
-    assert done.returncode == code, told
-    assert b"marked" not in done.stdout
-    assert "marked" not in told
-    assert "Traceback" not in told
-    return done.stdout, told
 
 
 def test_every_command_with_a_server_is_tried(door: Door, folder: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.support.certificates import make_ca
 from tests.support.counted_plog import HOLDS, renewals
 from tests.support.oracle import java_command, requires_kafka
-from tests.support.secured_commands import lines
+from tests.support.secured_commands import lines, plog
 from tests.support.secured_kafka import PASSWORD, SecuredKafka, other_client
 from tests.support.server import call_plog, run_plog
 from tests.support.waiting import MOST_SECONDS, machine_seconds, wait_until
@@ -54,16 +54,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
         yield kafka
     finally:
         kafka.stop()
-
-
-def plog(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-    done = call_plog(*map(str, arguments), stdin=stdin)
-    told = done.stderr.decode()
-    assert done.returncode == code, told
-    assert b"marked" not in done.stdout
-    assert "marked" not in told
-    assert "Traceback" not in told
-    return done.stdout, told
 
 
 @pytest.mark.parametrize("way", WAYS)

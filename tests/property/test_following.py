@@ -33,7 +33,7 @@ from core.protocol.schema.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.support.logs import NOW, make_batch, make_marker
+from tests.support.logs import NOW, content, make_batch, make_marker
 from tests.support.scripted_leader import read_as_leader
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -173,12 +173,6 @@ class Cluster:
         log = self.leader.log(self.rng.choice(PARTITIONS))
         log.update_high_watermark(log.log_end_offset)
         log.increment_log_start_offset(self.rng.randint(log.log_start_offset, log.log_end_offset))
-
-
-def content(log: PartitionLog, start_offset: int) -> bytes:
-    """All batches that end above `start_offset`."""
-    batches = (batch for segment in log.segments for batch in segment.batches(0))
-    return b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches if b.last_offset >= start_offset)
 
 
 @given(st.integers(0, 1 << 32))

@@ -141,14 +141,14 @@ def plant(directory: Path, random: Random) -> Planted:
     return planted
 
 
-def _patch(path: Path, position: int, data: bytes) -> None:
+def patch(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
         file.write(data)
 
 
 def _flip(path: Path, position: int, bit: int) -> None:
-    _patch(path, position, bytes([path.read_bytes()[position] ^ 1 << bit]))
+    patch(path, position, bytes([path.read_bytes()[position] ^ 1 << bit]))
 
 
 def _flip_bit(place: Place, random: Random, planted: Planted) -> None:
@@ -168,7 +168,7 @@ def _flip_length(place: Place, random: Random, planted: Planted) -> None:
 
 
 def _change_magic(place: Place, random: Random, planted: Planted) -> None:
-    _patch(place.path, place.position + 16, bytes([random.randrange(3, 256)]))
+    patch(place.path, place.position + 16, bytes([random.randrange(3, 256)]))
     planted.codes.append(Code.BAD_MAGIC)
     planted.lost |= place.offsets
     planted.fixable |= place.offsets
@@ -176,7 +176,7 @@ def _change_magic(place: Place, random: Random, planted: Planted) -> None:
 
 def _zero(place: Place, _random: Random, planted: Planted) -> None:
     """The whole batch: its frame is gone too."""
-    _patch(place.path, place.position, bytes(place.end - place.position))
+    patch(place.path, place.position, bytes(place.end - place.position))
     planted.codes.append(Code.ZEROED)
     planted.lost |= place.offsets
 
@@ -185,7 +185,7 @@ def _overwrite(place: Place, random: Random, planted: Planted) -> None:
     """With what is no batch: the magic is none."""
     junk = bytearray(random.randbytes(place.end - place.position))
     junk[16] = 0xEE
-    _patch(place.path, place.position, bytes(junk))
+    patch(place.path, place.position, bytes(junk))
     planted.codes.append(Code.GARBAGE)
     planted.lost |= place.offsets
 

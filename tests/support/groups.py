@@ -199,3 +199,11 @@ class Client:
         (response,) = self.coordinator.leave("g", [MemberIdentity(member_id, instance_id)])
         self.coordinator._check_invariants()
         return response.error_code
+
+
+def replayed(world: GroupWorld) -> GroupCoordinator:
+    """What a restart makes of what was written."""
+    again = GroupCoordinator(world)
+    for key, value in world.written:
+        assert again.replay(key, value) == "g"
+    return again

@@ -98,6 +98,12 @@ def fingerprint(directory: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
+def content(log: PartitionLog, start_offset: int) -> bytes:
+    """All batches that end above `start_offset`."""
+    batches = (batch for segment in log.segments for batch in segment.batches(0))
+    return b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches if b.last_offset >= start_offset)
+
+
 class FullDisk(FileSystem):
     """Writes half of what it is asked for, then refuses."""
 

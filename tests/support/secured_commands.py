@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.all_commands import all_commands
+from tests.support.server import call_plog
 
 
 class Line(NamedTuple):
@@ -89,3 +90,14 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("cert", "show"), (server,), code=0 if has_tls else 3, shows=b"CN" if has_tls else b""),
     ]
     return found
+
+
+def plog(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
+    """What it writes to stdout and stderr. No secret may be there; those of the tests have `marked` in them."""
+    done = call_plog(*map(str, arguments), stdin=stdin)
+    told = done.stderr.decode()
+    assert done.returncode == code, told
+    assert b"marked" not in done.stdout
+    assert "marked" not in told
+    assert "Traceback" not in told
+    return done.stdout, told

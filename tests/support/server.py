@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from cli.main import run
@@ -112,6 +114,13 @@ def call_plog(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProces
         code = run(list(arguments))
     stdout, stderr = (stream.detach().getvalue() for stream in streams[1:])  # type: ignore[attr-defined]
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+
+
+def read_json(code: int, *arguments: str) -> Any:
+    """The rows that a command prints, which ends with this code."""
+    done = call_plog(*arguments, "--output", "json")
+    assert done.returncode == code, done.stderr.decode()
+    return json.loads(done.stdout)
 
 
 def run_plog(

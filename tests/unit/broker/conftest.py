@@ -37,6 +37,13 @@ def broker(tmp_path: Path, clock: ManualClock) -> Iterator[SteeredNode]:
 
 
 @pytest.fixture
+def timers(broker: SteeredNode) -> Timers:
+    timers = Timers()
+    broker.runtime.use(schedule=timers)
+    return timers
+
+
+@pytest.fixture
 def server(broker: SteeredNode, runner: asyncio.Runner) -> Iterator[SocketServer]:
     """Of the broker, in the loop of the test."""
     context = serving(broker)

@@ -58,13 +58,6 @@ def flusher(broker: SteeredNode, clock: ManualClock) -> Disk:
     return disk
 
 
-@pytest.fixture
-def timers(broker: SteeredNode) -> Timers:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
-    return timers
-
-
 def log_of(broker: SteeredNode, topic: str = "t") -> PartitionLog:
     return broker.services.replicas.find(topic, 0).log
 

@@ -93,13 +93,6 @@ def join(broker: SteeredNode, timers: Timers, version: int, group: str = "g") ->
     return answers[0]
 
 
-@pytest.fixture
-def timers(broker: SteeredNode) -> Timers:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
-    return timers
-
-
 # --- every version
 
 

@@ -55,13 +55,6 @@ TOPIC_ID, GROUPS_ID = bytes(range(16)), bytes(range(1, 17))
 
 
 @pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    """Has the loop in which the member follows what is led elsewhere."""
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture
 def member(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SteeredNode]:
     """Broker 5; brokers 1, the controller, and 2 live, and 2 has no listener OUTSIDE."""
     config = BrokerConfig.parse(

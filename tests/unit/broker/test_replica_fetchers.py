@@ -35,7 +35,7 @@ from core.protocol.schema.list_offsets import ListOffsetsPartitionResponse
 from core.protocol.schema.metadata_records import ConfigRecord, PartitionChangeRecord
 from tests.support.broker import Background, SteeredNode, add_topic, open_broker
 from tests.support.fetched import as_leader
-from tests.support.logs import make_batch, read_all
+from tests.support.logs import content, make_batch, read_all
 from tests.support.replication import KnownPeers
 from tests.support.scripted_leader import Answer, Reply, ScriptedLeader, answer_each
 
@@ -859,12 +859,6 @@ async def test_a_follower_has_its_leaders_bytes_whatever_happened_before(
         start = max(at.log(number).log_start_offset, at.leader.logs[number].log_start_offset)
         assert content(at.log(number), start) == content(at.leader.logs[number], start)
         at.log(number).check_invariants()
-
-
-def content(log: PartitionLog, start_offset: int) -> bytes:
-    """All batches that end above `start_offset`."""
-    batches = (batch for segment in log.segments for batch in segment.batches(0))
-    return b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches if b.last_offset >= start_offset)
 
 
 class Chaos:

@@ -21,7 +21,7 @@ from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignm
 from core.protocol.schema.leave_group import MemberIdentity
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
-from tests.support.groups import CLIENT, Client, GroupWorld, refused
+from tests.support.groups import CLIENT, Client, GroupWorld, refused, replayed
 from tests.support.logs import NOW
 
 SESSION_MS, REBALANCE_MS = 45_000, 30_000
@@ -94,13 +94,6 @@ def settle(coordinator: GroupCoordinator, *members: Member) -> None:
 @pytest.fixture
 def coordinator(world: GroupWorld) -> GroupCoordinator:
     return GroupCoordinator(world)
-
-
-def replayed(world: GroupWorld) -> GroupCoordinator:
-    again = GroupCoordinator(world)
-    for key, value in world.written:
-        assert again.replay(key, value) == "g"
-    return again
 
 
 def assert_a_restart_changes_nothing(coordinator: GroupCoordinator) -> None:

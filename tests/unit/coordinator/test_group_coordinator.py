@@ -8,14 +8,14 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import GroupState
-from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
+from core.coordinator.group_coordinator import OffsetCommit
 from core.coordinator.group_records import CommittedOffset, offset_commit_record
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.join_group import JoinGroupResponse
 from core.protocol.schema.leave_group import MemberIdentity
 from tests.support.for_each import for_each
-from tests.support.groups import Client, GroupWorld, refused
+from tests.support.groups import Client, GroupWorld, refused, replayed
 from tests.support.logs import NOW
 
 DAY_MS = 86_400_000
@@ -59,14 +59,6 @@ def joined(world: GroupWorld, client: Client, *topics: str, instance_id: str | N
     world.advance(1)
     client.sync(join.answered, {join.answered.member_id: b""}, instance_id=instance_id)
     return join.answered
-
-
-def replayed(world: GroupWorld) -> GroupCoordinator:
-    """What a restart makes of what was written."""
-    again = GroupCoordinator(world)
-    for key, value in world.written:
-        assert again.replay(key, value) == "g"
-    return again
 
 
 def assert_a_restart_changes_nothing(world: GroupWorld, client: Client) -> None:

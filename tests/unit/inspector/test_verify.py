@@ -20,7 +20,7 @@ from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
 from core.records.checksum import crc32c_by_table
-from tests.support.damage import places
+from tests.support.damage import patch, places
 from tests.support.logs import append, make_batch, make_marker, open_log
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
@@ -45,12 +45,6 @@ def codes(path: Path, *, is_deep: bool = False) -> list[Code]:
 def only(path: Path, *, is_deep: bool = False) -> Finding:
     (finding,) = verify(path, options=VerifyOptions(is_deep=is_deep))
     return finding
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def rewrite(folder: Path, number: int, position: int, data: bytes) -> None:
