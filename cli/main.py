@@ -11,6 +11,7 @@ import errno
 import importlib
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -212,8 +213,7 @@ def _run(args: list[str] | None) -> int:
 
 
 def _report(error: PlogError) -> int:
-    if _is_debugging():
-        raise error
+    _show_traceback(error)
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
     is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
     hint = error.hint or (find_hint(error.message) if is_of_disk else None)
@@ -234,7 +234,9 @@ def _report_refused(error: OSError) -> int:
         _stop_writing()
     elif error.filename != STDIN and error.errno in _OUR_ERRNOS:
         return _report_our_bug(error)
-    return _report(_refused(error))
+    failure = _refused(error)
+    failure.__cause__ = error
+    return _report(failure)
 
 
 def _refused(error: OSError) -> AccessError:
@@ -261,15 +263,16 @@ def _report_usage(error: Any) -> int:  # typer's ClickException
 
 
 def _report_our_bug(error: Exception) -> int:
-    if _is_debugging():
-        raise error
+    _show_traceback(error)
     say(f"error: plog met a bug of its own: {type(error).__name__}: {error}")
     say("hint: run it again as plog --debug ..., and report what it prints")
     return EXIT_OUR_BUG
 
 
-def _is_debugging() -> bool:
-    return "PLOG_DEBUG" in os.environ
+def _show_traceback(error: Exception) -> None:
+    """Shows with --debug where the error comes from; the exit code is the same without."""
+    if "PLOG_DEBUG" in os.environ:
+        traceback.print_exception(error)
 
 
 def _stop_writing() -> None:
