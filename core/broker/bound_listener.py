@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener import Listener
-from core.common.endpoint import Endpoint
+from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
 
 
@@ -45,6 +45,8 @@ def _bind(listener: Listener, config: BrokerConfig, other: str) -> BoundListener
             endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
+    except ValueError as error:
+        raise _access_error(address_error(error), endpoint) from error
     except OSError as error:
         raise _access_error(error, endpoint) from error
     try:

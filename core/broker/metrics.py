@@ -25,7 +25,7 @@ from core.broker.scrubber import Scrubber
 from core.broker.services import Services
 from core.broker.socket_server import SocketServer
 from core.common.clock import Clock
-from core.common.endpoint import Endpoint
+from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
 from core.common.steps import Steps
 from core.compaction.log_cleaner import LogCleaner
@@ -236,10 +236,11 @@ class MetricsServer:
         registry.register(_BrokerCollector(node, server, asyncio.get_running_loop()))
         try:
             self._server, _ = start_http_server(listen.port, listen.host or "0.0.0.0", registry)  # noqa: S104
-        except OSError as error:
+        except (OSError, ValueError) as failure:
+            error = address_error(failure) if isinstance(failure, ValueError) else failure
             raise AccessError(
                 f"could not listen on {listen} for metrics: {(error.strerror or str(error)).lower()}", where=str(listen)
-            ) from error
+            ) from failure
         self.endpoint = Endpoint(listen.host, self._server.server_port)
 
     def close(self) -> None:

@@ -36,6 +36,9 @@ Res = TypeVar("Res")
 CLIENT_NAME = "plog"
 MAX_ANSWER_BYTES = 1 << 30
 _FIRST_ANSWER_BYTES = 1 << 20
+_PIECE_BYTES = 256 * 1024
+"""So much of an answer must come within the timeout, else a server that sends a byte now and then would never end."""
+
 _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
@@ -105,7 +108,7 @@ class SocketTransport:
         self._first_answer = first_answer or FirstAnswer()
         self.is_trusted = is_trusted
         """Of a peer of which nothing is known yet, no large answer is believed, and each must be whole within the
-        timeout; else the timeout is how long it may say nothing.
+        timeout; else each _PIECE_BYTES of it must come within the timeout.
         """
         self._has_answered = False
         self._is_hasty = is_hasty
@@ -212,21 +215,33 @@ class SocketTransport:
             )
 
     def _read(self, size: int, deadline_s: float | None) -> memoryview:
-        buffer = memoryview(bytearray(size))
-        received = 0
+        """Reads so many bytes, into memory that grows as they come: that an answer claims to be large costs nothing.
+        Raises what `_failure` gives if they do not come in time.
+        """
+        buffer = bytearray(min(size, _FIRST_ANSWER_BYTES))
+        received, piece_end, piece_s = 0, 0, deadline_s
+        while received < size:
+            if received >= piece_end and deadline_s is None:
+                piece_end = received + _PIECE_BYTES
+                piece_s = time.monotonic() + (self._socket.gettimeout() or 0.0)
+            if received == len(buffer):
+                buffer += bytes(min(received, size - received))
+            with memoryview(buffer)[received:] as rest:
+                received += self._receive_into(rest, piece_s)
+        return memoryview(buffer)
+
+    def _receive_into(self, rest: memoryview, deadline_s: float | None) -> int:
         if self._peer is not None:
             self._socket.deadline_s = deadline_s  # type: ignore[union-attr]
-        while received < size:
-            try:
-                count = self._socket.recv_into(buffer[received:])
-                if deadline_s is not None and time.monotonic() > deadline_s:
-                    raise TimeoutError
-            except OSError as error:
-                raise self._failure("lost the connection to", error) from error
-            if count == 0:
-                raise self._failure("lost the connection to", _CLOSED)
-            received += count
-        return buffer
+        try:
+            count = self._socket.recv_into(rest)
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                raise TimeoutError
+        except OSError as error:
+            raise self._failure("lost the connection to", error) from error
+        if count == 0:
+            raise self._failure("lost the connection to", _CLOSED)
+        return count
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -12,11 +12,18 @@ from functools import partial
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.known_leaders import KnownLeaders
-from core.client.patience import DAMAGE_HINT, Patience
+from core.client.patience import DAMAGE_HINT, FAILOVER_SECONDS, Patience
 from core.client.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError, UnansweredError
+from core.common.errors import (
+    ConnectionFailedError,
+    CorruptRecordError,
+    KafkaError,
+    MalformedMessageError,
+    PlogError,
+    UnansweredError,
+)
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
@@ -53,6 +60,9 @@ _WRONG_ENDS = {
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
+_MOST_STUCK = 10
+"""Answers in a row from which nothing can be read; a few may be sound, as when a batch lies after a high watermark that
+is older."""
 
 _Ranges = list[tuple[int, int]]
 """Pairs of a first and a last offset."""
@@ -130,6 +140,10 @@ class Consumer:
         """What was met after what was given last, by the offset that the broker is asked for again."""
         self._after_end: dict[TopicPartition, int] = {}
         """First offset of the batch that lay after the end of its log when it came last."""
+        self._waiting_s: dict[TopicPartition, float] = {}  # since when a log ends before what is wanted of it
+        self._refused_s: dict[TopicPartition, float] = {}  # since when its leader refuses it
+        self._stuck: dict[TopicPartition, int] = {}
+        """How many answers in a row held nothing that can be read."""
         self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
 
     def read(
@@ -177,10 +191,14 @@ class Consumer:
         without_more = []
         for partition, data in answers:
             batches, next_offset = self._batches(partition, data, positions[partition])
-            is_empty = next_offset == positions[partition] and not len(data.records or b"")
+            is_empty = next_offset == positions[partition] and not (data.error_code or len(data.records or b""))
             got_nothing = got_nothing and is_empty and partition not in self._looked_back
             positions[partition] = next_offset
             is_done = next_offset >= end_offsets[partition]
+            if is_empty and not is_done and data.high_watermark < end_offsets[partition]:
+                self._ensure_soon(partition, f"its log ends at {data.high_watermark} now, says the broker")
+            else:
+                self._waiting_s.pop(partition, None)
             if is_done:
                 self._report_damaged(partition, min(next_offset, end_offsets[partition]))
                 del positions[partition]
@@ -195,6 +213,15 @@ class Consumer:
                 self._pass_hole(partition, positions[partition], end_offsets[partition])
                 del positions[partition]
                 yield partition, []
+
+    def _ensure_soon(self, partition: TopicPartition, why: str) -> None:
+        """Raises MalformedMessageError if it has been so for longer than another broker may take to take over."""
+        now = time.monotonic()
+        since = self._waiting_s.setdefault(partition, now)
+        if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
+            raise MalformedMessageError(
+                f"could not read {partition} up to offset {self._end_offsets[partition]}: {why}"
+            )
 
     def follow(
         self,
@@ -317,10 +344,22 @@ class Consumer:
                 raise KafkaError(ErrorCode.of(response.error_code))
             names = {self._client.topic(name).topic_id: name for name in topics}
             uses_ids = connection.version_of(FETCH) >= _FIRST_VERSION_WITH_IDS
+            missing = set(wanted)
             for topic in response.responses:
-                name = names[topic.topic_id] if uses_ids else topic.topic
+                name = names.get(topic.topic_id, "") if uses_ids else topic.topic
                 for data in topic.partitions:
-                    yield TopicPartition(name, data.partition_index), data
+                    partition = TopicPartition(name, data.partition_index)
+                    if partition not in missing:
+                        raise MalformedMessageError("a Fetch answer has a partition twice, or one not asked for")
+                    missing.discard(partition)
+                    yield partition, data
+            for partition in missing:
+                self._note_stuck(partition, self._asked_for(sent, partition))
+
+    @staticmethod
+    def _asked_for(sent: _Sent, partition: TopicPartition) -> int:
+        parts = (parts for topics in sent.values() for parts in [topics.get(partition.topic, [])])
+        return next(one.fetch_offset for some in parts for one in some if one.partition == partition.partition)
 
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
         """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
@@ -344,6 +383,10 @@ class Consumer:
         """Gives the offset to go on from after an error; raises KafkaError if asking again would not help."""
         if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self._client.forget_topic(partition.topic)
+            now = time.monotonic()
+            since = self._refused_s.setdefault(partition, now)
+            if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
+                raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
             return position
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self._waits_for_another_leader(partition):
             self._client.forget_topic(partition.topic)
@@ -543,6 +586,26 @@ class Consumer:
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
     def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Does what `_find_batches` does. Raises MalformedMessageError if answer after answer holds bytes and nothing
+        that can be read from the position on: a part of a batch, say, or batches that end before it.
+        """
+        batches, next_offset = self._find_batches(partition, data, position)
+        is_stuck = next_offset == position and not data.error_code and len(data.records or b"") > 0
+        if not is_stuck or partition in self._looks_back:
+            self._stuck.pop(partition, None)
+        else:
+            self._note_stuck(partition, position)
+        return batches, next_offset
+
+    def _note_stuck(self, partition: TopicPartition, position: int) -> None:
+        self._stuck[partition] = self._stuck.get(partition, 0) + 1
+        if self._stuck[partition] >= _MOST_STUCK:
+            raise MalformedMessageError(
+                f"could not read {partition} from offset {position} on: the broker's answers do not move on",
+                hint="does the broker give whole batches? plog cluster check compares what the replicas have",
+            )
+
+    def _find_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
         """Gives the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
 
         KafkaError; raises CorruptRecordError if the first is damaged.
@@ -553,6 +616,7 @@ class Consumer:
         if data.error_code:
             return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
         self._disk_failed_s.pop(partition, None)
+        self._refused_s.pop(partition, None)
         failed_at, failure = self._failures.pop(partition, (-1, None))
         if failure is not None and failed_at == position:
             raise failure  # a broker that is asked for what is damaged may pass over it without a word

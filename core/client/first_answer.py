@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import socket
 import time
 
 from core.client.readable_socket import is_readable
+from core.common.endpoint import Endpoint, address_error
 
 SILENCE_SECONDS = 3.0
 """How long a port may be silent before the user hears of it."""
@@ -16,6 +19,26 @@ SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kaf
 _logger = logging.getLogger("plog.client")
 
 _Address = tuple[str, int]
+
+
+def open_socket(address: _Address, timeout_s: float) -> socket.socket:
+    """Makes a connection, with that timeout. Raises OSError if there is none, also for an address that can be none: a
+    server may have advertised it.
+    """
+    if not 0 < address[1] < 1 << 16:
+        raise OSError(errno.EINVAL, "there is no such port")  # the system would take another one
+    try:
+        return socket.create_connection(address, timeout=timeout_s)
+    except ValueError as error:
+        raise address_error(error) from error
+
+
+def is_this_machine(host: str) -> bool:
+    """Says whether the host is this machine, however that is written: 127.1, localhost., x.localhost (RFC 6761)."""
+    with contextlib.suppress(OSError, ValueError):
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    endpoint = Endpoint(host.rstrip("."), 0)
+    return endpoint.is_loopback or endpoint.is_wildcard or endpoint.host.lower().endswith(".localhost")
 
 
 class FirstAnswer:
@@ -31,15 +54,15 @@ class FirstAnswer:
         already.
         """
         if timeout_s <= SILENCE_SECONDS:
-            return socket.create_connection(address, timeout=timeout_s)
+            return open_socket(address, timeout_s)
         try:
-            plain = socket.create_connection(address, timeout=SILENCE_SECONDS)
+            plain = open_socket(address, SILENCE_SECONDS)
         except TimeoutError:
             self.silent.add(address)
             if is_hasty:
                 raise
             self._warn(address, "has not accepted the connection yet")
-            plain = socket.create_connection(address, timeout=timeout_s - SILENCE_SECONDS)
+            plain = open_socket(address, timeout_s - SILENCE_SECONDS)
         plain.settimeout(timeout_s)
         return plain
 

@@ -14,7 +14,7 @@ from core.client.admin import EARLIEST
 from core.client.broker_survey import DEBUGGING_REPLICA, read_offsets
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, iter_whole_batches, stated_offset
@@ -26,6 +26,9 @@ _SESSIONLESS_EPOCH = -1
 _MAX_BYTES = 4 << 20
 """So much of a replica is in memory at once; a larger batch is given whole."""
 _MAX_WAIT_MS = 500
+_MOST_STUCK = 10
+"""Answers in a row from which nothing can be read."""
+
 _FIRST_VERSION_FROM_FOLLOWERS = 11  # KIP-392
 _FIRST_VERSION_WITH_IDS = 13  # KIP-516
 
@@ -47,7 +50,7 @@ class Entry(NamedTuple):
 
 class ReplicaReader:
     """Owned by one task. All that asks the broker raises KafkaError if it refuses, ConnectionFailedError if it can't be
-    reached, CorruptRecordError for an answer that holds no batches.
+    reached, CorruptRecordError for an answer that holds no batches, MalformedMessageError for one to another question.
     """
 
     def __init__(self, client: KafkaClient, broker: int, partition: TopicPartition, *, is_compacted: bool) -> None:
@@ -59,6 +62,7 @@ class ReplicaReader:
         self.high_watermark = -1
         """What the broker said last; -1 before it said something."""
         self.read_bytes = 0
+        self._stuck = 0
         self._client = client
         self._partition = partition
         self._is_compacted = is_compacted
@@ -107,6 +111,8 @@ class ReplicaReader:
         answer: FetchResponse = self._client.connection_to(self.broker).receive()
         if answer.error_code:
             raise KafkaError(ErrorCode.of(answer.error_code))
+        if len(answer.responses) != 1 or len(answer.responses[0].partitions) != 1:
+            raise MalformedMessageError(f"broker {self.broker} does not answer for {self._partition}")
         data = answer.responses[0].partitions[0]
         if data.error_code:
             raise KafkaError(ErrorCode.of(data.error_code))
@@ -118,7 +124,9 @@ class ReplicaReader:
         self._take(data)
 
     def _take(self, data: PartitionData) -> None:
+        """Raises MalformedMessageError if answer after answer holds bytes, and no batch at or after the position."""
         assert data.records is None or isinstance(data.records, memoryview)
+        start = self.position
         for batch in iter_whole_batches(data.records or memoryview(b"")):
             self.read_bytes += batch.size_bytes
             last = batch.last_offset
@@ -130,6 +138,11 @@ class ReplicaReader:
                 self.entries += _records(batch, before)
             else:
                 self.entries.append(_as_entry(batch))
+        self._stuck = self._stuck + 1 if self.position == start and data.records else 0
+        if self._stuck >= _MOST_STUCK:
+            raise MalformedMessageError(
+                f"broker {self.broker}: its answers for {self._partition} do not move on from offset {start}"
+            )
 
 
 def _as_entry(batch: Batch) -> Entry:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from dataclasses import dataclass, replace
 
+from core.client.first_answer import open_socket
 from core.client.tls_context import make_context
 from core.client.tls_socket import TlsPeer, TlsSocket
 from core.common.errors import AuthenticationError, ConnectionFailedError
@@ -40,7 +40,7 @@ def ask_server(host: str, port: int, tls: Tls, *, timeout_s: float = 10.0) -> Se
 def _connect(peer: TlsPeer, tls: Tls, timeout_s: float) -> TlsSocket:
     context = make_context(tls)
     try:
-        plain = socket.create_connection((peer.host, peer.port), timeout=timeout_s)
+        plain = open_socket((peer.host, peer.port), timeout_s)
     except OSError as error:
         reason = (error.strerror or str(error) or type(error).__name__).lower()
         raise ConnectionFailedError(f"could not connect to {peer.where}: {reason}", where=peer.where) from error

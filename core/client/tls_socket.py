@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from core.client.first_answer import SILENCE_HINT, SILENCE_SECONDS, FirstAnswer
+from core.client.first_answer import SILENCE_HINT, SILENCE_SECONDS, FirstAnswer, open_socket
 from core.client.port_probe import Speech, find_speech, recognize, speaks
 from core.client.readable_socket import is_readable
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
@@ -304,7 +304,7 @@ def _look_at(peer: TlsPeer) -> dict[str, Any]:
 
 
 def _connection(peer: TlsPeer, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = socket.create_connection((peer.host, peer.port), timeout=_DIAGNOSIS_SECONDS)
+    plain = open_socket((peer.host, peer.port), _DIAGNOSIS_SECONDS)
     try:
         return context.wrap_socket(plain, server_hostname=peer.host)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -33,6 +34,14 @@ class Endpoint:
             return self.host.lower() == "localhost"
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         return (mapped or address).is_loopback
+
+
+def address_error(error: ValueError) -> OSError:
+    """Makes the system's kind of error of what Python says of a name that no host can have: it raises UnicodeError
+    (IDNA: a part that is empty, or longer than 63 bytes), or ValueError for a zero byte.
+    """
+    detail = ": a part of it is empty or too long" if isinstance(error, UnicodeError) else ""
+    return OSError(errno.EINVAL, f"no host can have that name{detail}")
 
 
 def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:

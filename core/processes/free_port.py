@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Collection
 
-from core.common.endpoint import Endpoint
+from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
 
 _MOST_TRIED = 100
@@ -22,16 +22,17 @@ def ensure_free(listen: Endpoint) -> Endpoint:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return Endpoint(listen.host, probe.getsockname()[1])
-    except OSError as error:
+    except (OSError, ValueError) as failure:
+        error = address_error(failure) if isinstance(failure, ValueError) else failure
         raise AccessError(
             f"could not listen on {listen}: {(error.strerror or str(error)).lower()}",
             where=str(listen),
             hint=_hint(error, listen),
-        ) from error
+        ) from failure
 
 
 def _hint(error: OSError, listen: Endpoint) -> str:
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror) or error.errno == errno.EINVAL:
         return f"{listen.host} is no name that this machine knows: --listen 127.0.0.1:{listen.port}"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{listen.host} is no address of this machine: --listen 127.0.0.1:{listen.port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
@@ -14,11 +15,13 @@ from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.log_segment import LogSegment
 from core.pipeline.embedded_transport import EmbeddedTransport
+from core.protocol.frame import Endpoint, decode_response, read_request_start
+from core.protocol.schema.fetch import FETCH, FetchResponse, PartitionData
 from tests.support.broker import SteeredNode, add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 from tests.support.refusals import refused
@@ -388,3 +391,137 @@ def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: SteeredN
     assert next(found) == (A, [])  # its end
     with pytest.raises(CorruptRecordError, match="t-0: bytes that are not the log's, or can't be read, lie after"):
         next(found)
+
+
+# --- answers that do not move on
+
+
+class Tampering(EmbeddedTransport):
+    """Changes each answer to a Fetch before it is read."""
+
+    def __init__(self, broker: SteeredNode, change: Callable[[FetchResponse], None]) -> None:
+        super().__init__(broker.dispatcher)
+        self._change = change
+        self._asked: deque[tuple[int, int]] = deque()
+        self.fetches = 0
+
+    def send(self, frame: bytearray) -> None:
+        key, version, _ = read_request_start(memoryview(frame)[4:])
+        self._asked.append((key, version))
+        super().send(frame)
+
+    def receive(self) -> memoryview:
+        key, version = self._asked.popleft()
+        frame = super().receive()
+        if key != FETCH.key:
+            return frame
+        self.fetches += 1
+        correlation_id, response = decode_response(FETCH, version, frame)
+        self._change(response)
+        return memoryview(b"".join(Endpoint(FETCH, version).encode_response(correlation_id, response)))[4:]  # type: ignore[arg-type]
+
+
+def tampered(
+    broker: SteeredNode, change: Callable[[FetchResponse], None], **options: Any
+) -> tuple[Consumer, Tampering]:
+    transport = Tampering(broker, change)
+    return Consumer(KafkaClient([("embedded", 0)], lambda _host, _port: transport), max_wait_ms=0, **options), transport
+
+
+def only(response: FetchResponse) -> PartitionData:
+    return response.responses[0].partitions[0]
+
+
+def cut(response: FetchResponse) -> None:
+    """As brokers before Kafka 0.10.1 did with a batch that is larger than what was asked for."""
+    only(response).records = bytes(only(response).records or b"")[:-1]
+
+
+def earlier(response: FetchResponse) -> None:
+    batch = make_batch(b"old", base_offset=0)
+    only(response).records = bytes(batch.buffer[batch.start : batch.start + batch.size_bytes])
+
+
+def headers_alone(response: FetchResponse) -> None:
+    only(response).records = bytes(only(response).records or b"")[:10]
+
+
+def nothing(response: FetchResponse) -> None:
+    response.responses = []
+
+
+STUCK = [cut, earlier, headers_alone, nothing]
+
+
+@pytest.mark.parametrize("change", STUCK)
+@pytest.mark.parametrize("way", ["read", "follow", "skips damage"])
+def test_answers_that_never_move_on_end_with_an_error(
+    broker: SteeredNode, change: Callable[[FetchResponse], None], way: str
+) -> None:
+    produce_values(broker, b"a", b"b")
+    reader, transport = tampered(broker, change, patience=Patience(skips_damage=way == "skips damage"))
+    found = reader.follow({A: 1}) if way == "follow" else reader.read({A: 1}, {A: 2})
+    with pytest.raises(MalformedMessageError, match="from offset 1 on: the broker's answers do not"):
+        deque(found, maxlen=0)
+    assert transport.fetches < 30
+
+
+def test_a_few_of_them_are_no_error(broker: SteeredNode) -> None:
+    produce_values(broker, b"a", b"b")
+    times = iter(range(8))
+    reader, _ = tampered(broker, lambda response: cut(response) if next(times, None) is not None else None)
+    assert [batch.base_offset for _, batches in reader.read({A: 0}, {A: 2}) for batch in batches] == [0, 1]
+
+
+def test_following_the_end_of_a_log_is_none(broker: SteeredNode) -> None:
+    """The batch before is asked for again and again, as a hole was passed there."""
+    produce_values(broker, b"a", b"b", b"c")
+    change(broker, 1, 61, lambda byte: bytes([byte[0] ^ 1]))
+    reader = consumer(broker, patience=Patience(skips_damage=True))
+    rounds = reader.follow({A: 0})
+    came = [one for one in (next(rounds) for _ in range(60)) if one is not None]
+    assert [batch.base_offset for _, batches in came for batch in batches] == [0, 2]
+
+
+def other(response: FetchResponse) -> None:
+    only(response).partition_index = 1
+
+
+def twice(response: FetchResponse) -> None:
+    response.responses[0].partitions.append(only(response))
+
+
+@pytest.mark.parametrize("change", [other, twice])
+def test_an_answer_to_another_question(broker: SteeredNode, change: Callable[[FetchResponse], None]) -> None:
+    produce_values(broker, b"a", b"b")
+    reader, _ = tampered(broker, change)
+    with pytest.raises(MalformedMessageError, match="a Fetch answer has a partition twice, or one not asked for"):
+        list(reader.read({A: 0}, {A: 2}))
+
+
+@pytest.mark.parametrize(
+    ("code", "high_watermark", "raised", "message"),
+    [
+        (0, 1, MalformedMessageError, "could not read t-0 up to offset 2: its log ends at 1 now, says the broker"),
+        (6, 2, KafkaError, "could not read t-0 from offset 1 on: "),
+    ],
+)
+def test_what_stays_refused_or_behind_ends_after_a_while(
+    broker: SteeredNode,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    high_watermark: int,
+    raised: type[PlogError],
+    message: str,
+) -> None:
+    monkeypatch.setattr("core.client.consumer.FAILOVER_SECONDS", 0.2)
+    produce_values(broker, b"a", b"b")
+
+    def change(response: FetchResponse) -> None:
+        data = only(response)
+        data.error_code, data.records = code, b""
+        data.high_watermark = data.last_stable_offset = high_watermark
+
+    reader, _ = tampered(broker, change)
+    with pytest.raises(raised, match=message):
+        list(reader.read({A: 1}, {A: 2}))

@@ -19,8 +19,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.client.client_connection import SocketTransport
 from core.client.connector import Connector
-from core.common.errors import PlogError
+from core.common.errors import PlogError, UnansweredError
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
@@ -267,3 +269,64 @@ def test_a_server_whose_answers_are_empty_is_no_broker() -> None:
     assert error is not None
     assert "is no Kafka broker" in error.message
     assert error.exit_code == 3
+
+
+class Late:
+    """Speaks ApiVersions as a broker does, and then sends the bytes that it is given, one after the other, for ever."""
+
+    def __init__(self, context: ssl.SSLContext | None, start: bytes) -> None:
+        self._context = context
+        self._start = start
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1", int(self._listener.getsockname()[1])
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, int]]:
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        try:
+            yield self.address
+        finally:
+            self._listener.close()
+            thread.join()
+
+    def _serve(self) -> None:
+        broker = Broker([])
+        with contextlib.suppress(OSError, EOFError), self._listener.accept()[0] as plain:
+            client = self._context.wrap_socket(plain, server_side=True) if self._context else plain
+            with client, client.makefile("rb") as requests:
+                for number in range(2):
+                    size = requests.read(4)
+                    broker.send(bytearray(size + requests.read(int.from_bytes(size, "big"))))
+                    if number == 0:
+                        client.sendall(framed(bytes(broker.receive())))
+                client.sendall(self._start)
+                is_over = threading.Event()
+                while not is_over.wait(0.02):
+                    client.sendall(b"\0")
+
+
+@for_each("protocol", ["PLAINTEXT", "TLS"])
+@for_each("size", [100_000, 1 << 20, 1 << 30])
+def test_an_answer_that_comes_byte_by_byte_ends(protocol: str, size: int, contexts: Contexts) -> None:
+    """Of a broker that is trusted; what an answer claims takes no memory before it comes."""
+    server, client = contexts[protocol]
+    with Late(server, size.to_bytes(4, "big")).running() as address, bounded_memory():
+        connection = Connector(ClientSecurity(client), timeout_s=0.5)(*address)
+        with pytest.raises(UnansweredError, match=r"lost the connection to .*: no answer in 0.5 s"):
+            connection.call(METADATA, MetadataRequest())
+        connection.close()
+
+
+@for_each("size", [1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (5 << 20) + 3])
+def test_an_answer_comes_whole_whatever_its_size(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        transport = SocketTransport(*listener.getsockname(), timeout_s=ANSWER_SECONDS)
+        client, _ = listener.accept()
+        thread = threading.Thread(target=client.sendall, args=(framed(b"first") + framed(data),))
+        thread.start()
+        assert (transport.receive(), transport.receive()) == (b"first", data)
+        thread.join()
+        client.close()
+        transport.close()
