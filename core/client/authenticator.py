@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from core.client.token_source import TokenSource
@@ -18,10 +18,12 @@ from core.protocol.api import Api
 from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
 from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 from core.security.client_security import BearerLogin, PasswordLogin
+from core.security.client_settings import IN_CLEAR, STRONGEST_FIRST
 from core.security.sasl.oauthbearer import OAuthBearerClient
 from core.security.sasl.plain import PlainClient
 from core.security.sasl.scram import MECHANISMS, ScramClient
 from core.security.sasl.steps import ClientSteps
+from core.security.secret import hide_secrets
 
 Req = TypeVar("Req")
 
@@ -52,10 +54,14 @@ class Authenticator:
         self,
         login: PasswordLogin | BearerLogin,
         tokens: TokenSource | None = None,
+        *,
+        has_tls: bool = False,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`has_tls`: nobody on the way reads what the connection carries."""
         self._login = login
+        self._has_tls = has_tls
         self._pause = pause
         self._tokens = tokens or (TokenSource(login) if isinstance(login, BearerLogin) else None)
         self._token = ""
@@ -115,12 +121,24 @@ class Authenticator:
             raise KafkaError(
                 code,
                 f"the broker does not take {mechanism} on this listener; it takes {offered}",
-                hint=f"sasl.mechanism={response.mechanisms[0]}" if response.mechanisms else None,
+                hint=self._advise(response.mechanisms),
             )
         if code is ErrorCode.ILLEGAL_SASL_STATE:
             raise KafkaError(code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT)
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
+
+    def _advise(self, offered: Sequence[str]) -> str | None:
+        """Names the strongest mechanism that both speak. Without TLS it is none that sends the secret itself: somebody
+        who stands on the way could offer it alone, to be told the password.
+        """
+        spoken = [name for name in STRONGEST_FIRST if name in offered]
+        if not spoken:
+            return f"plog speaks {', '.join(STRONGEST_FIRST)}" if offered else None
+        safe = [name for name in spoken if self._has_tls or name not in IN_CLEAR]
+        if safe:
+            return f"sasl.mechanism={safe[0]}"
+        return f"{' and '.join(spoken)} without TLS would show the secret: has the cluster a listener with SASL_SSL?"
 
     def _exchange(self, connection: Exchange, message: bytes) -> SaslAuthenticateResponse:
         try:
@@ -149,4 +167,6 @@ class Authenticator:
             hint = self._tokens.explain(self._token)
             self._tokens.forget()
         refusal = steps.refusal if isinstance(steps, OAuthBearerClient) else None
-        return KafkaError(code, f"{what}: {message or refusal or code.text}", hint=hint)
+        secret = login.password.reveal() if isinstance(login, PasswordLogin) else self._token
+        said = hide_secrets(message or refusal or "", [secret]) or code.text
+        return KafkaError(code, f"{what}: {said}", hint=hint)

@@ -19,7 +19,10 @@ from typing import Any
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
-from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known
+from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known, is_heeded
+
+_ANY_REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")
+"""As org.apache.kafka.common.config.ConfigTransformer looks for them."""
 
 REFERENCE = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
 _MOST_BYTES = 1 << 20
@@ -126,7 +129,11 @@ def is_reference(value: str) -> bool:
 
 
 def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """Raises UsageError for one that leads nowhere."""
+    """Raises UsageError for one that leads nowhere, and for one of a config provider that plog does not have: taken as
+    it stands, it would be sent as a password.
+    """
+    for name, value in settings.items():
+        _ensure_own_providers(name, value, where)
 
     def found(match: re.Match[str], name: str) -> str:
         provider, path, key = match[1], match[2], match[3]
@@ -139,6 +146,31 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
         name: REFERENCE.sub(lambda match, name=name: found(match, name), value)  # type: ignore[misc]
         for name, value in settings.items()
     }
+
+
+def _ensure_own_providers(name: str, value: str, where: str) -> None:
+    """A message shows the provider's name alone: what follows may be a part of a password."""
+    declared = _DECLARED.fullmatch(name)
+    if declared is not None and declared[1] in _PROVIDERS and value.strip() != _PROVIDERS[declared[1]]:
+        raise UsageError(
+            f"{where}: {name}: plog has no such config provider",
+            hint=f"${{{declared[1]}:..}} is read as {_PROVIDERS[declared[1]]} does it",
+        )
+    for found in _ANY_REFERENCE.finditer(value) if is_heeded(name) else ():
+        if found[1] not in _PROVIDERS:
+            shown = found[1] if re.fullmatch(r"[\w.-]{1,32}", found[1]) else ".."
+            raise UsageError(
+                f"{where}: {name}: ${{{shown}:..}} is of a config provider that plog does not have",
+                hint="${env:NAME}, ${file:PATH:KEY} or ${directory:PATH:FILE}; a secret that just looks like this can "
+                "be taken from there",
+            )
+
+
+_DECLARED = re.compile(r"config\.providers\.([^.]+)\.class")
+_PROVIDERS = {
+    name: f"org.apache.kafka.common.config.provider.{kind}ConfigProvider"
+    for name, kind in (("env", "EnvVar"), ("file", "File"), ("directory", "Directory"))
+}
 
 
 def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:

@@ -74,7 +74,7 @@ class Connector:
             return None
         from core.client.authenticator import Authenticator
 
-        return Authenticator(self._login, self._tokens)
+        return Authenticator(self._login, self._tokens, has_tls=self._tls is not None)
 
     def _make_context(self) -> SSLContext | None:
         if self._tls is None:

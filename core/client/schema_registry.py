@@ -15,15 +15,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from core.client.first_answer import is_this_machine
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.varint import read_varint
 from core.security.client_settings import RegistrySettings
+from core.security.secret import shown_url
 
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
@@ -53,9 +57,9 @@ class SchemaRegistry:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
-        self._url = _without_user(url)
+        self._url = shown_url(url)
         try:
-            with _own_settings(settings) as own:
+            with _own_settings(settings) as own, _without_proxies(url):
                 self._client = SchemaRegistryClient({"url": url, "max.retries": 1, **own})
         except (ValueError, OSError) as error:
             raise UsageError(f"--schema-registry {self._url}: {error}") from error
@@ -174,11 +178,18 @@ def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]
         yield found
 
 
-def _without_user(url: str) -> str:
-    """Gives the URL as it may be shown."""
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+@contextlib.contextmanager
+def _without_proxies(url: str) -> Iterator[None]:
+    """Lets the registry's client, which is made in the block, ask a registry on this machine itself: a proxy would read
+    the user's password. It reads the environment when it is made.
+    """
+    is_here = is_this_machine(urlsplit(url).hostname or "")
+    named = [name for name in os.environ if name.lower().endswith("_proxy")] if is_here else []
+    kept = {name: os.environ.pop(name) for name in named}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

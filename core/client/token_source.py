@@ -21,8 +21,11 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.client.first_answer import is_this_machine
+from core.common.endpoint import address_error
 from core.common.errors import AuthenticationError
 from core.security.client_security import BearerLogin, TokenEndpoint
+from core.security.secret import hide_secrets
 
 if TYPE_CHECKING:
     import socket
@@ -40,6 +43,10 @@ _ASK_AGAIN_SECONDS = 10.0
 _SKEW_SECONDS = 30
 _LONGEST_SECONDS = 10.0 * 365 * 86400
 _HTTP_SERVER_ERROR = 500
+_LEAST_HIDDEN = 8
+"""So long is a value of a URL's query at least that may be a secret."""
+
+_IN_URLS = "!#$%&'()*+,/:;=?@[]~"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,8 +123,8 @@ class TokenSource:
             except _TryAgainError as error:
                 if pause_s is None:
                     raise AuthenticationError(
-                        f"no token from {endpoint.url}: {error}",
-                        where=endpoint.url,
+                        f"no token from {endpoint.shown}: {error}",
+                        where=endpoint.shown,
                         hint="sasl.oauthbearer.token.endpoint.url: is it right, and does the endpoint run?",
                     ) from None
                 self._pause(pause_s)
@@ -141,13 +148,17 @@ class TokenSource:
             raise _failure(error, endpoint) from None
         except HTTPException:
             raise _TryAgainError("its answer is not HTTP, or it was cut off") from None
+        except UnicodeError as error:
+            raise AuthenticationError(
+                f"no token from {endpoint.shown}: {address_error(error).strerror}", where=endpoint.shown
+            ) from None
 
     def _parse(self, body: bytes, endpoint: TokenEndpoint) -> _Token:
         found = _json(body)
         token = found.get("access_token")
         if not isinstance(token, str) or not token:
             raise AuthenticationError(
-                f"{endpoint.url} gives no token: its answer has no access_token", where=endpoint.url
+                f"{endpoint.shown} gives no token: its answer has no access_token", where=endpoint.shown
             )
         now_s = self._clock()
         claimed, expires_s = _number(found.get("expires_in")), _number(_claims(token).get("exp"))
@@ -173,10 +184,13 @@ class _TryAgainError(Exception):
 
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
+    """Sends the request. No proxy is asked for an endpoint on this machine: it would be another machine's, and in clear
+    it would read the secret.
+    """
     import ssl
     from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
-    from urllib.parse import quote_plus, urlencode
-    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+    from urllib.parse import quote, quote_plus, urlencode, urlsplit, urlunsplit
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
     from core.client.tls_context import load_trust
 
@@ -212,8 +226,12 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
     encoded = quote_plus if endpoint.url_encodes_header else str
     pair = f"{encoded(endpoint.client_id)}:{encoded(endpoint.client_secret.reveal())}"
     form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+    parts = urlsplit(endpoint.url)
+    host = (parts.hostname or "").encode("idna").decode()
+    netloc = (f"[{host}]" if ":" in host else host) + ("" if parts.port is None else f":{parts.port}")
+    path, query = quote(parts.path, safe=_IN_URLS), quote(parts.query, safe=_IN_URLS)
     request = Request(  # noqa: S310 - https, or http to this machine, as the settings were checked
-        endpoint.url,
+        urlunsplit((parts.scheme, netloc, path, query, "")),
         urlencode(form).encode(),
         {
             "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
@@ -221,7 +239,8 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
             "Accept": "application/json",
         },
     )
-    opener = build_opener(NoRedirects, Plain, Secured)
+    own = [ProxyHandler({})] if is_this_machine(host) else []
+    opener = build_opener(NoRedirects, Plain, Secured, *own)
     return opener.open(request, timeout=endpoint.connect_timeout_s)  # type: ignore[no-any-return]
 
 
@@ -251,12 +270,12 @@ class _Bounded(RawIOBase):
 
 
 def _refusal(status: int, body: bytes, endpoint: TokenEndpoint) -> Exception:
-    text = f"HTTP {status}{_error_text(body)}"
+    text = f"HTTP {status}{_error_text(body, endpoint)}"
     if status >= _HTTP_SERVER_ERROR:
         return _TryAgainError(text)
     return AuthenticationError(
-        f"no token from {endpoint.url}: {text}",
-        where=endpoint.url,
+        f"no token from {endpoint.shown}: {text}",
+        where=endpoint.shown,
         hint="are the client's id, its secret and the scope right?",
     )
 
@@ -265,7 +284,7 @@ def _body(response: HTTPResponse, endpoint: TokenEndpoint) -> bytes:
     body = response.read(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
         raise AuthenticationError(
-            f"{endpoint.url} gives no token, but more than {_MOST_BYTES} bytes", where=endpoint.url
+            f"{endpoint.shown} gives no token, but more than {_MOST_BYTES} bytes", where=endpoint.shown
         )
     return body
 
@@ -275,20 +294,33 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 
     if isinstance(reason, ssl.SSLCertVerificationError):
         return AuthenticationError(
-            f"no token from {endpoint.url}: its certificate is not good: {reason.verify_message}",
-            where=endpoint.url,
+            f"no token from {endpoint.shown}: its certificate is not good: {reason.verify_message}",
+            where=endpoint.shown,
             hint="https.ca.location: the file with its CA's certificate",
         )
     text = (getattr(reason, "strerror", None) or str(reason) or type(reason).__name__).lower()
     return _TryAgainError(text)
 
 
-def _error_text(body: bytes) -> str:
-    """Gives what an endpoint says about an error (RFC 6749, 5.2), in a few printable characters."""
+def _error_text(body: bytes, endpoint: TokenEndpoint) -> str:
+    """Gives what an endpoint says about an error (RFC 6749, 5.2), in a few printable characters, unless it repeats a
+    secret of the request.
+    """
     found = _json(body)
-    texts = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
+    said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
+    texts = [hide_secrets(text, [endpoint.client_secret.reveal()], _other_secrets_of(endpoint)) for text in said]
     text = "".join(c if c.isprintable() else "?" for c in ": ".join(texts))[:200]
     return f", {text}" if text else ""
+
+
+def _other_secrets_of(endpoint: TokenEndpoint) -> list[str]:
+    """Gives what else of a request nobody is to see: the header that the secret is in, and what the URL hides."""
+    from urllib.parse import quote_plus, unquote, urlsplit
+
+    secret, parts = endpoint.client_secret.reveal(), urlsplit(endpoint.url)
+    pairs = [f"{endpoint.client_id}:{secret}", f"{quote_plus(endpoint.client_id)}:{quote_plus(secret)}"]
+    hidden = [parts.password or "", *(value.partition("=")[2] for value in parts.query.split("&"))]
+    return [*pairs, *(one for text in hidden for one in (text, unquote(text)) if len(one) >= _LEAST_HIDDEN)]
 
 
 def _number(value: object) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from core.security.secret import Secret
+from core.security.secret import Secret, shown_url
 
 
 class StoreType(StrEnum):
@@ -71,7 +71,7 @@ class PasswordLogin:
 class TokenEndpoint:
     """Where OAUTHBEARER's tokens are fetched with client credentials (RFC 6749, 4.4)."""
 
-    url: str
+    url: str = field(repr=False)
     client_id: str
     client_secret: Secret
     scope: str | None = None
@@ -79,6 +79,11 @@ class TokenEndpoint:
     trust: TrustStore | None = None
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 10.0
+
+    @property
+    def shown(self) -> str:
+        """Gives the URL as it may be shown."""
+        return shown_url(self.url)
 
 
 @dataclass(frozen=True, slots=True)

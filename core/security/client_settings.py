@@ -26,10 +26,13 @@ from core.security.client_security import (
 )
 from core.security.jaas import LoginModule, parse_jaas
 from core.security.other_settings import OTHER_PREFIXES, OTHER_SETTINGS
-from core.security.secret import Secret
+from core.security.secret import Secret, shown_url
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+STRONGEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "OAUTHBEARER", "PLAIN")
+IN_CLEAR = ("PLAIN", "OAUTHBEARER")
+"""Mechanisms that send the secret itself, the password or the token."""
 
 _SASL = {
     "sasl.mechanism",
@@ -256,6 +259,11 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
     return RegistrySettings(Secret(user) if user else None, found.tls() if has_tls else None)
 
 
+def is_heeded(name: str) -> bool:
+    """Says whether plog makes use of the setting's value."""
+    return name in _SASL | _TLS | _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)
+
+
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
     """Raises UsageError for a name that is none, and a value that plog can't obey; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
@@ -331,7 +339,7 @@ def _unsafe(security: ClientSecurity) -> list[str]:
         return ["the server's certificate is not checked: anybody can stand between you and the cluster"]
     if tls is not None and not tls.checks_host_names:
         return ["the server's name is not checked: whoever has any certificate of that CA can be the server"]
-    if tls is None and login is not None and login.mechanism in ("PLAIN", "OAUTHBEARER"):
+    if tls is None and login is not None and login.mechanism in IN_CLEAR:
         what = "password" if isinstance(login, PasswordLogin) else "token"
         return [f"{login.mechanism} without TLS: the {what} goes over the network in clear"]
     return []
@@ -504,9 +512,10 @@ class _Settings:
             )
 
     def _endpoint(self, url: str, options: Mapping[str, str]) -> TokenEndpoint:
-        if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/\S*)?", url):
+        if not _keeps_secrets(url):
             raise UsageError(
-                f"sasl.oauthbearer.token.endpoint.url={url}, expected https://.. (http only to this machine)",
+                f"sasl.oauthbearer.token.endpoint.url={shown_url(url)}, "
+                "expected https://.. (http only to this machine)",
                 hint="the client's secret would go over the network in clear",
             )
         names = ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id")
@@ -532,6 +541,19 @@ class _Settings:
             connect_timeout_s=self.seconds("sasl.login.connect.timeout.ms", 10.0),
             read_timeout_s=self.seconds("sasl.login.read.timeout.ms", 10.0),
         )
+
+
+def _keeps_secrets(url: str) -> bool:
+    """Says whether nobody on the way reads what is sent there."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:  # what stands for the host or the port can't be one
+        return False
+    hosts = {"http": host in ("127.0.0.1", "localhost", "::1"), "https": bool(host)}
+    return hosts.get(parts.scheme, False) and not re.search(r"\s", url)
 
 
 def _mechanism_of(module: LoginModule | None) -> str:

@@ -152,3 +152,47 @@ def test_a_broker_that_does_not_know_the_handshake() -> None:
 
     with pytest.raises(KafkaError, match="the listener does not authenticate"):
         ClientConnection(Old([]), Authenticator(LOGINS["PLAIN"]))
+
+
+@for_each(
+    "offered, has_tls, hint",
+    [
+        (["PLAIN", "SCRAM-SHA-256"], True, "sasl.mechanism=SCRAM-SHA-256"),
+        (["PLAIN", "SCRAM-SHA-256"], False, "sasl.mechanism=SCRAM-SHA-256"),
+        (["SCRAM-SHA-256", "PLAIN", "SCRAM-SHA-512"], False, "sasl.mechanism=SCRAM-SHA-512"),
+        (["GSSAPI", "PLAIN"], True, "sasl.mechanism=PLAIN"),
+        (["GSSAPI", "PLAIN"], False,
+         "PLAIN without TLS would show the secret: has the cluster a listener with SASL_SSL?"),
+        (["OAUTHBEARER", "PLAIN"], True, "sasl.mechanism=OAUTHBEARER"),
+        (["PLAIN", "OAUTHBEARER"], False,
+         "OAUTHBEARER and PLAIN without TLS would show the secret: has the cluster a listener with SASL_SSL?"),
+        (["GSSAPI", "AWS_MSK_IAM"], True, "plog speaks SCRAM-SHA-512, SCRAM-SHA-256, OAUTHBEARER, PLAIN"),
+        ([], True, None),
+    ],
+)  # fmt: skip
+def test_the_strongest_mechanism_is_advised(offered: list[str], has_tls: bool, hint: str | None) -> None:
+    """Somebody on the way may offer the weakest alone."""
+
+    class Other(Broker):
+        def _response(self, key: int) -> tuple[Api[Any, Any], object]:
+            return (SASL_HANDSHAKE, SaslHandshakeResponse(33, offered)) if key == 17 else super()._response(key)
+
+    login = PasswordLogin("SCRAM-SHA-999", "alice", Secret("marked"))
+    with pytest.raises(KafkaError, match="the broker does not take SCRAM-SHA-999") as raised:
+        ClientConnection(Other([]), Authenticator(login, has_tls=has_tls))
+    assert raised.value.hint == hint
+
+
+@for_each("login", LOGINS)
+@for_each("said", ["wrong password: marked", "MARKED", "token bWFya2Vk", None, "Invalid username or password"])
+def test_a_broker_that_repeats_the_secret(login: str, said: str | None) -> None:
+    class Refusing(Broker):
+        def _response(self, key: int) -> tuple[Api[Any, Any], object]:
+            return (SASL_AUTHENTICATE, SaslAuthenticateResponse(58, said)) if key == 36 else super()._response(key)
+
+    with pytest.raises(KafkaError) as raised:
+        ClientConnection(Refusing([]), Authenticator(LOGINS[login]))
+    message = raised.value.message.lower()
+    assert "marked" not in message
+    assert "bwfya2vk" not in message
+    assert (said is None or said in raised.value.message) is (said is None or said.startswith("Invalid"))

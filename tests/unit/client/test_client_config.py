@@ -153,6 +153,40 @@ def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @for_each(
+    "name, value",
+    [
+        ("sasl.password", "${vault:secret/kafka:password}"),
+        ("sasl.password", "${ENV:PASSWORD}"),
+        ("sasl.password", "before${aws:x}after"),
+        ("sasl.password", "${securepass::marked}"),
+        ("sasl.password", "${mar ked:x}"),
+        ("bootstrap.servers", "${vault:kafka:servers}"),
+        ("ssl.key.location", "${vault:kafka:key}"),
+        ("sasl.jaas.config", 'a.PlainLoginModule required username="a" password="${vault:a:marked}";'),
+        ("schema.registry.basic.auth.user.info", "${vault:a:b}"),
+        ("config.providers.file.class", "com.example.VaultConfigProvider"),
+        ("config.providers.env.class", "org.apache.kafka.common.config.provider.FileConfigProvider"),
+    ],
+)
+def test_a_config_provider_that_plog_does_not_have(tmp_path: Path, name: str, value: str) -> None:
+    """Taken as it stands, it would be sent as a password."""
+    with pytest.raises(UsageError, match="config provider") as raised:
+        read_settings_file(write(tmp_path / "client.properties", f"{name}={value}\n"))
+    assert name in raised.value.message
+    assert "mar" not in f"{raised.value.message} {raised.value.hint}"
+    with pytest.raises(UsageError, match="config provider"):
+        replace_references({name: value}, "-X")
+
+
+def test_config_providers_of_what_plog_passes_over(tmp_path: Path) -> None:
+    text = (
+        "client.id=${vault:a:b}\nconfig.providers=file,vault\nconfig.providers.vault.class=com.example.Vault\n"
+        "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+    )
+    assert read_settings_file(write(tmp_path / "client.properties", text))[0]["client.id"] == "${vault:a:b}"
+
+
+@for_each(
     "value",
     ["${env:PLOG_NO_SUCH}", "${file:/no/such:key}", "${file:/no/such}", "${directory:/tmp:../x}", "${directory:/no:x}"],
 )
@@ -270,7 +304,6 @@ def test_a_reference_in_a_login_module_that_it_would_change(
     [
         ("${PASSWORD}", "looks like a reference, and is taken as it stands: expected ${env:NAME}"),
         ("$PASSWORD", "looks like a reference"),
-        ("${vault:a:b}", "looks like a reference"),
         ("${env:PASSWORD", "looks like a reference"),
         ("'marked'", "stands in quotation marks"),
         ("marked # of alice", "a comment is a line of its own"),

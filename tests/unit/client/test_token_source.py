@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.client.first_answer import is_this_machine
 from core.client.token_source import TokenSource
-from core.common.errors import AuthenticationError
+from core.common.errors import AuthenticationError, UsageError
 from core.security.client_security import BearerLogin, TokenEndpoint, TrustStore
 from core.security.client_settings import parse_client_settings
-from core.security.secret import Secret
+from core.security.secret import Secret, shown_url
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
@@ -43,12 +44,14 @@ class Endpoint:
     def __init__(self, *answers: Answer | Callable[[BaseHTTPRequestHandler], None]) -> None:
         self._answers = list(answers)
         self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        self.paths: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 outer.asked.append((self.headers["Authorization"], parse_qs(body)))
+                outer.paths.append(self.path)
                 answer = outer._answers[0] if len(outer._answers) == 1 else outer._answers.pop(0)
                 if callable(answer):
                     answer(self)
@@ -393,3 +396,132 @@ def test_a_secret_does_not_go_over_the_network_in_clear(url: str) -> None:
     with pytest.raises(Exception, match="expected https") as raised:
         parse_client_settings(settings)
     assert "marked" not in str(raised.value)
+
+
+# --- proxies, and what a URL hides
+
+
+@for_each("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_no_proxy_is_asked_for_an_endpoint_on_this_machine(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy, endpoint = Endpoint(gives("stolen")), Endpoint(gives("a"))
+    with proxy.running() as proxy_url, endpoint.running() as url:
+        monkeypatch.setenv(variable, proxy_url.removesuffix("/token"))
+        for host in ("127.0.0.1", "localhost"):
+            assert source(url.replace("127.0.0.1", host)).token() == "a"
+    assert (len(endpoint.asked), proxy.asked) == (2, [])
+
+
+def test_no_proxy_is_asked_for_one_over_tls_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca = make_ca()
+    context = server_context(*map(str, sign(ca).write(tmp_path, "server")))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # nobody is there
+    with Endpoint(gives("a")).running(context) as url:
+        assert source(url, trust=TrustStore(certificates=ca.pem)).token() == "a"
+
+
+@for_each(
+    "host, is_here",
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("127.1", True),
+        ("2130706433", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("LOCALHOST", True),
+        ("localhost.", True),
+        ("idp.localhost", True),
+        ("0.0.0.0", True),
+        ("localhost.example.com", False),
+        ("10.0.0.1", False),
+        ("idp.example", False),
+        ("a\0b", False),
+    ],
+)
+def test_what_this_machine_is(host: str, is_here: bool) -> None:
+    assert is_this_machine(host) is is_here
+
+
+def test_what_a_url_hides_is_sent_and_not_shown() -> None:
+    """Java's client sends the query, and not what stands before the host."""
+    endpoint = Endpoint((401, {}, b"{}"))
+    with endpoint.running() as url:
+        hiding = url.replace("http://", "http://marked-user:marked-password@") + "?api_key=marked-key#marked"
+        error = failure(source(hiding))
+        assert error.message == f"no token from {url}: HTTP 401"
+        assert error.where == url
+    assert endpoint.paths == ["/token?api_key=marked-key"]
+    for wrong in (hiding, hiding.replace("/token", "/t\u00f6ken")):
+        error = failure(source(wrong))  # it is down
+        assert error.message.startswith(f"no token from {url[:-6]}")
+    assert "marked" not in repr(TokenEndpoint(hiding, "id", Secret(SECRET)))
+
+
+@for_each(
+    "url, shown",
+    [
+        ("https://idp/token", "https://idp/token"),
+        ("https://u:p@idp:8443/token?key=k#f", "https://idp:8443/token"),
+        ("https://u@idp?key=k", "https://idp"),
+        ("https://u:p/w@idp/token?k", "https://idp/token"),
+        ("https://u:p?w@idp/token", "https://idp/token"),
+        ("https://u:p#w@idp/token", "https://idp/token"),
+        ("https://u:p@[::1]:8443/token?k=v", "https://[::1]:8443/token"),
+        ("https://idp/a@b/token?k", "https://idp/a@b/token"),
+        ("u:p@idp/token?k", "idp/token"),
+        ("ftp://u:p@idp/", "ftp://idp/"),
+        ("", ""),
+    ],
+)
+def test_a_url_as_it_is_shown(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@for_each(
+    "url",
+    ["http://u:marked@idp/t?k=marked", "https://[::1/?marked", "https://h:marked/", "https:///?marked", "marked@x"],
+)
+def test_a_url_that_is_refused_is_not_shown_whole(url: str) -> None:
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.id": "id",
+        "sasl.oauthbearer.client.secret": SECRET,
+    }
+    with pytest.raises(UsageError, match="expected https") as raised:
+        parse_client_settings(settings)
+    assert "marked" not in str(raised.value).replace("https://h:marked/", "")
+
+
+@for_each(
+    "said",
+    [
+        f"no client has {SECRET}",
+        f"no client has {SECRET.upper()}",
+        "client_secret=marked+secret%3A%2B is wrong",
+        "client_secret=marked%20secret%3A%2B is wrong",
+        "Basic " + base64.b64encode(f"id:{SECRET}".encode()).decode(),
+        base64.b64encode(SECRET.encode()).decode(),
+        SECRET.encode().hex(),
+        "it begins with marked s..",
+    ],
+)
+@for_each("key", ["error", "error_description"])
+def test_an_endpoint_that_repeats_the_secret(key: str, said: str) -> None:
+    other = {"error": "invalid_client", "error_description": "no"} | {key: said}
+    with Endpoint((401, {}, json.dumps(other).encode())).running() as url:
+        message = failure(source(url)).message
+    assert "[hidden, as it holds a secret]" in message
+    assert base64.b64encode(SECRET.encode()).decode() not in message
+    assert ("invalid_client" in message) is (key == "error_description")
+
+
+@for_each("host", ["a..b", ".idp.example", "x" * 64 + ".example", "\u65e5\u672c..example"])
+def test_a_name_that_no_host_can_have(host: str) -> None:
+    error = failure(source(f"https://{host}/token"))
+    assert (
+        error.message
+        == f"no token from https://{host}/token: no host can have that name: a part of it is empty or too long"
+    )
+    assert error.exit_code == 3
