@@ -28,6 +28,7 @@ from benchmarks.mixed_cluster import pid_of
 from benchmarks.options import add_only, ensure_kafka, ensure_packages, option_parser
 from benchmarks.peers import cpu_seconds, scratch_folder
 from core.broker.controller_term import ControllerTerm
+from core.cluster.elections import DEFAULT_POLICY
 from core.common.clock import SystemClock
 from core.common.topic_partition import random_uuid
 from core.zookeeper.controller_election import ControllerElection, WonElection
@@ -88,7 +89,7 @@ async def _fill(session: ZooKeeperSession, partitions: int, of_a_topic: int) -> 
             Create(f"{topic_path(name)}/partitions"),
         ]
         for one, held in replicas.items():
-            state = PartitionStateNode(held[0], 0, held, 1, isr_epochs=epochs)
+            state = PartitionStateNode(held[0], 0, held, 1, holders=epochs)
             operations += [
                 Create(f"{topic_path(name)}/partitions/{one}"),
                 Create(partition_state_path(name, one), state.encode()),
@@ -124,7 +125,9 @@ async def _one_term(session: ZooKeeperSession) -> tuple[float, int]:
         node_id=2,
         epoch=elected.epoch,
         make_queue=lambda *_: _Unsent(),  # type: ignore[arg-type]
-        may_be_unclean=lambda _topic: False,
+        ask=lambda *_: asyncio.sleep(0),
+        policy=DEFAULT_POLICY,
+        clock=SystemClock(),
         on_over=lambda: None,
     )
     begun: asyncio.Future[Any] = loop.create_future()

@@ -483,6 +483,7 @@ async def _run_as_member(
             node.services.node.node_id,
             node.reached_at(),
             node.services.config,
+            previous_epoch=node.services.log_manager.clean_epoch,
             on_registered=on_registered,
             on_failed=fail,
         )

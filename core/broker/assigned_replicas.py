@@ -151,8 +151,8 @@ class AssignedReplicas:
     def _find_loss(self, name: TopicPartition, registration: PartitionRecord) -> PlogError | None:
         """Finds committed records that this broker is to lead without: whoever follows would cut them (KAFKA-14139).
 
-        It does not lead then as long as another one is in sync, who may have them; and if nobody else is, only if that
-        is allowed. An unclean election says that it is wanted.
+        It does not lead then as long as another one is in sync, who may have them. A plog as the controller does not
+        ask it to: it has compared the logs.
         """
         lost = self._services.log_manager.lost_ends.get(name)
         if lost is None or registration.leader == NO_LEADER:
@@ -160,16 +160,11 @@ class AssignedReplicas:
         node_id = self._services.node.node_id
         is_last = registration.isr == [node_id]
         is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
-        is_allowed = is_last and self._services.config.plog_leader_after_data_loss_enable
-        if registration.leader != node_id or is_wanted or is_allowed:
+        if registration.leader != node_id or is_wanted or is_last:
             del self._services.log_manager.lost_ends[name]  # from now on committed is what that leader has
             return None
-        what = f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash"
-        if not is_last:
-            return PlogError(f"{what}, and others are in sync")
         return PlogError(
-            f"it was the last replica in sync, and {what.removeprefix('it ')}; an unclean election, or "
-            "plog.leader.after.data.loss.enable=true, lets it lead without them"
+            f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and others are in sync"
         )
 
     def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:

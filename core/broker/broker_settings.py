@@ -302,11 +302,13 @@ class BrokerSettings:
     )
     plog_zookeeper_user = Setting[str | None](_T.STRING, None, "The name that it logs in with.")
     plog_zookeeper_password_file = Setting[str | None](_T.STRING, None, "The file that holds its password.")
-    plog_leader_after_data_loss_enable = Setting(
-        _T.BOOLEAN,
-        True,
-        "Whether this broker may lead a partition, as the last replica in sync, although its log has lost committed "
-        "records in a crash; if not, the partition is offline.",
+    plog_leader_recovery_wait_ms = Setting[int | None](
+        _T.LONG,
+        None,
+        "How long the controller waits for the replicas of a partition that may have committed records which those "
+        "that are back have lost in a crash, ms; -1 for ever. Without a value, for ever where min.insync.replicas is 2 "
+        "or more, and five minutes where it is 1.",
+        at_least(-1),
         is_dynamic=True,
     )
     replica_lag_time_max_ms = Setting(

@@ -19,6 +19,7 @@ from core.broker.storage_services import StorageServices
 from core.broker.zookeeper_entry import ZooKeeperEntry
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import LiveBroker
+from core.cluster.elections import ElectionPolicy
 from core.cluster.metadata_delta import MetadataDelta
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -94,7 +95,12 @@ class ClusterControl:
             won,
             node_id=self._services.node.node_id,
             make_queue=self._make_queue,
-            may_be_unclean=self._may_be_unclean,
+            ask=self.pool.ask,
+            policy=ElectionPolicy(
+                may_be_unclean=lambda topic: self._services.configs.of_topic(topic).unclean_leader_election_enable,
+                min_isr=lambda topic: self._services.configs.of_topic(topic).min_insync_replicas,
+                recovery_wait_ms=lambda: self._services.config.plog_leader_recovery_wait_ms,
+            ),
             on_over=self._on_over,
         )
         self._tasks.begin(self._balance(self._term))
@@ -140,9 +146,6 @@ class ClusterControl:
             request_timeout_ms=config.controller_socket_timeout_ms,
         )
         return ControlQueue(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer)
-
-    def _may_be_unclean(self, topic: str) -> bool:
-        return self._services.configs.of_topic(topic).unclean_leader_election_enable
 
     async def _balance(self, term: ControllerTerm) -> None:
         """Gives leadership back to preferred leaders, now and then."""
@@ -191,6 +194,8 @@ class ClusterControl:
     def _on_metadata(self, delta: MetadataDelta) -> None:
         if delta.brokers.changed:
             self.pool.on_brokers_changed()
+        if delta.configs.changed and self.term is not None:
+            self.term.ask(self.term.controller.settle_holders)
         for wait in list(self._waits):
             if wait.is_over or wait.is_so():
                 del self._waits[wait]

@@ -14,16 +14,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 from core.broker.control_queue import ControlQueue
+from core.broker.loop_tasks import LoopTasks
 from core.cluster.cluster_controller import ClusterController
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import LiveBroker
 from core.cluster.controller_office import ControllerOffice
 from core.cluster.controller_writes import Decision, Write
+from core.cluster.elections import ElectionPolicy
 from core.cluster.feature_levels import FeatureUpdate
+from core.common.clock import Clock
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.common.pending import Pending
+from core.protocol.api import Api
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsResponse
 from core.protocol.schema.stop_replica import STOP_REPLICA
 from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
 from core.zookeeper.session import ZooKeeperSession
@@ -40,6 +45,11 @@ _FOLLOWED_AT_ONCE = 100
 T = TypeVar("T")
 U = TypeVar("U")
 
+_LOOK_AT_RECOVERY_SECONDS = 0.25
+
+Ask = Callable[[int, Api[Any, Any], int, Any], Awaitable[Any]]
+"""Asks a broker once, by its id, beside what is sent to it: `PeerPool.ask`."""
+
 MakeQueue = Callable[[int, LiveBroker, Callable[[ControlRequest, Any], None]], ControlQueue]
 """(broker id, its registration, what takes answers): the way to one life of a broker."""
 
@@ -55,7 +65,9 @@ class ControllerTerm:
         node_id: int,
         epoch: int,
         make_queue: MakeQueue,
-        may_be_unclean: Callable[[str], bool],
+        ask: Ask,
+        policy: ElectionPolicy,
+        clock: Clock,
         on_over: Callable[[], None],
     ) -> None:
         """`on_over` is called when the term can't go on, though nobody else has been elected yet."""
@@ -63,8 +75,10 @@ class ControllerTerm:
         self._session = session
         self._store = store
         self._make_queue = make_queue
+        self._ask = ask
+        self._clock = clock
         self._on_over = on_over
-        self._office = ControllerOffice(node_id, epoch, send=self._send, may_be_unclean=may_be_unclean)
+        self._office = ControllerOffice(node_id, epoch, send=self._send, policy=policy)
         self.context = self._office.context
         self.controller = ClusterController(self._office)
         self._queues: dict[int, tuple[LiveBroker, ControlQueue]] = {}
@@ -76,6 +90,7 @@ class ControllerTerm:
         self._waiting_once: set[str] = set()
         """The names of what has not had its turn, and is done once however often it is asked for."""
         self._is_over = False
+        self._tasks = LoopTasks()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     # --- its life
@@ -116,13 +131,23 @@ class ControllerTerm:
         found = await self._store.read_topics(await self._store.topic_names())
         self.context.unreadable = found.unreadable
         self._sync_queues(brokers)
-        await self.drive(self.controller.take_office(brokers, found.topics, deleted, found.confirmed))
+        await self.drive(self.controller.take_office(brokers, found.topics, deleted))
         _log.info(
             "in office as the controller in epoch %d, with %d brokers and %d topics",
             *(self.epoch, len(brokers), len(found.topics)),
         )
         await self._follow_brokers()
         await self._follow_topics()
+        self._tasks.begin(self._look_at_recovery())
+
+    async def _look_at_recovery(self) -> None:
+        """Looks now and then whether partitions that nobody leads can be led."""
+        while not self._is_over:
+            await asyncio.sleep(_LOOK_AT_RECOVERY_SECONDS)
+            if self._office.recovery.waiting:
+                self._do_once(
+                    "look at recovery", lambda: self.drive(self.controller.look_at_recovery(self._clock.now_ms()))
+                )
 
     async def _begin_features(self) -> None:
         """Takes up what is finalized. What can't be understood is left alone: none counts then."""
@@ -150,6 +175,7 @@ class ControllerTerm:
 
     def _end(self) -> None:
         self._is_over = True
+        self._tasks.cancel()
         for watch in self._watches.values():
             watch.cancel()
         for _, queue in self._queues.values():
@@ -310,7 +336,7 @@ class ControllerTerm:
         found = await self._store.read_topics(new, self.controller.names)
         self.context.unreadable = found.unreadable
         if found.topics:
-            await self.drive(self.controller.on_topics(found.topics, found.confirmed))
+            await self.drive(self.controller.on_topics(found.topics))
         await self._follow_topics()
 
     async def _follow_topics(self) -> None:
@@ -326,7 +352,7 @@ class ControllerTerm:
     async def _refresh_topic(self, name: str) -> None:
         found = await self._store.read_topics([name], self.controller.names)
         if found.topics and name in self.context.topics and name not in self.context.deleted:
-            await self.drive(self.controller.on_topics(found.topics, found.confirmed))
+            await self.drive(self.controller.on_topics(found.topics))
 
     async def _follow(self, folder: str, wanted: Mapping[str, Callable[[Node | None], None]]) -> None:
         """Has the data of those nodes of the folder watched, and of no others."""
@@ -377,9 +403,20 @@ class ControllerTerm:
                     queue.put(request)
 
     def _send(self, request: ControlRequest) -> None:
+        if request.api is LIST_OFFSETS:
+            self._tasks.begin(self._question(request))
+            return
         found = self._queues.get(request.broker_id)
         if found is not None and found[0].epoch == request.broker_epoch:
             found[1].put(request)
+
+    async def _question(self, request: ControlRequest) -> None:
+        """Asks a holder where its logs end. It answers when it has read them; no other request waits for that."""
+        try:
+            answer = await self._ask(request.broker_id, request.api, request.version, request.request)
+        except (ConnectionFailedError, KafkaError):
+            answer = ListOffsetsResponse()
+        self._events.put_nowait(lambda: self.drive(self.controller.on_log_ends(request, answer)))
 
     @property
     def waiting_events(self) -> int:
@@ -397,7 +434,9 @@ class ControllerTerm:
         if answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             _log.warning("broker %d obeys a newer controller", broker_id)
         if request.api is LEADER_AND_ISR:
-            self._events.put_nowait(lambda: self.drive(controller.on_roles_taken(broker_id, broker_epoch, answer)))
+            self._events.put_nowait(
+                lambda: self.drive(controller.on_roles_taken(broker_id, broker_epoch, request.request, answer))
+            )
         elif request.api is STOP_REPLICA:
             self._events.put_nowait(
                 lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, request.request, answer))

@@ -26,6 +26,10 @@ class LoopTasks:
 
     async def close(self) -> None:
         """Cancels all that was begun, and returns when it has ended."""
+        self.cancel()
+        await self.wait()
+
+    def cancel(self) -> None:
+        """Has all end that was begun, a little later."""
         for task in self._tasks:
             task.cancel()
-        await self.wait()

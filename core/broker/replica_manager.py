@@ -500,6 +500,13 @@ class ReplicaManager:
         elif config.plog_visible_after_flush and config.flush_messages == LONG_MAX:
             self._flusher.flush(log)
 
+    def ensure_flushed(self, partition: Partition) -> None:
+        """Raises KafkaError(REPLICA_NOT_AVAILABLE) unless all of the log is on the disk, and has it brought there."""
+        if partition.log.unflushed_messages:
+            self._flusher.flush(partition.log)
+        if partition.log.unflushed_messages:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "what the log holds is being brought to the disk")
+
     def flush_to_close_files(self) -> None:
         """Asks for the flush of logs whose files may be closed then, when too many are open."""
         for log in self._log_manager.find_logs_to_sync():

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from core.broker.broker_config import BrokerConfig
 from core.broker.client_quotas import ClientQuotas
 from core.broker.cluster_security import ClusterSecurity
-from core.broker.controller_term import ControllerTerm, MakeQueue
+from core.broker.controller_term import Ask, ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
+from core.cluster.elections import ElectionPolicy
 from core.cluster.feature_levels import MEMBERS_FEATURES, unsupported
 from core.cluster.member_controller import MemberController
 from core.common.clock import Clock
@@ -301,13 +302,15 @@ class ZooKeeperEntry:
         endpoints: Mapping[str, Endpoint],
         config: BrokerConfig,
         *,
+        previous_epoch: int,
         on_registered: Callable[[int], None],
         on_failed: Callable[[PlogError], None],
     ) -> None:
         """Registers the broker, with where its listeners are reached, by their names, and again after each expiry of
-        the session: `on_registered` is called with each broker epoch; `on_failed` if its place is another's by then, or
-        the cluster has finalized features that it does not know. Raises AccessError if the node id is another broker's,
-        UsageError for such features, and what `ensure_others_reach` raises.
+        the session. `previous_epoch` is `LogManager.clean_epoch`. `on_registered` is called with each broker epoch;
+        `on_failed` if its place is another's by then, or the cluster has finalized features that it does not know.
+        Raises AccessError if the node id is another broker's, UsageError for such features, and what
+        `ensure_others_reach` raises.
         """
         self._ensure_knows_features()
         self._on_failed = on_failed
@@ -319,6 +322,7 @@ class ZooKeeperEntry:
             timestamp_ms=self._clock.now_ms(),
             rack=config.broker_rack,
             features=MEMBERS_FEATURES,
+            previous_epoch=previous_epoch,
         )
         for doubt in find_doubts(broker, others):
             _log.warning(doubt)
@@ -360,7 +364,8 @@ class ZooKeeperEntry:
         *,
         node_id: int,
         make_queue: MakeQueue,
-        may_be_unclean: Callable[[str], bool],
+        ask: Ask,
+        policy: ElectionPolicy,
         on_over: Callable[[], None],
     ) -> ControllerTerm:
         """Begins a time in office, after an election that was won."""
@@ -370,7 +375,9 @@ class ZooKeeperEntry:
             node_id=node_id,
             epoch=won.epoch,
             make_queue=make_queue,
-            may_be_unclean=may_be_unclean,
+            ask=ask,
+            policy=policy,
+            clock=self._clock,
             on_over=on_over,
         )
 

@@ -15,28 +15,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
+from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker
-from core.cluster.controller_office import ControllerOffice, elected, next_epoch
+from core.cluster.controller_office import ControllerOffice, elected
 from core.cluster.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
-from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred
+from core.cluster.elections import Election, elect_for_shutdown, elect_offline, elect_preferred, elect_unclean
 from core.cluster.feature_control import FeatureControl
 from core.cluster.isr_alterations import UNKNOWN_EPOCH, IsrAlterations
-from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import PartitionState
 from core.cluster.reassignment import Reassignments
 from core.cluster.topic_deletion import TopicDeletions
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from core.protocol.schema.leader_and_isr import LeaderAndIsrResponse
+from core.protocol.schema.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.list_offsets import ListOffsetsResponse
 from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 _log = logging.getLogger("plog.controller")
 
 Results = dict[TopicPartition, ErrorCode]
-
-Confirmed = Mapping[TopicPartition, Mapping[int, int]]
-"""By the state of each partition, as it is written down: for each replica in sync, the epoch that confirms its life."""
 
 
 class ClusterController:
@@ -58,7 +61,6 @@ class ClusterController:
         brokers: Mapping[int, LiveBroker],
         topics: Mapping[str, ControlledTopic],
         deleted: Collection[str],
-        confirmed: Confirmed,
     ) -> Decision[None]:
         """Begins with what is written down. Brokers learn of each other first: a follower that does not know its
         leader's address does not follow.
@@ -71,8 +73,9 @@ class ClusterController:
         yield from self._office.send_all()
         yield from self.deletions.begin(deleted)
         everything = [partition for partition, _ in self._context.partitions()]
-        yield from self._drop_unfit(everything, confirmed)
+        yield from self._office.settle_holders(everything)
         yield from self._office.elect(everything)
+        yield from self._office.shrink(everything)
         for some in slices(everything):
             for partition in some:
                 self._office.requests.tell_roles(partition)
@@ -81,39 +84,6 @@ class ClusterController:
         yield from self.reassignments.resume(everything)
         self.deletions.resume(self._context.deleted)
         yield from self._office.send_all()
-
-    def _drop_unfit(self, partitions: Iterable[TopicPartition], confirmed: Confirmed) -> Decision[None]:
-        """Takes out of the replicas in sync who is no replica, is dead, or has begun another life than the one that was
-        confirmed to be in sync. If that leaves nobody, all replicas stay that were in sync.
-        A leader in another life leads in another epoch, as it may have lost what it wrote in this one.
-        """
-        changes: dict[TopicPartition, PartitionState] = {}
-        for some in slices(partitions):
-            changes |= self._unfit_states(some, confirmed)
-            yield GIVE_WAY
-        yield from self._office.change(changes)
-
-    def _unfit_states(
-        self, partitions: Iterable[TopicPartition], confirmed: Confirmed
-    ) -> dict[TopicPartition, PartitionState]:
-        changes: dict[TopicPartition, PartitionState] = {}
-        for partition in partitions:
-            state = self._context.state(partition)
-            held = tuple(one for one in state.isr if one in state.replicas)
-            epochs = confirmed.get(partition, {})
-            known = {one for one in held if self._is_known_since(one, epochs.get(one, 0))}
-            isr = tuple(one for one in held if one in known) or held
-            leader = state.leader if state.leader in known else NO_LEADER
-            if state.isr and not held:
-                _log.error("%s has no replica in sync any more: those that were are none of its replicas", partition)
-            if self._context.is_written(partition) and (isr, leader) != (state.isr, state.leader):
-                changes[partition] = next_epoch(state, leader=leader, isr=isr)
-        return changes
-
-    def _is_known_since(self, broker_id: int, zxid: int) -> bool:
-        """Says whether a broker lives, in a process that was registered by then."""
-        broker = self._context.brokers.get(broker_id)
-        return broker is not None and broker.first_epoch <= zxid
 
     def on_brokers(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
         """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
@@ -145,7 +115,7 @@ class ClusterController:
         everything = [partition for partition, _ in self._context.partitions()]
         self._office.requests.tell_metadata()
         self._office.requests.tell_metadata(everything, brokers)
-        yield from self._office.send_all()
+        yield from self._office.send_all(asks=False)
         held = self._context.held_by(brokers)
         elected_now = set((yield from self._office.elect(held)))
         for partition in held:
@@ -156,7 +126,7 @@ class ClusterController:
         self.deletions.resume(self._context.deleted)
         yield from self._office.send_all()
 
-    def on_topics(self, topics: Mapping[str, ControlledTopic], confirmed: Confirmed) -> Decision[None]:
+    def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
         """Takes up topics that were made, have more partitions than were known, or can be understood again: brokers may
         not have been told what they lead and follow of these, and may have begun another life since.
         """
@@ -173,8 +143,8 @@ class ClusterController:
             for partition in (one for one in named if self._context.find(one) is None):
                 self._context.put(partition, topic.partitions[partition.partition])
         told = [one for one in found if self._context.is_written(one)]
-        yield from self._drop_unfit(told, confirmed)
         yield from self._office.elect(found)
+        yield from self._office.shrink(told)
         for some in slices(told):
             for partition in some:
                 self._office.requests.tell_roles(partition)
@@ -216,14 +186,14 @@ class ClusterController:
         versions = yield writes
         for topic, version in zip(topics.values(), versions, strict=True):
             topic.version = version
-        yield from self.on_topics(topics, {})
+        yield from self.on_topics(topics)
 
     def create_partitions(self, name: str, added: Mapping[int, PartitionState]) -> Decision[None]:
         """Writes down more partitions of a topic, which are checked, and takes them up."""
         topic = self._context.topics[name]
         partitions = {**topic.partitions, **added}
         (version,) = yield [AssignmentWrite(name, topic.topic_id, partitions, topic.version)]
-        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))}, {})
+        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))})
 
     def elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
         """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for those that have no
@@ -253,22 +223,26 @@ class ClusterController:
     def _elect_preferred(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
         if state.leader == state.replicas[0]:
             return ErrorCode.ELECTION_NOT_NEEDED
-        election = elect_preferred(state.replicas, state.isr, self._context.online(partition))
+        election = elect_preferred(state.replicas, state.isr, self._context.sure(partition))
         return election or ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
     def _elect_unclean(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
-        """An operator's word takes a replica also if its broker would not lead it: it may be all that is left."""
-        if state.leader != NO_LEADER and self._context.is_online(partition, state.leader):
+        """An operator's word takes a replica also if its broker would not lead it: it may be all that is left. Of those
+        that have said where their logs end it takes the one that has most.
+        """
+        if self._office.is_led(partition):
             return ErrorCode.ELECTION_NOT_NEEDED
-        online = self._context.online(partition)
-        election = elect_offline(state.replicas, state.isr, online, may_be_unclean=True)
+        election = elect_offline(state.replicas, state.isr, self._context.sure(partition))
+        if election is None:
+            election = self._office.give_up(partition)
         if election is None:
             refused = [one for one in state.replicas if one in self._context.brokers]
-            election = elect_offline(state.replicas, (), refused, may_be_unclean=True)
+            election = elect_unclean(state.replicas, (), refused)
             if election is not None:
                 self._context.set_online(partition, election.leader)
         if election is None:
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        self._office.recovery.end(partition)
         self._context.stats.unclean_elections += election.is_unclean
         return election
 
@@ -326,8 +300,8 @@ class ClusterController:
         moved: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self._context.state(partition)
-            online = self._context.online(partition, includes_leaving=True)
-            election = elect_for_shutdown(state.replicas, state.isr, online, self._context.shutting_down)
+            sure = self._context.sure(partition, includes_leaving=True)
+            election = elect_for_shutdown(state.replicas, state.isr, sure, self._context.shutting_down)
             if election is not None:
                 moved[partition] = elected(state, election)
         yield from self._office.lead(moved)
@@ -344,10 +318,16 @@ class ClusterController:
 
     # --- answers of brokers
 
-    def on_roles_taken(self, broker_id: int, broker_epoch: int, answer: LeaderAndIsrResponse) -> Decision[None]:
-        """Takes note of replicas whose disk has failed, and of those that work again."""
+    def on_roles_taken(
+        self, broker_id: int, broker_epoch: int, request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse
+    ) -> Decision[None]:
+        """Takes note of replicas whose disk has failed, of those that work again, and of leaders that live."""
         if not self._is_present(broker_id, broker_epoch) or answer.error_code:
             return
+        for told in request.topic_states:
+            for state in told.partition_states:
+                if state.leader == broker_id and self._is_now(told, state):
+                    self._context.forget_witnesses(TopicPartition(told.topic_name, state.partition_index))
         failed: list[TopicPartition] = []
         working: list[TopicPartition] = []
         for topic in answer.topics:
@@ -367,6 +347,31 @@ class ClusterController:
         yield from self._office.elect(working + failed)
         yield from self._office.shrink(failed, {broker_id})
         self._office.requests.tell_metadata(failed)
+        yield from self._office.send_all()
+
+    def on_log_ends(self, request: ControlRequest, answer: ListOffsetsResponse) -> Decision[None]:
+        """Takes note of where the logs of holders end; elects where all are known now."""
+        yield from self._office.elect(self._office.recovery.note(request, answer))
+        yield from self._office.send_all()
+
+    def look_at_recovery(self, now_ms: int) -> Decision[None]:
+        """Asks again those that could not say yet where their logs end, and gives up waiting for those that are away:
+        after `recovery_wait_ms`, -1 for never; None for five minutes where `min.insync.replicas` is 1, and for ever
+        where it is more, as then an acknowledged record was promised to be on several disks.
+        """
+        yield from self._office.elect(self._office.recovery.leave_witnesses(now_ms))
+        for some in slices(self._office.recovery.overdue(now_ms, self._office.policy.recovery_wait_ms())):
+            elections = {one: self._office.give_up(one) for one in some}
+            self._context.stats.unclean_elections += len(some)
+            yield from self._office.lead(
+                {one: elected(self._context.state(one), found) for one, found in elections.items() if found is not None}
+            )
+        self._office.recovery.ask_again()
+        yield from self._office.send_all()
+
+    def settle_holders(self) -> Decision[None]:
+        """Called when settings have changed: see `ControllerOffice.settle_holders`."""
+        yield from self._office.settle_holders([partition for partition, _ in self._context.partitions()])
         yield from self._office.send_all()
 
     def on_replicas_stopped(
@@ -403,6 +408,12 @@ class ClusterController:
         for partition in self._context.held_by([broker_id]):
             self._office.requests.tell_roles(partition, [broker_id])
         yield from self._office.send_all()
+
+    def _is_now(self, topic: LeaderAndIsrTopicState, told: LeaderAndIsrPartitionState) -> bool:
+        """Says whether what was told of a partition is so still."""
+        state = self._context.find(TopicPartition(topic.topic_name, told.partition_index))
+        is_same = topic.topic_name not in self._context.deleted and self.names.get(topic.topic_id) == topic.topic_name
+        return is_same and state is not None and state.leader_epoch == told.leader_epoch
 
     def _is_present(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self._context.brokers.get(broker_id)

@@ -6,8 +6,8 @@ Source: kafka.controller.ControllerContext of Kafka 3.9.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from core.cluster.controller_writes import NOT_WRITTEN
@@ -18,16 +18,24 @@ from core.protocol.schema.update_metadata import UpdateMetadataBroker
 
 NO_EPOCH = -1
 
+WITNESS = -1
+"""In place of the epoch of a holder: it may have records that the others have lost, and surely has all in no life."""
+
 
 class LiveBroker(NamedTuple):
     """A broker that is registered. Its epoch is another one in each of its lives, and after each expiry of its session.
-    The first epoch is that with which its present process began: since then it has lost nothing that it had.
+    The first epoch is that with which its present process began: since then it has lost nothing that it had. The
+    previous one is the last epoch of the process before, if that stopped cleanly: nothing was lost in between.
     """
 
     epoch: int
     registration: UpdateMetadataBroker
     features: Mapping[str, tuple[int, int]]
     first_epoch: int
+    previous_epoch: int = NO_EPOCH
+    registered_ms: int = 0
+    is_plog: bool = True
+    """Whether it says the leader epoch of its last record when it is asked for the end of a log."""
 
 
 @dataclass(slots=True)
@@ -58,9 +66,13 @@ class ControllerContext:
 
     I1 who is in sync with a partition, or leads it, is one of its replicas
     I2 what is known of the replicas of brokers is known of brokers that live
+    I3 who is in sync with a partition that is written down holds it
+    I4 who leads is in sync
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_isr: Callable[[str], int] = lambda _topic: 1) -> None:
+        """`min_isr` gives the `min.insync.replicas` of a topic."""
+        self.min_isr = min_isr
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()
         """Brokers that live, and have asked for a controlled shutdown."""
@@ -154,6 +166,78 @@ class ControllerContext:
     def set_online(self, partition: TopicPartition, replica: int) -> None:
         self._offline[replica].discard(partition)
 
+    # --- who may lead
+
+    def holders(self, partition: TopicPartition) -> Mapping[int, int]:
+        """Gives the replicas that had all that is committed, each with the broker epoch that it had then. If enough are
+        in sync, that is nobody else: records were committed without the others, or may be once
+        `min.insync.replicas` is lowered.
+        """
+        state = self.state(partition)
+        has_enough = self._has_enough(partition, state)
+        return {
+            one: epoch
+            for one, epoch in state.holders.items()
+            if one in state.replicas and (one in state.isr or epoch == WITNESS or not has_enough)
+        }
+
+    def _has_enough(self, partition: TopicPartition, state: PartitionState) -> bool:
+        return len(state.isr) >= min(self.min_isr(partition.topic), len(state.replicas))
+
+    def is_sure(self, partition: TopicPartition, replica: int) -> bool:
+        """Says whether the replica has all that is committed: its broker lives, and has lost nothing since it had."""
+        state, broker = self.state(partition), self.brokers.get(replica)
+        epoch = state.holders.get(replica)
+        if epoch is None or broker is None or replica not in state.replicas:
+            return False
+        is_holder = replica in state.isr or not self._has_enough(partition, state)
+        return is_holder and (broker.first_epoch <= epoch or broker.previous_epoch == epoch != NO_EPOCH)
+
+    def sure(self, partition: TopicPartition, *, includes_leaving: bool = False) -> list[int]:
+        """Finds the replicas that are online and surely have all that is committed; see `online`."""
+        online = self.online(partition, includes_leaving=includes_leaving)
+        return [replica for replica in online if self.is_sure(partition, replica)]
+
+    def with_holders(self, partition: TopicPartition, state: PartitionState) -> PartitionState:
+        """Gives the state with its holders, as it is to be written down. Who leads, or joins those in sync, has all
+        that is committed in its present life; who leaves them has it as long as nothing more can be committed. Whom
+        the controller takes out of them, as its life is over, is a witness until the leader is heard of: that one may
+        be dead, too, and have committed nothing since it was.
+        """
+        before, known = self.state(partition), state.holders
+        holders: dict[int, int] = {}
+        for one in state.isr:
+            is_confirmed = one == state.leader or one not in before.isr or one not in known
+            if is_confirmed or self.is_sure(partition, one):
+                holders[one] = self.brokers[one].epoch if one in self.brokers else NO_EPOCH
+            elif one in state.replicas:
+                holders[one] = known[one]
+        has_enough = self._has_enough(partition, state)
+        is_by_controller = state.leader_epoch != before.leader_epoch
+        for one in known:
+            if one in holders or one not in state.replicas:
+                continue
+            if not has_enough:
+                holders[one] = known[one]
+            elif is_by_controller and (one in before.isr or known[one] == WITNESS) and not self.is_sure(partition, one):
+                holders[one] = WITNESS
+        return replace(state, holders=holders)
+
+    def forget_witnesses(self, partition: TopicPartition) -> None:
+        """Notes that the leader was heard of. It is not written down before something else is: who reads the witnesses
+        waits for them, but not for ever.
+        """
+        state = self.state(partition)
+        if WITNESS in state.holders.values():
+            holders = {one: epoch for one, epoch in state.holders.items() if epoch != WITNESS}
+            self.put(partition, replace(state, holders=holders))
+
+    def has_left_over_holders(self, partition: TopicPartition) -> bool:
+        """Says whether somebody is written down as a holder who is not any more."""
+        state = self.state(partition)
+        holders = self.holders(partition)
+        return any(one in state.replicas and one not in holders for one in state.holders)
+
     # --- brokers
 
     def add_broker(self, broker_id: int, broker: LiveBroker) -> None:
@@ -165,14 +249,12 @@ class ControllerContext:
         self.shutting_down.discard(broker_id)
         self._offline.pop(broker_id, None)
 
-    def epochs_of(self, broker_ids: Iterable[int]) -> dict[int, int]:
-        """Gives the epochs of the lives that are known; -1 for a broker that does not live, as far as is known here."""
-        return {one: broker.epoch if (broker := self.brokers.get(one)) else NO_EPOCH for one in broker_ids}
-
     def check_invariants(self) -> None:
         for name, topic in self.topics.items():
             for number, state in topic.partitions.items():
                 assert set(state.isr) <= set(state.replicas), f"I1 {name}-{number}"
                 assert state.leader in (NO_LEADER, *state.replicas), f"I1 {name}-{number}"
+                assert set(state.isr) <= state.holders.keys(), f"I3 {name}-{number}"
+                assert state.leader in (NO_LEADER, *state.isr), f"I4 {name}-{number}"
         assert self.shutting_down <= self.brokers.keys(), "I2"
         assert {one for one, offline in self._offline.items() if offline} <= self.brokers.keys(), "I2"

@@ -5,16 +5,20 @@ A state is written down first, then known, then told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from core.cluster.control_requests import ControlRequest, ControlRequests
 from core.cluster.controller_context import ControllerContext
 from core.cluster.controller_writes import GIVE_WAY, Decision, StateWrite, slices
-from core.cluster.elections import Election, elect_offline
+from core.cluster.elections import DEFAULT_POLICY, Election, ElectionPolicy, elect_offline, elect_unclean
+from core.cluster.leader_recovery import LeaderRecovery
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition_state import LeaderRecoveryState, PartitionState
 from core.common.topic_partition import TopicPartition
+
+_log = logging.getLogger("plog.controller")
 
 Send = Callable[[ControlRequest], None]
 
@@ -22,25 +26,26 @@ Send = Callable[[ControlRequest], None]
 class ControllerOffice:
     """Owned by the controller's task; one for each time that a broker is the controller."""
 
-    def __init__(
-        self, node_id: int, epoch: int, *, send: Send, may_be_unclean: Callable[[str], bool] = lambda _topic: False
-    ) -> None:
+    def __init__(self, node_id: int, epoch: int, *, send: Send, policy: ElectionPolicy = DEFAULT_POLICY) -> None:
         """`send` takes a request to a broker, which is sent after those before, until it is answered or that life of
-        the broker is over. `may_be_unclean` says of a topic whether unclean.leader.election.enable is on.
+        the broker is over; a question of `recovery` is sent once, beside them.
         """
         self.node_id = node_id
         self.epoch = epoch
-        self.context = ControllerContext()
+        self.context = ControllerContext(policy.min_isr)
         self.requests = ControlRequests(self.context, node_id, epoch)
-        self.may_be_unclean = may_be_unclean
+        self.recovery = LeaderRecovery(self.context)
+        self.policy = policy
         self._send = send
 
-    def send_all(self) -> Decision[None]:
-        """Sends what was gathered."""
+    def send_all(self, *, asks: bool = True) -> Decision[None]:
+        """Sends what was gathered, and then asks holders where their logs end, as far as nobody leads without that."""
         for request in self.requests.take():
             self._send(request)
             if len(request.request.topic_states):
                 yield GIVE_WAY
+        for request in self.recovery.questions() if asks else ():
+            self._send(request)
 
     # --- states of partitions
 
@@ -49,8 +54,9 @@ class ControllerOffice:
         yield GIVE_WAY
         context = self.context
         for some in slices(states.items()):
-            versions = yield [StateWrite(one, state, context.epochs_of(state.isr)) for one, state in some]
-            for (partition, state), version in zip(some, versions, strict=True):
+            held = [(one, context.with_holders(one, state)) for one, state in some]
+            versions = yield [StateWrite(one, state) for one, state in held]
+            for (partition, state), version in zip(held, versions, strict=True):
                 if partition.topic in context.topics:
                     context.put(partition, replace(state, partition_epoch=version))
 
@@ -64,9 +70,9 @@ class ControllerOffice:
             yield GIVE_WAY
 
     def elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
-        """Elects for those of the partitions that lack a leader who is online; gives those for which that was possible.
-        A partition for which it is not has no leader then, and its replicas in sync stay as they are: one of them may
-        come back.
+        """Elects for those of the partitions that lack a leader who is online and has all that is committed; gives
+        those for which that was possible. A partition for which it is not has no leader then, and its replicas in sync
+        stay as they are: one of them may come back. If they have, and none is sure, `recovery` asks them.
         """
         elected_now: list[TopicPartition] = []
         for some in slices(partitions):
@@ -79,36 +85,87 @@ class ControllerOffice:
         for partition in partitions:
             state = self.context.state(partition)
             online = self.context.online(partition)
-            if state.leader != NO_LEADER and self.context.is_online(partition, state.leader):
-                continue
             if not self.context.is_written(partition):
                 if online:
                     made[partition] = first_state(state, online)
                 continue
-            may_be_unclean = self.may_be_unclean(partition.topic)
-            election = elect_offline(state.replicas, state.isr, online, may_be_unclean=may_be_unclean)
+            if self.is_led(partition):
+                continue
+            election = self._choose(partition, state, online)
             if election is not None:
                 self.context.stats.unclean_elections += election.is_unclean
+                self.recovery.end(partition)
                 changes[partition] = elected(state, election)
-            elif state.leader != NO_LEADER:
-                changes[partition] = next_epoch(state, leader=NO_LEADER)
+                continue
+            self.recovery.begin(partition)
+            isr = tuple(one for one in state.isr if one in state.replicas)
+            if state.isr and not isr:
+                _log.error("%s has no replica in sync any more: those that were are none of its replicas", partition)
+            if (NO_LEADER, isr) != (state.leader, state.isr):
+                changes[partition] = next_epoch(state, leader=NO_LEADER, isr=isr)
         yield from self.lead(made, is_new=True)
         yield from self.lead(changes)
         return [*made, *(one for one, state in changes.items() if state.leader != NO_LEADER)]
 
-    def shrink(self, partitions: Iterable[TopicPartition], leaving: set[int]) -> Decision[None]:
-        """Takes brokers out of the replicas in sync, where somebody else is left who leads."""
+    def is_led(self, partition: TopicPartition) -> bool:
+        """Says whether the leader is online, and surely has all that is committed."""
+        leader = self.context.state(partition).leader
+        is_online = leader != NO_LEADER and self.context.is_online(partition, leader)
+        return is_online and self.context.is_sure(partition, leader)
+
+    def _choose(self, partition: TopicPartition, state: PartitionState, online: list[int]) -> Election | None:
+        election = elect_offline(state.replicas, state.isr, self.context.sure(partition))
+        if election is not None:
+            return election
+        furthest = self.recovery.furthest(partition)
+        if furthest is not None:
+            return Election(furthest, (furthest,))
+        return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
+
+    def give_up(self, partition: TopicPartition) -> Election | None:
+        """Gives the election of who is there and has most, and says what is given up with it."""
+        state, online = self.context.state(partition), self.context.online(partition)
+        ends = self.recovery.ends(partition)
+        furthest = self.recovery.furthest(partition, of_all=False)
+        if furthest is not None:
+            election: Election | None = Election(furthest, (furthest,), is_unclean=True)
+        else:
+            election = elect_unclean(state.replicas, state.isr, online)
+        if election is not None:
+            missing = [one for one in self.context.holders(partition) if one not in ends]
+            known = "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
+            _log.warning(
+                "%s: %d leads by an unclean election; what only %s may have is given up (%s)",
+                *(partition, election.leader, ", ".join(map(str, missing)) or "nobody", known),
+            )
+        return election
+
+    def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
+        """Takes those that are leaving, and those that lack something, out of the replicas in sync, where somebody else
+        is left who leads.
+        """
         for some in slices(partitions):
             yield from self._shrink(some, leaving)
 
-    def _shrink(self, partitions: Iterable[TopicPartition], leaving: set[int]) -> Decision[None]:
+    def _shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int]) -> Decision[None]:
         changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self.context.state(partition)
-            staying = tuple(one for one in state.isr if one not in leaving)
-            if state.leader != NO_LEADER and state.leader not in leaving and len(staying) < len(state.isr):
+            if not self.context.is_written(partition) or state.leader in leaving or not self.is_led(partition):
+                continue
+            sure = self.context.sure(partition, includes_leaving=True)
+            staying = tuple(one for one in state.isr if one in sure and one not in leaving)
+            if len(staying) < len(state.isr):
                 changes[partition] = next_epoch(state, isr=staying)
         yield from self.lead(changes)
+
+    def settle_holders(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
+        """Writes down again who holds what, in another epoch, where `min.insync.replicas` was lowered: who has left the
+        replicas in sync holds nothing then that the others commit.
+        """
+        for some in slices(partitions):
+            left = [one for one in some if self.context.is_written(one) and self.context.has_left_over_holders(one)]
+            yield from self.lead({one: next_epoch(self.context.state(one)) for one in left})
 
 
 def first_state(state: PartitionState, online: list[int]) -> PartitionState:
@@ -129,6 +186,10 @@ def next_epoch(
 
 
 def elected(state: PartitionState, election: Election) -> PartitionState:
-    """Gives the state after an election. Whoever was elected uncleanly has to say that it has recovered (KIP-704)."""
-    recovery = LeaderRecoveryState.RECOVERING if election.is_unclean else state.leader_recovery_state
-    return replace(next_epoch(state, leader=election.leader, isr=election.isr), leader_recovery_state=recovery)
+    """Gives the state after an election. Whoever was elected uncleanly has to say that it has recovered (KIP-704), and
+    what others hold is given up.
+    """
+    after = next_epoch(state, leader=election.leader, isr=election.isr)
+    if election.is_unclean:
+        return replace(after, leader_recovery_state=LeaderRecoveryState.RECOVERING, holders={})
+    return after

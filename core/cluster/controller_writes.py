@@ -20,14 +20,10 @@ NOT_WRITTEN = -1
 
 
 class StateWrite(NamedTuple):
-    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now.
-    `isr_epochs`: of each replica in sync, the epoch of the life that is confirmed to be; see
-    `ControllerContext.epochs_of`.
-    """
+    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now."""
 
     partition: TopicPartition
     state: PartitionState
-    isr_epochs: Mapping[int, int] = {}
 
 
 class AssignmentWrite(NamedTuple):

@@ -1,15 +1,32 @@
 """Who leads a partition next: the rules of Kafka's controller, as functions.
 
 The replicas of a partition are asked in the order of its assignment, whose first one is the preferred leader. What
-makes one eligible depends on why there is an election. An election that is not unclean takes replicas in sync alone.
+makes one eligible depends on why there is an election. An election that is not unclean takes replicas alone of which
+the controller is sure that they have all that is committed (`ControllerContext.sure`).
 
 (kafka.controller.PartitionLeaderElectionAlgorithms, kafka.controller.Election, of Kafka 3.9)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
+
+
+class ElectionPolicy(NamedTuple):
+    """What the settings of a topic, and of this broker, say of elections.
+
+    may_be_unclean    unclean.leader.election.enable of a topic
+    min_isr           min.insync.replicas of a topic
+    recovery_wait_ms  plog.leader.recovery.wait.ms, see `ClusterController.look_at_recovery`
+    """
+
+    may_be_unclean: Callable[[str], bool] = lambda _topic: False
+    min_isr: Callable[[str], int] = lambda _topic: 1
+    recovery_wait_ms: Callable[[], int | None] = lambda: None
+
+
+DEFAULT_POLICY = ElectionPolicy()
 
 
 class Election(NamedTuple):
@@ -20,39 +37,41 @@ class Election(NamedTuple):
     is_unclean: bool = False
 
 
-def elect_offline(
-    replicas: Iterable[int], isr: Collection[int], online: Collection[int], *, may_be_unclean: bool
-) -> Election | None:
-    """Elects for a partition that lost its leader; `online` are the replicas that could lead. Who is not online leaves
-    the replicas in sync. An unclean leader is alone in sync, as nobody else has its log.
+def elect_offline(replicas: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
+    """Elects for a partition that lost its leader; those in sync come first. Who is not sure leaves them."""
+    candidates = [replica for replica in replicas if replica in sure]
+    staying = tuple(replica for replica in isr if replica in candidates)
+    leader = next((replica for replica in candidates if replica in staying or not staying), None)
+    return None if leader is None else Election(leader, staying or (leader,))
+
+
+def elect_unclean(replicas: Iterable[int], isr: Collection[int], online: Collection[int]) -> Election | None:
+    """Elects the first replica that is online, of those in sync if there is one. It is alone in sync, as nobody else
+    has its log.
     """
     candidates = [replica for replica in replicas if replica in online]
-    leader = next((replica for replica in candidates if replica in isr), None)
-    if leader is not None:
-        return Election(leader, tuple(replica for replica in isr if replica in online))
-    if may_be_unclean and candidates:
-        return Election(candidates[0], (candidates[0],), is_unclean=True)
-    return None
+    leader = next((replica for replica in candidates if replica in isr), next(iter(candidates), None))
+    return None if leader is None else Election(leader, (leader,), is_unclean=True)
 
 
-def elect_preferred(replicas: Iterable[int], isr: Collection[int], online: Collection[int]) -> Election | None:
+def elect_preferred(replicas: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
     """Gives leadership to the first replica of the assignment, if it can lead."""
     preferred = next(iter(replicas), None)
-    if preferred is None or preferred not in isr or preferred not in online:
+    if preferred is None or preferred not in isr or preferred not in sure:
         return None
     return Election(preferred, tuple(isr))
 
 
 def elect_for_shutdown(
-    replicas: Iterable[int], isr: Collection[int], online: Collection[int], shutting_down: Collection[int]
+    replicas: Iterable[int], isr: Collection[int], sure: Collection[int], shutting_down: Collection[int]
 ) -> Election | None:
     """Elects before the leader stops; brokers that are about to stop leave the replicas in sync."""
-    staying = [replica for replica in replicas if replica in online and replica not in shutting_down]
+    staying = [replica for replica in replicas if replica in sure and replica not in shutting_down]
     leader = next((replica for replica in staying if replica in isr), None)
     return None if leader is None else Election(leader, tuple(one for one in isr if one not in shutting_down))
 
 
-def elect_for_reassignment(target: Iterable[int], isr: Collection[int], online: Collection[int]) -> Election | None:
+def elect_for_reassignment(target: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
     """Elects among the replicas that a partition is to have in the end."""
-    leader = next((replica for replica in target if replica in isr and replica in online), None)
+    leader = next((replica for replica in target if replica in isr and replica in sure), None)
     return None if leader is None else Election(leader, tuple(isr))

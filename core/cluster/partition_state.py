@@ -6,8 +6,8 @@ the znode of a ZooKeeper cluster. What replicates knows these facts alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from core.cluster.metadata_image import NO_LEADER
@@ -37,6 +37,11 @@ class PartitionState:
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+    holders: Mapping[int, int] = field(default_factory=dict)
+    """The replicas that have all that is committed: those in sync, and those that have left them since as many as
+    `min.insync.replicas` were in sync, for nothing is committed meanwhile. Each with the broker epoch by which its
+    controller knew it when it had. Only the controller of a cluster with ZooKeeper knows them (docs/adr/0025).
+    """
 
     @classmethod
     def of_registration(cls, registration: PartitionRecord) -> PartitionState:

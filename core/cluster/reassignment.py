@@ -189,8 +189,7 @@ class Reassignments:
         isr = tuple(one for one in state.isr if one not in given_up)
         if state.leader not in given_up:
             return next_epoch(state, isr=isr)
-        online = self._office.context.online(partition)
-        election = elect_for_reassignment(state.replicas, isr, online)
+        election = elect_for_reassignment(state.replicas, isr, self._office.context.sure(partition))
         if election is None:
             return next_epoch(state, leader=NO_LEADER, isr=isr)
         return elected(replace(state, isr=isr), election)
@@ -221,7 +220,7 @@ class Reassignments:
             isr = tuple(one for one in state.isr if one in target)
             moved = next_epoch(state, isr=isr)
             if state.leader not in target or not context.is_online(partition, state.leader):
-                election = elect_for_reassignment(target, isr, context.online(partition))
+                election = elect_for_reassignment(target, isr, context.sure(partition))
                 if election is None:
                     continue  # it is tried again when one of them is back
                 moved = elected(replace(state, isr=isr), election)

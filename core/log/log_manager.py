@@ -49,6 +49,7 @@ from core.log.segment_swap import swapped_below
 _log = logging.getLogger("plog.log")
 
 _SAY_AGAIN_MS = 5000
+_NO_EPOCH = -1
 
 Write = Callable[[], None]
 """Writes a file; raises the disk's OSError."""
@@ -113,6 +114,7 @@ class LogManager:
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
+        self._stopped_epoch = _stopped_epoch(directory) if self.had_clean_shutdown else _NO_EPOCH
         self.closing = 0, 0
         """How many logs are closed, and how many there were, while `close` is at work."""
 
@@ -204,6 +206,14 @@ class LogManager:
             if loaded is not None:
                 opened.append(loaded)
         return opened
+
+    @property
+    def clean_epoch(self) -> int:
+        """The broker epoch of the last stop, if that was a clean one and nothing is missing since; else -1. Asked when
+        all logs are opened.
+        """
+        is_whole = not self.lost_ends and self.checkpoints.recovery_points.keys() <= self.find_partitions().keys()
+        return self._stopped_epoch if is_whole else _NO_EPOCH
 
     def forget_clean_shutdown(self) -> None:
         """All logs were opened: what the last stop said holds no more. OSError as the disk says."""
@@ -513,6 +523,15 @@ class LogManager:
 def find_partitions(directory: Path) -> dict[TopicPartition, Path]:
     """The partition folders that are there, the metadata log's apart."""
     return {tp: path for tp, path in find_partition_folders(directory).items() if tp.topic != CLUSTER_METADATA_TOPIC}
+
+
+def _stopped_epoch(directory: Path) -> int:
+    """Reads `{"version":0,"brokerEpoch":11}`; -1 for a file of another form, as older releases of Kafka wrote it."""
+    try:
+        epoch = json.loads((directory / CLEAN_SHUTDOWN).read_bytes())["brokerEpoch"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return _NO_EPOCH
+    return epoch if isinstance(epoch, int) else _NO_EPOCH
 
 
 def _close(log: PartitionLog) -> bool | PlogError:

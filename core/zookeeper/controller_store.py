@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller_context import NO_EPOCH, ControlledTopic, LiveBroker, unwritten_state
 from core.cluster.controller_writes import (
     NOT_WRITTEN,
     AssignmentWrite,
@@ -92,14 +92,13 @@ class OutOfOfficeError(PlogError):
 
 
 class FoundTopics(NamedTuple):
-    """Topics as they are written down, and of each partition by which epoch the life of each replica in sync was
-    confirmed. If nothing says it, as Kafka's controller wrote the state, that is the number (zxid) of that write, which
-    is on one scale with epochs: who registered later was not confirmed. `unreadable` are topics that can't be
-    understood: nobody may decide about them, or make others of their names.
+    """Topics as they are written down. If Kafka's controller wrote a partition's state, its holders are the replicas in
+    sync, each with the number (zxid) of that write, which is on one scale with epochs: who registered later was not
+    known to hold anything. `unreadable` are topics that can't be understood: nobody may decide about them, or make
+    others of their names.
     """
 
     topics: dict[str, ControlledTopic]
-    confirmed: dict[TopicPartition, dict[int, int]]
     unreadable: set[str]
 
 
@@ -133,7 +132,15 @@ class ControllerStore:
                 broker = decode_broker(node.data, broker_path(broker_id))
                 epoch = node.stat.czxid
                 first = epoch if broker.first_epoch is None else min(broker.first_epoch, epoch)
-                found[broker_id] = LiveBroker(epoch, _registration(broker_id, broker), broker.features, first)
+                found[broker_id] = LiveBroker(
+                    epoch,
+                    _registration(broker_id, broker),
+                    broker.features,
+                    first,
+                    previous_epoch=NO_EPOCH if broker.previous_epoch is None else broker.previous_epoch,
+                    registered_ms=node.stat.created_ms,
+                    is_plog=broker.previous_epoch is not None,
+                )
             except MalformedMessageError as error:
                 self._complain("a broker that can't be understood is passed over: %s", error)
         return found
@@ -189,7 +196,6 @@ class ControllerStore:
                 self._complain("topic %s is passed over: it has the id of topic %s", name, owner)
                 unreadable.add(name)
                 del found[name]
-        confirmed: dict[TopicPartition, dict[int, int]] = {}
         async for partition, node in self._read_each({one: partition_state_path(*one) for one in assigned}):
             try:
                 state = decode_partition_state(node.data, partition_state_path(*partition))
@@ -199,9 +205,8 @@ class ControllerStore:
                 found.pop(partition.topic, None)
             if partition.topic in unreadable:
                 continue
-            confirmed[partition] = {one: state.isr_epochs.get(one, node.stat.mzxid) for one in state.isr}
             found[partition.topic].partitions[partition.partition] = _state_of(state, node, *assigned[partition])
-        return FoundTopics(found, {one: of for one, of in confirmed.items() if one.topic in found}, unreadable)
+        return FoundTopics(found, unreadable)
 
     async def _read_each(self, paths: Mapping[K, str]) -> AsyncIterator[tuple[K, Node]]:
         """Reads nodes by what they are of; gives those that there are, some in each turn of the loop."""
@@ -301,8 +306,8 @@ class ControllerStore:
     def _operations(self, write: Write, missing: set[str]) -> list[Operation]:
         """Gives what a write comes to; the last operation's answer has its version. `missing` is kept up to date."""
         match write:
-            case StateWrite(partition, state, isr_epochs):
-                path, data = partition_state_path(*partition), self._encode(state, isr_epochs)
+            case StateWrite(partition, state):
+                path, data = partition_state_path(*partition), self._encode(state)
                 if state.partition_epoch != NOT_WRITTEN:
                     return [SetData(path, data, state.partition_epoch)]
                 return [*_created(_above(write), missing), Create(path, data)]
@@ -327,14 +332,14 @@ class ControllerStore:
             case TopicRemoval():
                 raise AssertionError("what is left of a topic is removed node by node")
 
-    def _encode(self, state: PartitionState, isr_epochs: Mapping[int, int]) -> bytes:
+    def _encode(self, state: PartitionState) -> bytes:
         return PartitionStateNode(
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,
             controller_epoch=self._epoch,
             leader_recovery_state=state.leader_recovery_state,
-            isr_epochs=isr_epochs,
+            holders=state.holders,
         ).encode()
 
     async def _commit(self, writes: Sequence[Sequence[Operation]]) -> list[int]:
@@ -421,6 +426,7 @@ def _state_of(state: PartitionStateNode, node: Node, topic: TopicNode, number: i
         leader_recovery_state=state.leader_recovery_state,
         adding_replicas=topic.adding.get(number, ()),
         removing_replicas=topic.removing.get(number, ()),
+        holders={**dict.fromkeys(state.isr, node.stat.mzxid), **state.holders},
     )
 
 

@@ -101,8 +101,9 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at. `first_epoch` is a key of
-    plog's own, which Kafka passes over: the broker epoch that this process had first, if its session has expired since.
+    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at. Two keys are plog's own,
+    which Kafka passes over. `first_epoch`: the broker epoch that this process had first, if its session has expired
+    since. `previous_epoch`: the last one of the process before, if that stopped cleanly, else -1; None for Kafka's.
     """
 
     endpoints: tuple[BrokerEndpoint, ...]
@@ -111,6 +112,7 @@ class BrokerNode:
     jmx_port: int = -1
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     first_epoch: int | None = None
+    previous_epoch: int | None = None
 
     def encode(self) -> bytes:
         """`host` and `port` are for clients older than listeners: they take the first one without security."""
@@ -132,6 +134,8 @@ class BrokerNode:
             values["rack"] = self.rack
         if self.first_epoch is not None:
             values["plog_first_epoch"] = str(self.first_epoch)
+        if self.previous_epoch is not None:
+            values["plog_previous_epoch"] = str(self.previous_epoch)
         return _encode(values)
 
 
@@ -180,8 +184,8 @@ class TopicNode:
 @dataclass(frozen=True, slots=True)
 class PartitionStateNode:
     """Who leads a partition, and who is in sync with it. `leader_recovery_state` is 1 from an unclean election on until
-    the leader says that it has recovered. `isr_epochs` is a key of plog's own, which Kafka passes over: of each replica
-    in sync, the broker epoch by which the controller knew it, -1 if it was dead. Empty if Kafka's wrote the node.
+    the leader says that it has recovered. `holders` is a key of plog's own, which Kafka passes over: see
+    `PartitionState.holders`. Empty if Kafka's wrote the node.
     """
 
     leader: int
@@ -189,7 +193,7 @@ class PartitionStateNode:
     isr: tuple[int, ...]
     controller_epoch: int
     leader_recovery_state: int = 0
-    isr_epochs: Mapping[int, int] = field(default_factory=dict)
+    holders: Mapping[int, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         values: dict[str, Any] = {
@@ -201,8 +205,8 @@ class PartitionStateNode:
         }
         if self.leader_recovery_state:
             values["leader_recovery_state"] = self.leader_recovery_state
-        if self.isr_epochs:
-            values["plog_isr_epochs"] = self.isr_epochs
+        if self.holders:
+            values["plog_holders"] = self.holders
         return _encode(values)
 
 
@@ -347,6 +351,7 @@ def decode_broker(data: bytes, path: str) -> BrokerNode:
         jmx_port=fields.get("jmx_port", read_number, default=-1),
         features=features,
         first_epoch=fields.get("plog_first_epoch", read_decimal, default=None),
+        previous_epoch=fields.get("plog_previous_epoch", read_decimal, default=None),
     )
 
 
@@ -405,7 +410,7 @@ def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
         isr=fields.get("isr", read_numbers),
         controller_epoch=fields.get("controller_epoch", read_number),
         leader_recovery_state=fields.get("leader_recovery_state", read_recovery_state, default=0),
-        isr_epochs=fields.get("plog_isr_epochs", read_epochs, default={}),
+        holders=fields.get("plog_holders", read_epochs, default={}),
     )
 
 

@@ -26,24 +26,51 @@ class History:
         """By offset, what a producer with acks=all was told is kept."""
         self.read: dict[int, Entry] = {}
         """By offset, what a consumer may have read."""
+        self._owners: dict[int, frozenset[int]] = {}
+        """By offset, who must have what was acknowledged or read: the replicas that were in sync last, as long as they
+        were enough, and those that a leader was found among that has lost something itself.
+        """
+        self._in_sync: frozenset[int] = frozenset()
         self.nodes: list[SimulatedNode] = []
 
     def acknowledge(self, offset: int, entry: Entry, controller: SimulatedController) -> None:
+        self._owners[offset] = self._in_sync
         if self.acknowledged.setdefault(offset, entry) != entry:
             raise ViolationError(
                 f"NoCommittedRecordLost: offset {offset} was acknowledged as {self.acknowledged[offset]}"
             )
         self._ensure_candidates_hold({offset: entry}, controller)
 
+    def on_loss(self) -> None:
+        """Called when a disk has lost something: what none of its owners has any more nobody can give back, and nothing
+        that came after it counts.
+        """
+        known = self.acknowledged | self.read
+        lost = [offset for offset, entry in known.items() if not self._is_owned(offset, entry)]
+        for offset in [one for one in known if lost and one >= min(lost)]:
+            self.acknowledged.pop(offset, None)
+            self.read.pop(offset, None)
+
+    def _is_owned(self, offset: int, entry: Entry) -> bool:
+        logs = [self.nodes[one].log.entries for one in self._owners[offset]]
+        return any(offset < len(entries) and entries[offset] == entry for entries in logs)
+
     def see(self, log: SimulatedLog, start: int) -> None:
         """ConsistentRead: what lies below a high watermark keeps its value."""
         for offset in range(start, log.high_watermark):
             entry = log.entries[offset]
+            self._owners.setdefault(offset, self._in_sync)
             if self.read.setdefault(offset, entry) != entry:
                 raise ViolationError(f"ConsistentRead: offset {offset} was read as {self.read[offset]}, and is {entry}")
 
-    def on_decision(self, controller: SimulatedController) -> None:
-        """LeaderCompleteness and LeaderCandidateCompleteness: who leads, or may lead next, has all acknowledged."""
+    def on_decision(self, controller: SimulatedController, *, min_isr: int = 0, was_sure: bool = True) -> None:
+        """LeaderCompleteness and LeaderCandidateCompleteness: who leads, or may lead next, has all acknowledged.
+        `was_sure`: whether the leader has lost nothing since it was in sync.
+        """
+        if controller.leader >= 0 and (len(controller.isr) >= min_isr or not self._in_sync):
+            self._in_sync = controller.isr
+            if was_sure:
+                self._owners = dict.fromkeys(self._owners, self._in_sync)
         self._ensure_candidates_hold(self.acknowledged, controller)
 
     def _ensure_candidates_hold(self, wanted: dict[int, Entry], controller: SimulatedController) -> None:

@@ -5,19 +5,23 @@ with one step done wrongly; `core/cluster/README.md` has the rules that they bre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from core.cluster.cluster_controller import ClusterController
-from core.cluster.controller_context import LiveBroker
-from core.cluster.controller_office import next_epoch
+from core.cluster.controller_context import ControllerContext, LiveBroker
+from core.cluster.controller_office import ControllerOffice, next_epoch
 from core.cluster.controller_writes import Decision
+from core.cluster.elections import Election
 from core.cluster.in_sync_replicas import InSyncReplicas, IsrProposal
 from core.cluster.isr_alterations import IsrAlterations
+from core.cluster.leader_recovery import LeaderRecovery, LogEnd
 from core.cluster.leadership import Leadership
 from core.cluster.partition import Partition
+from core.cluster.partition_state import PartitionState
 from core.cluster.reassignment import Reassignments, is_moving, target_of
 from core.cluster.remote_replica import RemoteReplica
 from core.common.error_code import ErrorCode
@@ -101,9 +105,45 @@ def _compare_ids_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_unconfirmed_lives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ControllerContext, "is_sure", lambda self, _partition, replica: replica in self.brokers)
+
+
+def _hold_what_is_in_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ControllerContext, "_has_enough", lambda self, _partition, _state: True)
+
+
+def _compare_ends_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogEnd, "rank", property(lambda end: (0, 0, end.offset)))
+
+
+def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
+    """What plog did once: a controller that is in office takes any replica in sync whose broker is there."""
+    choose, take_office = ControllerOffice._choose, ClusterController.take_office
+    beginning: set[ControllerOffice] = set()
+
+    def begin(self: ClusterController, *arguments: Any) -> Decision[None]:
+        beginning.add(self._office)
+        yield from take_office(self, *arguments)
+        beginning.discard(self._office)
+
+    def any_in_sync(
+        self: ControllerOffice, partition: TopicPartition, state: PartitionState, online: list[int]
+    ) -> Election | None:
+        if self in beginning:
+            return choose(self, partition, state, online)
+        isr = tuple(one for one in state.isr if one in online)
+        return Election(isr[0], isr) if isr else None
+
+    patch.setattr(ClusterController, "take_office", begin)
+    patch.setattr(ControllerOffice, "_choose", any_in_sync)
+
+
+def _wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    furthest = LeaderRecovery.furthest
     patch.setattr(
-        ClusterController, "_is_known_since", lambda self, broker_id, zxid: broker_id in self._context.brokers
+        LeaderRecovery, "furthest", lambda self, partition, of_all=True: furthest(self, partition, of_all=False)
     )
+    patch.setattr(LeaderRecovery, "missing", lambda self, partition: [] if self.ends(partition) else [0])
 
 
 def _alter_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -136,6 +176,13 @@ _BY_PLOG = Scenario(has_plog_controllers=True)
 _BROKERS_DIE = Scenario(
     faults=("kill", "change_controller"), fault_rate=0.02, has_power_cuts=True, has_plog_controllers=True
 )
+_POWER_CUTS = Scenario(
+    faults=("kill", "change_controller", "stop", "cut_power"),
+    fault_rate=0.002,
+    has_power_cuts=True,
+    has_plog_controllers=True,
+)
+_LEADERS_STALL_AND_POWER_GOES = replace(_POWER_CUTS, faults=("expire", "pause", "cut_power"))
 _LEADERS_CHANGE = Scenario(faults=("move_leader",), fault_rate=0.012, slow=0.15)
 _NETWORK_CHANGES = Scenario(faults=("change_network", "move_leader"), fault_rate=0.02, slow=0.08, has_power_cuts=False)
 _NEWCOMERS_DIE = Scenario(faults=("kill", "kill_who_joins"), fault_rate=0.02, slow=0.6, has_power_cuts=True)
@@ -159,10 +206,15 @@ MUTANTS = [
     Mutant("a new controller keeps lives that nobody has confirmed", _keep_unconfirmed_lives, _BROKERS_DIE),
     Mutant(
         "a state confirms lives that its controller does not know",
-        partial(_set, PlogControllers, {"keeps_epochs": False}),
+        partial(_set, PlogControllers, {"keeps_lives": False}),
         _BROKERS_DIE,
         first_seed=355,
     ),
+    Mutant("what was answered is not on the disk", _node(flushes_before_it_answers=False), _POWER_CUTS, 3085),
+    Mutant("who is in sync alone holds what is committed", _hold_what_is_in_sync, _POWER_CUTS),
+    Mutant("the longest log wins, whatever its epoch", _compare_ends_alone, _LEADERS_STALL_AND_POWER_GOES),
+    Mutant("lives are looked at when it takes office alone", _look_at_lives_in_the_beginning_alone, _POWER_CUTS),
+    Mutant("nobody waits for the last holder", _wait_for_nobody, _POWER_CUTS),
     Mutant("plog compares no epochs of proposals", _alter_in_any_epoch, _BY_PLOG),
     Mutant("replicas lead before they are in sync", _end_moves_early, _BY_PLOG),
 ]

@@ -13,11 +13,12 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from core.cluster.cluster_controller import ClusterController, Confirmed
+from core.cluster.cluster_controller import ClusterController
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
 from core.cluster.controller_office import ControllerOffice
 from core.cluster.controller_writes import AssignmentWrite, Decision, StateWrite, Write
+from core.cluster.elections import ElectionPolicy
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
@@ -30,6 +31,7 @@ from core.protocol.schema.alter_partition import (
     BrokerState,
 )
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsResponse
 from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
 from tests.simulation.virtual_time import Endpoint, Network, VirtualTime
@@ -43,6 +45,7 @@ PARTITION = TopicPartition(TOPIC, 0)
 _ID = bytes(16)
 _NOTICED_WITHIN_MS = 300
 _AGAIN_MS = 100
+_LOOK_MS = 250
 _REFUSED = "refused"
 
 
@@ -51,7 +54,7 @@ class PlogControllers(Endpoint):
 
     checks_controller_epoch = True
     """Whether a write of an earlier controller is refused (KAFKA-6082)."""
-    keeps_epochs = True
+    keeps_lives = True
     """Whether a state says which lives its controller knew, or only when it was written."""
 
     def __init__(self, time: VirtualTime, network: Network, random: Random, history: History) -> None:
@@ -70,8 +73,8 @@ class PlogControllers(Endpoint):
         self.state: PartitionState | None = None
         self.assigned = unwritten_state(())
         self.assignment_version = 0
-        self.isr_epochs: dict[int, int] = {}
-        """Of each replica in sync, the session by which whoever wrote the state knew it."""
+        self.min_isr = 2
+        self._registered_ms: dict[int, int] = {}
 
     @property
     def nodes(self) -> Sequence[SimulatedNode]:
@@ -97,14 +100,11 @@ class PlogControllers(Endpoint):
         return frozenset() if self.state is None else frozenset(self.state.isr)
 
     def knows(self, node: SimulatedNode) -> bool:
-        """Says whether the present life of the node may be elected: the controller knows it; or there is none, and who
-        wrote the state knew it.
+        """Says whether the present life of the node may be elected as it stands: it has lost nothing since who wrote
+        the state knew it.
         """
-        term = self._term_in_office()
-        if term is None:
-            return node.first_session <= self.isr_epochs.get(node.node_id, 0)
-        broker = term.office.context.brokers.get(node.node_id)
-        return broker is not None and broker.epoch == node.session
+        epoch = -1 if self.state is None else self.state.holders.get(node.node_id, -1)
+        return node.is_up and (node.first_session <= epoch or node.previous_session == epoch >= 0)
 
     def _term_in_office(self) -> Term | None:
         """Finds the term of who is the controller, once it has taken office."""
@@ -120,6 +120,7 @@ class PlogControllers(Endpoint):
         if self.holder is not None and self.holder[0] == node_id:
             self._free()
         self.sessions[node_id] = self._zxid
+        self._registered_ms[node_id] = self.time.now_ms
         self._tell_of_brokers()
         return self._zxid
 
@@ -167,7 +168,7 @@ class PlogControllers(Endpoint):
         self.epoch += 1
         return self.epoch
 
-    def read(self) -> tuple[dict[int, LiveBroker], ControlledTopic, Confirmed]:
+    def read(self) -> tuple[dict[int, LiveBroker], ControlledTopic]:
         state = (
             self.assigned
             if self.state is None
@@ -178,14 +179,21 @@ class PlogControllers(Endpoint):
                 isr=self.state.isr,
                 partition_epoch=self.state.partition_epoch,
                 leader_recovery_state=self.state.leader_recovery_state,
+                holders=self.state.holders,
             )
         )
-        topic = ControlledTopic(_ID, self.assignment_version, {0: state})
-        return self.read_brokers(), topic, {PARTITION: self.isr_epochs}
+        return self.read_brokers(), ControlledTopic(_ID, self.assignment_version, {0: state})
 
     def read_brokers(self) -> dict[int, LiveBroker]:
         return {
-            one: LiveBroker(session, UpdateMetadataBroker(id=one), {}, self.nodes[one].first_session)
+            one: LiveBroker(
+                session,
+                UpdateMetadataBroker(id=one),
+                {},
+                self.nodes[one].first_session if self.nodes[one].session == session else session,
+                self.nodes[one].previous_session if self.nodes[one].session == session else -1,
+                self._registered_ms[one],
+            )
             for one, session in self.sessions.items()
         }
 
@@ -211,10 +219,11 @@ class PlogControllers(Endpoint):
             self.assignment_version += 1
             return self.assignment_version
         assert isinstance(write, StateWrite)
-        self.state = replace(write.state, partition_epoch=self._version + 1)
-        written = dict.fromkeys(write.state.isr, self._zxid)
-        self.isr_epochs = dict(write.isr_epochs) if self.keeps_epochs else written
-        self._history.on_decision(self)  # type: ignore[arg-type]
+        written = dict.fromkeys(write.state.holders, self._zxid)
+        holders = write.state.holders if self.keeps_lives else written
+        was_sure = write.state.leader < 0 or self.state is None or self.knows(self._nodes[write.state.leader])
+        self.state = replace(write.state, partition_epoch=self._version + 1, holders=holders)
+        self._history.on_decision(self, min_isr=self.min_isr, was_sure=was_sure)  # type: ignore[arg-type]
         return self.state.partition_epoch
 
     def is_done(self, write: Write) -> bool:
@@ -261,6 +270,13 @@ class PlogControllers(Endpoint):
         self.network.call(
             node, target, lambda: candidate.take_proposal(node.node_id, broker_epoch, proposal, respond), on_taken
         )
+
+    def shut_down(self, node: SimulatedNode) -> None:
+        """A node that is about to stop asks the controller to take over what it leads."""
+        term = self._term_in_office()
+        if term is not None:
+            session = node.session
+            self.network.call(node, term.node, lambda: term.shut_down(node.node_id, session), lambda _: None)
 
     def move_leader(self) -> None:
         """An operator puts another replica first, and has the preferred leader elected."""
@@ -385,9 +401,10 @@ class Term:
         self.session = session
         self.has_begun = False
         self._zookeeper = zookeeper
-        self._node = node
+        self.node = self._node = node
         self._on_over = on_over
-        self.office = ControllerOffice(node.node_id, epoch, send=self._send)
+        policy = ElectionPolicy(min_isr=lambda _topic: zookeeper.min_isr)
+        self.office = ControllerOffice(node.node_id, epoch, send=self._send, policy=policy)
         self._controller = ClusterController(self.office)
         self._events: deque[Callable[[], None]] = deque()
         self._is_busy = True
@@ -406,13 +423,27 @@ class Term:
 
     # --- events, one after the other
 
-    def _begin(self, found: tuple[dict[int, LiveBroker], ControlledTopic, Confirmed]) -> None:
-        brokers, topic, confirmed = found
+    def _begin(self, found: tuple[dict[int, LiveBroker], ControlledTopic]) -> None:
+        brokers, topic = found
 
         def done(_nothing: object) -> None:
             self.has_begun = True
+            self._look_later()
 
-        self._drive(self._controller.take_office(brokers, {TOPIC: topic}, (), confirmed), done)
+        self._drive(self._controller.take_office(brokers, {TOPIC: topic}, ()), done)
+
+    def _look_later(self) -> None:
+        """Looks now and then whether a partition that nobody leads can be led."""
+        life = self._node.life
+
+        def look() -> None:
+            if self._is_known:
+                if self.office.recovery.waiting:
+                    now_ms = self._zookeeper.time.now_ms
+                    self._decide(lambda: self._controller.look_at_recovery(now_ms), lambda _: None)
+                self._look_later()
+
+        self._zookeeper.time.call_later(_LOOK_MS, lambda: self._node.receive(life, look))
 
     def _submit(self, event: Callable[[], None]) -> None:
         self._events.append(event)
@@ -487,6 +518,10 @@ class Term:
         self._decide(lambda: self._controller.reassignments.alter({PARTITION: replicas}), lambda _: None)
         self._decide(lambda: self._controller.elect_leaders([PARTITION], is_unclean=False), lambda _: None)
 
+    def shut_down(self, node_id: int, session: int) -> bool:
+        self._decide(lambda: self._controller.shut_down(node_id, session), lambda _: None)
+        return True
+
     def alter_partition(
         self, node_id: int, broker_epoch: int, proposal: IsrProposal, respond: Callable[[IsrAnswer], None]
     ) -> None:
@@ -504,10 +539,22 @@ class Term:
     # --- control requests
 
     def _send(self, request: ControlRequest) -> None:
+        if request.api is LIST_OFFSETS:
+            self._question(request)
+            return
         queue = self._queues.setdefault((request.broker_id, request.broker_epoch), deque())
         queue.append(request)
         if len(queue) == 1:
             self._send_next(queue)
+
+    def _question(self, request: ControlRequest) -> None:
+        node = self._zookeeper.nodes[request.broker_id]
+
+        def on_answer(answer: ListOffsetsResponse | None) -> None:
+            told = ListOffsetsResponse() if answer is None else answer
+            self._decide(lambda: self._controller.on_log_ends(request, told), lambda _: None)
+
+        self._zookeeper.network.call(self._node, node, lambda: node.on_question(request.request), on_answer)
 
     def _send_next(self, queue: deque[ControlRequest]) -> None:
         if not queue or not self._is_known:
@@ -519,7 +566,7 @@ class Term:
             return
         node = self._zookeeper.nodes[request.broker_id]
 
-        def on_answer(answer: object) -> None:
+        def on_answer(answer: ErrorCode | None) -> None:
             if answer is None:
                 time, life = self._zookeeper.time, self._node.life
                 time.call_later(_AGAIN_MS, lambda: self._node.receive(life, lambda: self._send_next(queue)))
@@ -530,11 +577,13 @@ class Term:
 
         self._zookeeper.network.call(self._node, node, lambda: node.on_control_request(request), on_answer)
 
-    def _take_answer(self, request: ControlRequest, answer: object) -> None:
+    def _take_answer(self, request: ControlRequest, answer: ErrorCode) -> None:
         broker_id, epoch = request.broker_id, request.broker_epoch
         if request.api is LEADER_AND_ISR:
-            taken = LeaderAndIsrResponse(ErrorCode.NONE)
-            self._decide(lambda: self._controller.on_roles_taken(broker_id, epoch, taken), lambda _: None)
+            taken = LeaderAndIsrResponse(answer)
+            self._decide(
+                lambda: self._controller.on_roles_taken(broker_id, epoch, request.request, taken), lambda _: None
+            )
         elif request.api is STOP_REPLICA:
             errors = [StopReplicaPartitionError(TOPIC, 0, ErrorCode.NONE)]
             stopped = StopReplicaResponse(partition_errors=errors)

@@ -44,6 +44,9 @@ class SimulatedLog:
         self.entries: list[Entry] = []
         self.high_watermark = 0
         self.recovery_point = 0
+        self._synced: list[Entry] = []
+        """What was on the disk at the last flush; since then something may have been cut off."""
+        self._was_cut = False
         self._checkpointed_high_watermark = 0
         self.leader_epochs = self._read_epochs()
 
@@ -88,6 +91,7 @@ class SimulatedLog:
             self.entries.append(entry)
 
     def truncate_to(self, offset: int) -> None:
+        self._was_cut |= offset < len(self._synced)
         del self.entries[offset:]
         self.leader_epochs.truncate_from_end(offset)
         self.recovery_point = min(self.recovery_point, offset)
@@ -98,13 +102,16 @@ class SimulatedLog:
 
     def flush(self) -> None:
         self.recovery_point = len(self.entries)
+        self._synced, self._was_cut = list(self.entries), False
 
     def checkpoint(self) -> None:
         self._checkpointed_high_watermark = self.high_watermark
 
     def recover(self, random: Random, *, loses_unsynced: bool) -> None:
         """What a start finds after a kill, or after a power cut."""
-        if loses_unsynced:
+        if loses_unsynced and self._was_cut and random.random() < 0.5:
+            self.entries = list(self._synced)  # the cut itself is lost, and all that came after it
+        elif loses_unsynced:
             del self.entries[random.randint(self.recovery_point, len(self.entries)) :]
         self.recovery_point = min(self.recovery_point, len(self.entries))
         self.high_watermark = min(self._checkpointed_high_watermark, len(self.entries))

@@ -16,6 +16,12 @@ from core.common.errors import KafkaError
 from core.log.log_config import LogConfig
 from core.protocol.schema.fetch import EpochEndOffset
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from core.protocol.schema.stop_replica import STOP_REPLICA
 from core.protocol.schema.update_metadata import UPDATE_METADATA
 from tests.simulation.history import History
@@ -93,6 +99,9 @@ class SimulatedNode(Endpoint):
     truncates_to_high_watermark = False
     """What Kafka did before KIP-101."""
 
+    flushes_before_it_answers = True
+    """Whether what it says of its log's end is on the disk."""
+
     def __init__(
         self,
         node_id: int,
@@ -114,12 +123,14 @@ class SimulatedNode(Endpoint):
         self._history = history
         self.has_lost = False
         """Whether its last start was one after a power cut."""
+        self.previous_session = -1
+        """The session in which it stopped, if it stopped cleanly before this life."""
         self.last_proposal: IsrProposal | None = None
         """What it had proposed, and was not answered, when it was killed."""
         self._clock_ahead_ms = 0
         self._begin_life()
 
-    def _begin_life(self) -> None:
+    def _begin_life(self, previous_session: int = -1) -> None:
         self.partition = None
         self._live: frozenset[int] = frozenset()
         self.controller_id: int | None = None
@@ -130,6 +141,7 @@ class SimulatedNode(Endpoint):
         self.proposal: IsrProposal | None = None
         self.session = self._fence.broker_epoch = self._controller.register(self.node_id)
         self.first_session = self.session
+        self.previous_session = previous_session
         self._look_later(self.life)
 
     # --- its life
@@ -140,11 +152,22 @@ class SimulatedNode(Endpoint):
         self.partition = None
         self.last_proposal = self.proposal
 
-    def start(self, *, loses_unsynced: bool) -> None:
-        self.has_lost = loses_unsynced
+    def stop(self) -> None:
+        """Stops cleanly: everything is on the disk, and the session is closed."""
+        self.log.flush()
+        self.log.checkpoint()
+        self.kill()
+        self._controller.expire(self.node_id, self.session)
+
+    def start(self, *, loses_unsynced: bool, was_stopped: bool = False, has_new_disk: bool = False) -> None:
+        if has_new_disk:
+            self.log = SimulatedLog(self.log.config)
         self.log.recover(self._random, loses_unsynced=loses_unsynced)
+        self.has_lost = loses_unsynced
+        if loses_unsynced or has_new_disk:
+            self._history.on_loss()
         self.is_up = True
-        self._begin_life()
+        self._begin_life(self.session if was_stopped else -1)
 
     def jump_clock(self, ms: int) -> None:
         self._clock_ahead_ms += ms
@@ -282,6 +305,21 @@ class SimulatedNode(Endpoint):
         count = self._random.randint(1, _SOME)
         entries = tuple(log.entries[request.offset : request.offset + count])
         return Fetched(entries=entries, high_watermark=log.high_watermark)
+
+    def on_question(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        """Says where its log ends, as the handler of ListOffsets does."""
+        (asked,) = request.topics[0].partitions
+        partition, log = self.partition, self.log
+        response = ListOffsetsPartitionResponse(0)
+        if partition is None or partition.leader_epoch != asked.current_leader_epoch:
+            response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif self.flushes_before_it_answers and log.recovery_point < log.log_end_offset:
+            response.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+            life = self.life
+            self._time.call_later(self._random.randint(1, 300), lambda: self.receive(life, self.flush))
+        else:
+            response.offset, response.leader_epoch = log.log_end_offset, log.leader_epochs.latest_epoch
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(request.topics[0].name, [response])])
 
     def produce(self, value: int) -> None:
         partition = self.partition

@@ -52,7 +52,10 @@ class World:
         self.network = Network(self.time, self.random)
         kind = PlogControllers if scenario.has_plog_controllers else SimulatedController
         self.controller = kind(self.time, self.network, self.random, self.history)
-        config = LogConfig(min_insync_replicas=2)
+        min_isr = self.random.choice((1, 2, 2)) if scenario.has_plog_controllers else 2
+        config = LogConfig(min_insync_replicas=min_isr)
+        if isinstance(self.controller, PlogControllers):
+            self.controller.min_isr = min_isr
         self.nodes = [
             SimulatedNode(number, self.time, self.network, self.random, self.controller, self.history, config)
             for number in range(NODES)
@@ -142,7 +145,8 @@ class World:
     def _faults(self) -> list[Callable[[SimulatedNode], None]]:
         return [
             self._kill, self._kill_who_joins, self._pause, self._expire, self._move_leader, self._change_controller,
-            self._jump_clock, self._change_network, *([self._reassign] if self._can_reassign else []),
+            self._jump_clock, self._change_network,
+            *([self._reassign, self._cut_power, self._stop] if self._can_reassign else []),
         ]  # fmt: skip
 
     def _note(self, what: str) -> None:
@@ -157,7 +161,7 @@ class World:
                 self._kill(self.nodes[node_id], most_ms=100)
 
     def _kill(self, node: SimulatedNode, most_ms: int = 3000) -> None:
-        if not node.is_up or self._is_needed(node):
+        if not node.is_up:
             return
         self._note(f"node {node.node_id} is killed")
         session = node.session
@@ -166,26 +170,46 @@ class World:
             self.time.call_later(self.random.randint(300, 2500), lambda: self.controller.expire(node.node_id, session))
         self.time.call_later(self.random.randint(10, most_ms), lambda: self._start(node))
 
-    def _is_needed(self, node: SimulatedNode) -> bool:
-        """Says whether others in sync have lost what it holds, and no controller knows of their new lives: nothing can
-        tell them from it if it goes, too. (The model of Kafka's controller knows.)
+    def _start(self, node: SimulatedNode, *, was_stopped: bool = False) -> None:
+        """After a power cut, perhaps. Kafka's controller loses what the last replica in sync loses then, so that it
+        must not be that one. What it has proposed before it was killed may be on its way still, and make it the last.
         """
-        has_lost = any(
-            one.has_lost and one.node_id in self.controller.isr and not self.controller.knows(one) for one in self.nodes
-        )
-        return self._can_reassign and has_lost and node.node_id in self.controller.isr
+        loses = self._power_cuts and not was_stopped
+        has_new_disk = False
+        if isinstance(self.controller, PlogControllers):
+            loses = loses and self.random.random() < 0.7
+            has_new_disk = loses and self.random.random() < 0.1
+        else:
+            others = self.controller.isr - {node.node_id}
+            if node.last_proposal is not None:
+                others &= set(node.last_proposal.isr)
+            are_well = all(self.nodes[one].is_up and self.controller.knows(self.nodes[one]) for one in others)
+            loses = loses and bool(others) and are_well
+        how = ", on a new disk" if has_new_disk else ", and has lost what was not synced" if loses else ""
+        self._note(f"node {node.node_id} starts{how}")
+        node.start(loses_unsynced=loses, was_stopped=was_stopped, has_new_disk=has_new_disk)
 
-    def _start(self, node: SimulatedNode) -> None:
-        """After a power cut, perhaps, but not of the last replica in sync: nobody has what that one loses. What it has
-        proposed before it was killed may be on its way still, and make it the last one.
-        """
-        others = self.controller.isr - {node.node_id}
-        if node.last_proposal is not None:
-            others &= set(node.last_proposal.isr)
-        are_well = all(self.nodes[one].is_up and self.controller.knows(self.nodes[one]) for one in others)
-        loses = self._power_cuts and bool(others) and are_well
-        self._note(f"node {node.node_id} starts{', and has lost what was not synced' if loses else ''}")
-        node.start(loses_unsynced=loses)
+    def _cut_power(self, _node: SimulatedNode) -> None:
+        """All nodes that live are cut off at once; they come back one after the other, or the cut comes again."""
+        if isinstance(self.controller, PlogControllers):
+            most_ms = self.random.choice((300, 3000, 8000))
+            for node in self.nodes:
+                self._kill(node, most_ms=most_ms)
+
+    def _stop(self, node: SimulatedNode) -> None:
+        """A node stops cleanly, once the controller has had a moment to take over what it leads."""
+        if not node.is_up or node.is_paused or not isinstance(self.controller, PlogControllers):
+            return
+        life = node.life
+        self._note(f"node {node.node_id} is about to stop")
+        self.controller.shut_down(node)
+
+        def stop() -> None:
+            self._note(f"node {node.node_id} stops")
+            node.stop()
+            self.time.call_later(self.random.randint(10, 3000), lambda: self._start(node, was_stopped=True))
+
+        self.time.call_later(self.random.randint(0, 600), lambda: node.receive(life, stop))
 
     def _pause(self, node: SimulatedNode) -> None:
         if not node.is_up or node.is_paused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from core.broker.control_queue import ControlQueue
@@ -12,8 +13,11 @@ from core.broker.controller_term import ControllerTerm
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller_writes import StateWrite, Write
+from core.cluster.elections import DEFAULT_POLICY
 from core.cluster.partition_state import PartitionState
+from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
+from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from core.protocol.schema.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -96,12 +100,10 @@ class FakeStore(ControllerStore):
     async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
         found = {name: self.topics[name] for name in names}
         copies = {name: ControlledTopic(one.topic_id, one.version, dict(one.partitions)) for name, one in found.items()}
-        confirmed = {
-            TopicPartition(name, number): dict.fromkeys(state.isr, 500)
-            for name, one in copies.items()
-            for number, state in one.partitions.items()
-        }
-        return FoundTopics(copies, confirmed, set())
+        for one in copies.values():
+            for number, state in one.partitions.items():
+                one.partitions[number] = replace(state, holders=dict.fromkeys(state.isr, 500))
+        return FoundTopics(copies, set())
 
     async def take_disk_events(self) -> list[int]:
         taken, self.disks = self.disks, []
@@ -164,6 +166,8 @@ class Office:
         self.store.topics = {"t": ControlledTopic(bytes(16), 0, {0: PartitionState(1, 3, (1, 2), (1, 2), 7)})}
         self.queues: list[tuple[int, int, FakeQueue]] = []
         self.overs = 0
+        self.clock = ManualClock()
+        self.asked: list[tuple[int, ListOffsetsRequest]] = []
         self.term: ControllerTerm
 
     def begin(self) -> None:
@@ -173,9 +177,15 @@ class Office:
             node_id=1,
             epoch=5,
             make_queue=self._make_queue,
-            may_be_unclean=lambda _: False,
+            ask=self.ask,
+            policy=DEFAULT_POLICY,
+            clock=self.clock,
             on_over=self._on_over,
         )
+
+    async def ask(self, broker_id: int, _api: object, _version: int, request: ListOffsetsRequest) -> Any:
+        self.asked.append((broker_id, request))
+        return ListOffsetsResponse()
 
     def _make_queue(
         self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControlRequest, Any], None]

@@ -1,7 +1,8 @@
 """ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests).
 
 Consumers are told of what is committed alone. Other replicas, and who asks as a consumer for debugging, are told of all
-that is in the log; the latter also where this broker follows, to see how far it is.
+that is in the log; the latter also where this broker follows, to see how far it is. Where nobody leads it is the
+controller that asks, and elects by the answer: what a power cut could take is not counted.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def _look_up(
         case -1:
             if is_for_consumer:
                 partition.ensure_end_is_known()
+            elif not partition.state.has_leader:
+                replicas.ensure_flushed(partition)
             response.offset = end_offset
             response.leader_epoch = log.leader_epochs.latest_epoch
         case -2 | -4:

@@ -11,7 +11,6 @@ from core.broker.handlers.metadata import NotInformedError
 from core.broker.metrics import broker_metrics
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Role
-from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
@@ -21,6 +20,12 @@ from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, Fetc
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrRequest,
+)
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.stop_replica import (
@@ -235,46 +240,25 @@ async def lose_committed_records(directory: Path) -> None:
     (directory / "recovery-point-offset-checkpoint").unlink()
 
 
-def forbid_to_lead_after_loss(member: Member) -> None:
-    settings = {"plog.leader.after.data.loss.enable": "false"}
-    member.membership.controller.take_configs(ConfigResourceType.BROKER, "", settings)
-
-
-@pytest.mark.parametrize("may_lead", [True, False])
-@pytest.mark.parametrize("is_loaded_late", [True, False])
-async def test_the_last_replica_in_sync_lost_committed_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_lead: bool, is_loaded_late: bool
-) -> None:
-    """They may be at another replica, which would cut them if this one led (KAFKA-14139)."""
+async def test_the_last_replica_in_sync_leads_without_what_it_lost(tmp_path: Path) -> None:
+    """Whether others have it is for the controller to find out."""
     await lose_committed_records(tmp_path)
-    if is_loaded_late:
-        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
     async with playing(tmp_path) as member:
-        assert (T0 in member.node.services.log_manager.unloaded) is is_loaded_late
-        if not may_lead:
-            forbid_to_lead_after_loss(member)
-        error = member.assign(replicas=[US], epoch=1)
-        if may_lead:
-            assert error is ErrorCode.NONE
-            assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
-        else:
-            assert error is ErrorCode.KAFKA_STORAGE_ERROR
-            assert member.role() in (None, Role.OFFLINE)
+        assert member.assign(replicas=[US], epoch=1) is ErrorCode.NONE
+        assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
 
 
 async def test_what_was_lost_of_a_deleted_topic_keeps_nobody_from_leading_the_next(tmp_path: Path) -> None:
     await lose_committed_records(tmp_path)
     async with playing(tmp_path) as member:
-        forbid_to_lead_after_loss(member)
         assert member.stop(epoch=-2, deletes=True) is ErrorCode.NONE
-        assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
+        assert member.assign(topic_id=ANOTHER_ID, replicas=[US, OTHER]) is ErrorCode.NONE
 
 
 async def test_what_was_lost_of_another_topic_of_that_name_keeps_nobody_from_leading(tmp_path: Path) -> None:
     await lose_committed_records(tmp_path)
     async with playing(tmp_path) as member:
-        forbid_to_lead_after_loss(member)
-        assert member.assign(topic_id=ANOTHER_ID, replicas=[US]) is ErrorCode.NONE
+        assert member.assign(topic_id=ANOTHER_ID, replicas=[US, OTHER]) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("is_loaded_late", [True, False])
@@ -295,13 +279,12 @@ async def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
         assert member.role() is Role.LEADING
 
 
-async def test_an_unclean_election_lets_the_last_replica_lead_that_lost_records(tmp_path: Path) -> None:
+async def test_an_unclean_election_lets_a_replica_lead_that_lost_records(tmp_path: Path) -> None:
     await lose_committed_records(tmp_path)
     async with playing(tmp_path) as member:
-        forbid_to_lead_after_loss(member)
-        assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert member.assign(leader=NO_LEADER, replicas=[US], epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert member.assign(replicas=[US], epoch=3, recovery=1) is ErrorCode.NONE
+        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(leader=NO_LEADER, replicas=[US, OTHER], epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(replicas=[US, OTHER], isr=[US], epoch=3, recovery=1) is ErrorCode.NONE
         assert values_of(fetch(member.node, 0)) == [b"one", b"two"]
 
 
@@ -311,8 +294,31 @@ async def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
     async with playing(tmp_path):
         pass
     async with playing(tmp_path) as member:
-        forbid_to_lead_after_loss(member)
-        assert member.assign(replicas=[US], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_where_nobody_leads_it_says_what_it_has_once_that_is_on_the_disk(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller elects by it (core/cluster/leader_recovery.py)."""
+    member.assign(replicas=[US], epoch=3)
+    produce_values(member.node, b"one", b"two")
+    log = member.node.services.log_manager.logs[T0]
+    asked = ListOffsetsPartition(0, current_leader_epoch=3, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-2, topics=[ListOffsetsTopic(T0.topic, [asked])])
+
+    def end() -> tuple[int, int, int]:
+        (found,) = ask(member.node, LIST_OFFSETS, request, 7).topics[0].partitions
+        return found.error_code, found.leader_epoch, found.offset
+
+    assert (end(), log.recovery_point) == ((ErrorCode.NONE, 3, 2), 0)
+    member.assign(leader=NO_LEADER, replicas=[US, OTHER], epoch=4)
+    assert end()[0] == ErrorCode.FENCED_LEADER_EPOCH
+    asked.current_leader_epoch = 4
+    with monkeypatch.context() as patch:
+        patch.setattr("core.broker.flusher.Flusher.flush", lambda self, log: None)  # it takes a while
+        assert end()[0] == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert (end(), log.recovery_point) == ((ErrorCode.NONE, 3, 2), 2)
 
 
 async def test_metrics_tell_what_is_led_and_what_lacks_replicas(tmp_path: Path) -> None:

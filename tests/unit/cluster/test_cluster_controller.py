@@ -22,6 +22,7 @@ from core.cluster.controller_writes import (
     TopicRemoval,
     Write,
 )
+from core.cluster.elections import ElectionPolicy
 from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -35,6 +36,7 @@ from core.protocol.schema.alter_partition import (
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
@@ -58,10 +60,17 @@ T0 = TopicPartition("t", 0)
 class Cluster:
     """A controller in office, brokers 1 to 3, and what was written and sent since the last look."""
 
-    def __init__(self, *, unclean: bool = False) -> None:
+    def __init__(self, *, unclean: bool = False, min_isr: int = 1) -> None:
+        self.min_isr = min_isr
+        self.wait_ms: int | None = None
         self.written: list[Write] = []
         self.sent: list[ControlRequest] = []
-        office = ControllerOffice(1, 5, send=self.sent.append, may_be_unclean=lambda _topic: unclean)
+        policy = ElectionPolicy(
+            may_be_unclean=lambda _topic: unclean,
+            min_isr=lambda _topic: self.min_isr,
+            recovery_wait_ms=lambda: self.wait_ms,
+        )
+        office = ControllerOffice(1, 5, send=self.sent.append, policy=policy)
         self.context = office.context
         self.controller = ClusterController(office)
         self.refused: type[Write] | None = None
@@ -90,15 +99,12 @@ class Cluster:
     ) -> None:
         """States were written at zxid 500; brokers registered before that, unless `epochs` say otherwise."""
         live = {one: broker(one, epochs.get(one, 100 + one)) for one in brokers}
-        topics = {"t": ControlledTopic(ID, 0, dict(states))} if states else {}
-        confirmed = {TopicPartition("t", number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
-        self.drive(self.controller.take_office(live, topics, deleted, confirmed))
+        topics = {"t": ControlledTopic(ID, 0, _held(states))} if states else {}
+        self.drive(self.controller.take_office(live, topics, deleted))
 
     def be_shown(self, states: Mapping[int, PartitionState], name: str = "t", topic_id: bytes = ID) -> None:
         """A topic is read, once more perhaps; its states were written at zxid 500."""
-        topic = ControlledTopic(topic_id, 1, dict(states))
-        confirmed = {TopicPartition(name, number): dict.fromkeys(state.isr, 500) for number, state in states.items()}
-        self.drive(self.controller.on_topics({name: topic}, confirmed))
+        self.drive(self.controller.on_topics({name: ControlledTopic(topic_id, 1, _held(states))}))
 
     def forget(self) -> None:
         self.written.clear()
@@ -164,6 +170,14 @@ def settled(states: Mapping[int, PartitionState], brokers: Sequence[int] = (1, 2
     return cluster
 
 
+def _held(states: Mapping[int, PartitionState]) -> dict[int, PartitionState]:
+    """The states with their holders, as they are read if Kafka wrote them at zxid 500."""
+    return {
+        number: state if state.holders else replace(state, holders=dict.fromkeys(state.isr, 500))
+        for number, state in states.items()
+    }
+
+
 def broker(broker_id: int, epoch: int, rack: str | None = None) -> LiveBroker:
     return LiveBroker(epoch, UpdateMetadataBroker(id=broker_id, rack=rack), {}, epoch)
 
@@ -208,16 +222,16 @@ def test_requests_are_meant_for_one_life_of_a_broker() -> None:
     ("states", "brokers", "epochs", "expected"),
     [
         pytest.param(
-            {0: led(1), 1: led(2)}, (2, 3), {}, [(2, 6, (2, 3)), (2, 5, (2, 3))], id="who died before leads no more"
+            {0: led(1), 1: led(2)}, (2, 3), {}, [(2, 5, (2, 3)), (2, 5, (2, 3))], id="who died before leads no more"
         ),
         # broker 2 has started again since the state was written, and may have lost something (KIP-903)
         pytest.param(
-            {0: led(2)}, (1, 2, 3), {2: 600}, [(1, 6, (1, 3))], id="a life that nobody confirmed is not in sync"
+            {0: led(2)}, (1, 2, 3), {2: 600}, [(1, 5, (1, 3))], id="a life that nobody confirmed is not in sync"
         ),
-        # it leads in another epoch: what it wrote in this one it may have lost
+        # each may have lost something, and it is to be found out who has most
         pytest.param(
-            {0: led(2, isr=(2, 3))}, (1, 2, 3), {2: 600, 3: 601}, [(2, 6, (2, 3))],
-            id="if all have started again all stay in sync",
+            {0: led(2, isr=(2, 3))}, (1, 2, 3), {2: 600, 3: 601}, [(-1, 5, (2, 3))],
+            id="if all have started again nobody leads yet",
         ),
         pytest.param(
             {0: led(9, isr=(9,))}, (1, 2, 3), {}, [(-1, 5, ())], id="in sync and no replica makes nobody be in sync"
@@ -244,29 +258,27 @@ def test_a_life_is_not_confirmed_by_who_does_not_know_of_it() -> None:
     assert alter(before, [1, 2]) == (ErrorCode.NONE, ErrorCode.NONE)
     (write,) = before.written
     assert isinstance(write, StateWrite)
-    assert write.isr_epochs == {1: 101, 2: 102}
+    assert write.state.holders == {1: 101, 2: 102}
 
     after = Cluster()
     live = {one: broker(one, epoch) for one, epoch in ((1, 101), (2, 450))}
     topics = {"t": ControlledTopic(ID, 0, {0: write.state})}
-    after.drive(after.controller.take_office(live, topics, (), {T0: write.isr_epochs}))
+    after.drive(after.controller.take_office(live, topics, ()))
     assert after.state() == (1, 5, (1,))
 
 
-def test_a_replica_in_sync_that_is_dead_has_no_life_that_is_confirmed() -> None:
-    """It may have lost something when it is back, so that who was alive leads before it."""
+def test_replicas_in_sync_that_are_dead_are_known_by_the_lives_in_which_they_were() -> None:
     cluster = in_office({0: led(1, isr=(1, 2))}, brokers=(3,))
     (write,) = cluster.written
     assert isinstance(write, StateWrite)
-    assert (write.state.leader, write.isr_epochs) == (-1, {1: -1, 2: -1})
+    assert (write.state.leader, write.state.holders) == (-1, {1: 500, 2: 500})
 
 
 def test_an_expired_session_is_no_other_life() -> None:
     cluster = Cluster()
     live = {one: broker(one, 100 + one) for one in (1, 2, 3)}
     live[2] = live[2]._replace(epoch=600)
-    topics, confirmed = {"t": ControlledTopic(ID, 0, {0: led(2)})}, {T0: dict.fromkeys((1, 2, 3), 500)}
-    cluster.drive(cluster.controller.take_office(live, topics, (), confirmed))
+    cluster.drive(cluster.controller.take_office(live, {"t": ControlledTopic(ID, 0, _held({0: led(2)}))}, ()))
     assert cluster.state() == (2, 4, (1, 2, 3))
 
 
@@ -295,12 +307,10 @@ def test_nobody_out_of_sync_leads_unless_that_is_allowed() -> None:
         assert cluster.context.state(T0).leader_recovery_state == int(unclean)
 
 
-def test_replicas_that_all_die_stay_in_sync_and_the_first_that_is_back_leads() -> None:
+def test_replicas_that_all_die_stay_in_sync() -> None:
     cluster = in_office({0: led(1, isr=(1, 2))})
     cluster.brokers(3)
     assert cluster.state() == (-1, 5, (1, 2))
-    cluster.brokers(2, 3, epochs={2: 700})
-    assert cluster.state() == (2, 6, (2,))
 
 
 def test_a_broker_that_is_back_before_anybody_looked_was_dead() -> None:
@@ -515,7 +525,8 @@ def answer_storage_error(
 ) -> None:
     error = LeaderAndIsrPartitionError(partition_index=0, error_code=code)
     answer = LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(ID, [error])])
-    cluster.drive(cluster.controller.on_roles_taken(broker_id, 100 + broker_id if epoch is None else epoch, answer))
+    life = 100 + broker_id if epoch is None else epoch
+    cluster.drive(cluster.controller.on_roles_taken(broker_id, life, LeaderAndIsrRequest(), answer))
 
 
 def test_another_replica_leads_if_the_leaders_disk_fails() -> None:
@@ -560,7 +571,7 @@ def test_a_new_topic_is_led_by_the_first_replica_that_lives() -> None:
 def test_a_topic_whose_brokers_are_all_dead_is_led_when_one_comes() -> None:
     cluster = in_office({}, brokers=(3,))
     topic = ControlledTopic(ID, 0, {0: unwritten_state((1, 2))})
-    cluster.drive(cluster.controller.on_topics({"t": topic}, {}))
+    cluster.drive(cluster.controller.on_topics({"t": topic}))
     assert cluster.written == []
     cluster.brokers(2, 3)
     assert cluster.state() == (2, 0, (2,))
@@ -664,7 +675,7 @@ def test_a_topic_whose_nodes_somebody_removed_is_another_one_when_it_is_made_aga
     cluster.controller.on_topics_gone(["t"])
     cluster.forget()
     another = ControlledTopic(bytes(15) + b"\x08", 0, {0: unwritten_state((1, 2))})
-    cluster.drive(cluster.controller.on_topics({"t": another}, {}))
+    cluster.drive(cluster.controller.on_topics({"t": another}))
     assert cluster.state() == (1, 0, (1, 2))
     cluster.brokers(1, 2, 3)
     stop_answer(cluster, 3)
@@ -747,7 +758,7 @@ def test_partitions_of_several_topics_move_at_once() -> None:
     """Each topic's assignment is written as a whole, with those of its partitions that stay."""
     cluster = in_office({0: led(1), 1: led(1)})
     other = ControlledTopic(bytes(15) + b"\x08", 0, {0: unwritten_state((1, 2))})
-    cluster.drive(cluster.controller.on_topics({"u": other}, {}))
+    cluster.drive(cluster.controller.on_topics({"u": other}))
     cluster.forget()
     u0 = TopicPartition("u", 0)
     cluster.drive(cluster.controller.reassignments.alter({T0: (2, 3), u0: (2, 3)}))
@@ -800,7 +811,7 @@ def test_a_move_ends_when_the_only_replica_in_sync_is_back() -> None:
     cluster = in_office({0: state}, brokers=(1, 2))
     assert cluster.state() == (-1, 5, (3,))
     assert assigned(cluster) == ((3, 1, 2), (3,), (1, 2))
-    cluster.brokers(1, 2, 3, epochs={3: 700})
+    cluster.brokers(1, 2, 3)
     assert assigned(cluster) == ((3,), (), ())
     assert cluster.state()[0] == 3
 
@@ -873,23 +884,23 @@ def test_a_topic_that_is_understood_again_is_led_again() -> None:
     """Its leader has died meanwhile, and one of its brokers has started again and knows nothing of it."""
     cluster = settled({}, brokers=(2, 3))
     cluster.be_shown({0: led(1), 1: led(2)})
-    assert cluster.state() == (2, 6, (2, 3))
-    assert cluster.roles() == {2: {"t-0": (2, 6), "t-1": (2, 5)}, 3: {"t-0": (2, 6), "t-1": (2, 5)}}
+    assert cluster.state() == (2, 5, (2, 3))
+    assert cluster.roles() == {2: {"t-0": (2, 5), "t-1": (2, 5)}, 3: {"t-0": (2, 5), "t-1": (2, 5)}}
 
 
 def test_who_began_another_life_while_a_topic_was_not_understood_is_not_in_sync() -> None:
     """It leads no more, as it may have lost what the others have."""
     cluster = in_office({}, epochs={1: 700})
     cluster.be_shown({0: led(1)})
-    assert cluster.state() == (2, 6, (2, 3))
+    assert cluster.state() == (2, 5, (2, 3))
 
 
 def test_a_partition_that_somebody_adds_again_is_led_again() -> None:
     """It was removed from the assignment by hand, and how it stood is written down still; its leader has died since."""
     cluster = settled({0: led(1)}, brokers=(2, 3))
     cluster.be_shown({0: led(2), 1: led(1)})
-    assert cluster.state(TopicPartition("t", 1)) == (2, 6, (2, 3))
-    assert cluster.roles() == {2: {"t-1": (2, 6)}, 3: {"t-1": (2, 6)}}
+    assert cluster.state(TopicPartition("t", 1)) == (2, 5, (2, 3))
+    assert cluster.roles() == {2: {"t-1": (2, 5)}, 3: {"t-1": (2, 5)}}
 
 
 def test_a_topic_that_vanishes_while_it_is_deleted_is_gone() -> None:
@@ -948,7 +959,8 @@ def test_others_have_a_turn_while_much_is_decided(broker_id: int) -> None:
     cluster.context.shutting_down.clear()
     for partition in partitions:
         state = cluster.context.state(partition)
-        cluster.context.put(partition, replace(state, isr=(1, 2, 3), leader=3))
+        held = dict.fromkeys((1, 2, 3), 500)
+        cluster.context.put(partition, replace(state, isr=(1, 2, 3), leader=3, holders=held))
     assert turns(cluster.controller.balance_leaders(10)) > 12
     assert {state.leader for _, state in cluster.context.partitions()} == {1}
 

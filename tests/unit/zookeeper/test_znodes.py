@@ -95,11 +95,11 @@ def test_features_of_kafka_3_9_have_levels() -> None:
     assert json.loads(node.encode()) == json.loads(kafkas)
 
 
-def test_a_state_may_say_which_lives_are_in_sync() -> None:
-    state = PartitionStateNode(1, 2, (1, 3), 4, isr_epochs={1: 2**40, 3: -1})
-    assert json.loads(state.encode())["plog_isr_epochs"] == {"1": 2**40, "3": -1}
+def test_a_state_may_say_in_which_lives_its_holders_are_known() -> None:
+    state = PartitionStateNode(1, 2, (1, 3), 4, holders={1: 2**40, 3: -1})
+    assert json.loads(state.encode())["plog_holders"] == {"1": 2**40, "3": -1}
     assert znodes.decode_partition_state(state.encode(), "/state") == state
-    assert "plog_isr_epochs" not in json.loads(PartitionStateNode(1, 2, (1, 3), 4).encode())
+    assert "plog_holders" not in json.loads(PartitionStateNode(1, 2, (1, 3), 4).encode())
 
 
 # --- settings
@@ -191,7 +191,7 @@ WRONG_EPOCHS: dict[str, list[object]] = {
             "leader_recovery_state is 300, expected 0 (recovered) or 1 (recovering)",
         ),
         *(
-            (znodes.decode_partition_state, STATE | {"plog_isr_epochs": epochs}, f"plog_isr_epochs is {epochs}, {wish}")
+            (znodes.decode_partition_state, STATE | {"plog_holders": epochs}, f"plog_holders is {epochs}, {wish}")
             for wish, wrong in WRONG_EPOCHS.items()
             for epochs in wrong
         ),

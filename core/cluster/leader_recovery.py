@@ -1,0 +1,212 @@
+"""Finds who leads a partition of which no replica surely has all that is committed, as after a power cut of all.
+
+Every holder may have lost the end of its log. So nobody leads until all of them are back. Each is asked where its log
+ends, which it answers when it has recovered and flushed it: by ListOffsets of the latest offset, as ReplicaId -2, which
+a replica answers whoever leads, with its log end. The answer of a plog has the leader epoch of its last record; Kafka's
+brokers say the epoch that they know of instead. What was committed is in the log with the greatest epoch, and among
+those in the longest, unless all have lost it. An answer counts for the life of the broker that gave it.
+
+Source: KIP-966 (unclean recovery: the choice of LastWrittenLeaderEpoch and LogEndOffset); kafka.tools
+ReplicaVerificationTool, which asks replicas in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from core.cluster.control_requests import ControlRequest
+from core.cluster.controller_context import WITNESS, ControllerContext
+from core.cluster.metadata_image import NO_LEADER
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+_VERSION = 7
+_DEBUGGING_CONSUMER = -2
+_LATEST = -1
+_MOST_PARTITIONS = 1000
+
+
+class LogEnd(NamedTuple):
+    """Where a replica's log ends, and the leader epoch of its last record: -1 if it has none, None if it can't say."""
+
+    epoch: int | None
+    offset: int
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The greater, the more of what was committed it has. An empty log is that of a new directory."""
+        if not self.offset:
+            return 0, 0, 0
+        return (1, 0, self.offset) if self.epoch is None else (2, self.epoch, self.offset)
+
+    def __str__(self) -> str:
+        return f"ends at offset {self.offset}" + (f" in epoch {self.epoch}" if self.epoch is not None else "")
+
+
+class LeaderRecovery:
+    """Owned by the controller's task."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self.waiting: dict[TopicPartition, None] = {}
+        """Partitions that nobody leads until their holders have answered."""
+        self._without_witnesses: set[TopicPartition] = set()
+        """Of these, those that have waited for their witnesses long enough."""
+        self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
+        """Of each partition, by broker: the epoch of the life that has answered, and what."""
+        self._asked: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
+        """By broker and epoch, what it was asked, and has not answered or could not say."""
+        self._put_off: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
+        """Of these, what it could not say: it is asked again after `ask_again`."""
+
+    def begin(self, partition: TopicPartition) -> None:
+        self.waiting[partition] = None
+
+    def end(self, partition: TopicPartition) -> None:
+        self.waiting.pop(partition, None)
+        self._without_witnesses.discard(partition)
+        self._ends.pop(partition, None)
+
+    def ends(self, partition: TopicPartition) -> dict[int, LogEnd]:
+        """Gives what the present lives of the replicas have answered."""
+        brokers = self._context.brokers
+        return {
+            one: end
+            for one, (epoch, end) in self._ends.get(partition, {}).items()
+            if one in brokers and brokers[one].epoch == epoch and self._context.is_online(partition, one)
+        }
+
+    def missing(self, partition: TopicPartition) -> list[int]:
+        """Finds the holders that have not answered in their present lives."""
+        ends = self.ends(partition)
+        return [one for one in self._context.holders(partition) if one not in ends]
+
+    def furthest(self, partition: TopicPartition, *, of_all: bool = True) -> int | None:
+        """Gives the holder that has most. None as long as one is missing, unless that does not matter; and if nobody
+        has answered.
+        """
+        ends = self.ends(partition)
+        holders = self._context.holders(partition)
+        missing = [one for one in holders if one not in ends]
+        if of_all and partition in self._without_witnesses:
+            missing = [one for one in missing if holders[one] != WITNESS]
+        if of_all and missing:
+            return None
+        replicas = [one for one in self._context.state(partition).replicas if one in ends and one in holders]
+        return max(replicas, key=lambda one: ends[one].rank, default=None)
+
+    # --- questions
+
+    def questions(self) -> Iterator[ControlRequest]:
+        """Gives the questions that are to be asked now, each to one life of a broker; none twice before it was
+        answered, nor before `ask_again` if it was answered that this can't be said yet.
+        """
+        self._forget_the_gone()
+        wanted: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in self.waiting:
+            for broker_id in self.missing(partition):
+                if not self._context.is_online(partition, broker_id):
+                    continue
+                asked = self._asked[broker_id, self._context.brokers[broker_id].epoch]
+                if partition not in asked:
+                    asked.add(partition)
+                    wanted[broker_id].append(partition)
+        for broker_id, partitions in wanted.items():
+            for start in range(0, len(partitions), _MOST_PARTITIONS):
+                yield self._question(broker_id, partitions[start : start + _MOST_PARTITIONS])
+
+    def _forget_the_gone(self) -> None:
+        """Forgets deleted partitions, those that are led, and questions to lives that are over."""
+        for partition in list(self.waiting):
+            state = self._context.find(partition)
+            if state is None or partition.topic in self._context.deleted or state.leader != NO_LEADER:
+                self.end(partition)
+        brokers = self._context.brokers
+        for broker_id, epoch in list(self._asked):
+            if broker_id not in brokers or brokers[broker_id].epoch != epoch:
+                del self._asked[broker_id, epoch]
+                self._put_off.pop((broker_id, epoch), None)
+
+    def ask_again(self) -> None:
+        """Lets those be asked again that could not answer."""
+        for life, partitions in self._put_off.items():
+            self._asked[life] -= partitions
+        self._put_off.clear()
+
+    def _question(self, broker_id: int, partitions: Iterable[TopicPartition]) -> ControlRequest:
+        topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for name, number in partitions:
+            epoch = self._context.state(TopicPartition(name, number)).leader_epoch
+            topics[name].append(ListOffsetsPartition(number, current_leader_epoch=epoch, timestamp=_LATEST))
+        request = ListOffsetsRequest(
+            replica_id=_DEBUGGING_CONSUMER, topics=[ListOffsetsTopic(name, of) for name, of in topics.items()]
+        )
+        return ControlRequest(broker_id, self._context.brokers[broker_id].epoch, LIST_OFFSETS, _VERSION, request)
+
+    def note(self, request: ControlRequest, answer: ListOffsetsResponse) -> list[TopicPartition]:
+        """Takes note of what a broker answered, nothing if it could not be asked; gives the partitions of which all is
+        known now.
+        """
+        broker_id, epoch = request.broker_id, request.broker_epoch
+        broker = self._context.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            return []
+        put_off = {
+            TopicPartition(topic.name, one.partition_index)
+            for topic in request.request.topics
+            for one in topic.partitions
+        }
+        known: list[TopicPartition] = []
+        for topic in answer.topics:
+            for one in topic.partitions:
+                partition = TopicPartition(topic.name, one.partition_index)
+                if one.error_code == ErrorCode.NONE and partition in self.waiting:
+                    end = LogEnd(one.leader_epoch if broker.is_plog else None, max(one.offset, 0))
+                    self._ends.setdefault(partition, {})[broker_id] = epoch, end
+                    known.append(partition)
+        self._put_off[broker_id, epoch] |= put_off.difference(known)
+        self._asked[broker_id, epoch].difference_update(known)
+        return [one for one in known if self.furthest(one) is not None]
+
+    # --- giving up
+
+    def overdue(self, now_ms: int, wait_ms: int | None) -> list[TopicPartition]:
+        """Finds the partitions whose holders have kept those that are back waiting for too long. It is counted from the
+        registration of the first one that is back, so that another controller does not begin anew.
+        """
+        return [one for one in self.waiting if self._is_overdue(one, now_ms, wait_ms)]
+
+    def _is_overdue(self, partition: TopicPartition, now_ms: int, wait_ms: int | None) -> bool:
+        if wait_ms is None:
+            wait_ms = _WAIT_MS if self._context.min_isr(partition.topic) < 2 else -1
+        waited_ms = self._waited_ms(partition, now_ms)
+        return waited_ms is not None and 0 <= wait_ms <= waited_ms
+
+    def _waited_ms(self, partition: TopicPartition, now_ms: int) -> int | None:
+        """Gives how long those that are back have waited; None if nobody is."""
+        holders, brokers = self._context.holders(partition), self._context.brokers
+        since = [brokers[one].registered_ms for one in self.ends(partition) if one in holders]
+        return now_ms - min(since) if since else None
+
+    def leave_witnesses(self, now_ms: int) -> list[TopicPartition]:
+        """Finds the partitions that can be led now because they have waited for their witnesses for five minutes."""
+        found: list[TopicPartition] = []
+        for partition in self.waiting:
+            waited_ms = self._waited_ms(partition, now_ms)
+            if waited_ms is not None and waited_ms >= _WAIT_MS:
+                self._without_witnesses.add(partition)
+                if self.furthest(partition) is not None:
+                    found.append(partition)
+        return found
+
+
+_WAIT_MS = 300_000
