@@ -61,7 +61,7 @@ def read_kafka_python(address: str, topic: str, group: str, count: int) -> list[
     values: list[bytes] = []
     offsets = {}
     while len(values) < count:
-        found = consumer.poll(30_000, max_records=count - len(values))
+        found = consumer.poll(int(ANSWER_SECONDS * 1000), max_records=count - len(values))
         assert found
         for records in found.values():
             for record in records:

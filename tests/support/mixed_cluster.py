@@ -349,14 +349,14 @@ class MixedCluster:
         self._ask(elect, _ELECTION_S)
         return refused
 
-    def _ask(self, work: Callable[[AdminClient], object], seconds: int = 60) -> None:
+    def _ask(self, work: Callable[[AdminClient], object], answer_s: int = 60) -> None:
         """Does it with the controller; again if it is another one than the brokers knew, or has not answered in
         so many seconds.
         """
 
         def is_done() -> bool:
             admin = AdminClient(
-                {"bootstrap.servers": self.address, "log_level": 0, "socket.timeout.ms": seconds * 1000}
+                {"bootstrap.servers": self.address, "log_level": 0, "socket.timeout.ms": answer_s * 1000}
             )
             try:
                 work(admin)
