@@ -181,7 +181,7 @@ class LeaderRecovery:
 
     def overdue(self, now_ms: int, wait_ms: int | None) -> list[TopicPartition]:
         """Finds the partitions whose holders have kept those that are back waiting for too long. It is counted from the
-        registration of the first one that is back, so that another controller does not begin anew.
+        registration of the first one that is back, so that another controller does not begin from zero.
         """
         return [one for one in self.waiting if self._is_overdue(one, now_ms, wait_ms)]
 

@@ -155,7 +155,7 @@ class Cluster:
             answer = ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [told])])
             self._drive(self.controller.on_log_ends(asked[-1], answer))
 
-    def wait(self, ms: int) -> None:
+    def pass_time(self, ms: int) -> None:
         self.now_ms += ms
         self._drive(self.controller.look_at_recovery(self.now_ms))
 
@@ -192,7 +192,7 @@ def test_nobody_leads_before_all_are_back_and_the_one_that_has_most_leads_then()
     cluster = cut_off()
     cluster.come(1, 2)
     cluster.answer({1: End(4, 10), 2: End(4, 7)})
-    cluster.wait(2 * MINUTE_MS)
+    cluster.pass_time(2 * MINUTE_MS)
     assert cluster.leader == -1
     cluster.come(3)
     cluster.answer({3: End(4, 1000)})
@@ -222,7 +222,7 @@ def test_who_can_not_say_yet_is_asked_again() -> None:
     cluster.come(1, 2, 3)
     cluster.answer({1: End(4, 10), 2: End(4, 7), 3: ErrorCode.REPLICA_NOT_AVAILABLE})
     assert (cluster.leader, cluster.questions()) == (-1, [1, 2, 3])
-    cluster.wait(250)
+    cluster.pass_time(250)
     assert cluster.questions() == [1, 2, 3, 3]
     cluster.answer({3: End(4, 11)})
     assert cluster.leader == 3
@@ -365,7 +365,7 @@ def test_who_was_in_sync_is_asked_until_the_leader_was_heard_of() -> None:
     cluster.die(3, 2)
     cluster.come(2, 3)
     cluster.answer({2: End(4, 1), 3: End(4, 2)})
-    cluster.wait(MINUTE_MS)
+    cluster.pass_time(MINUTE_MS)
     assert cluster.leader == -1
     cluster.come(1)
     cluster.answer({1: End(4, 1000)})
@@ -387,9 +387,9 @@ def test_witnesses_are_not_waited_for_for_ever() -> None:
     cluster.begin_term()
     cluster.come(2, 3)
     cluster.answer({2: End(4, 1), 3: End(4, 2)})
-    cluster.wait(5 * MINUTE_MS - 1)
+    cluster.pass_time(5 * MINUTE_MS - 1)
     assert cluster.leader == -1
-    cluster.wait(1)
+    cluster.pass_time(1)
     assert (cluster.leader, cluster.written.leader_recovery_state) == (3, 0)
 
 
@@ -437,10 +437,10 @@ def test_how_long_holders_are_waited_for(min_isr: int, wait_ms: int | None, wait
     cluster.come(2)
     cluster.come(1)
     cluster.answer({1: End(4, 10), 2: End(4, 7)})
-    cluster.wait(waited_ms - waited_ms // 2)
-    cluster.begin_term()  # which does not begin to count anew
+    cluster.pass_time(waited_ms - waited_ms // 2)
+    cluster.begin_term()  # which does not begin to count again
     cluster.answer({1: End(4, 10), 2: End(4, 7)})
-    cluster.wait(waited_ms // 2)
+    cluster.pass_time(waited_ms // 2)
     assert cluster.leader == leader
     assert cluster.written.leader_recovery_state == int(leader == 1)
 
@@ -448,7 +448,7 @@ def test_how_long_holders_are_waited_for(min_isr: int, wait_ms: int | None, wait
 def test_nobody_is_given_up_before_a_holder_is_back() -> None:
     cluster = Cluster(min_isr=1, isr=(1,))
     cluster.die(1)
-    cluster.wait(100 * MINUTE_MS)
+    cluster.pass_time(100 * MINUTE_MS)
     assert cluster.leader == -1
 
 
