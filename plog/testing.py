@@ -158,11 +158,14 @@ def running_broker(data_dir: Path | str | None = None, **settings: str) -> Itera
     """Runs a broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it
     gets one that is deleted at the end.
 
-    Raises AccessError if the directory can't be used, KafkaError for settings that are none.
+    Raises AccessError if the directory can't be used, KafkaError for settings that are none, UsageError for those that
+    ask for security, which plog has not.
     """
+    from core.broker.asked_security import ensure_asks_for_none
     from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
 
     config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
+    ensure_asks_for_none(config)
     with _directory(data_dir) as directory:
         thread = _BrokerThread(directory, config)
         thread.start()

@@ -279,7 +279,8 @@ def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
             raise _unspoken(mechanism)
         if value.lower() not in ("", *_REFUSED[name]):
             expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
-            raise UsageError(f"{where}{name}={value}: plog does not know how to do that{expected}")
+            shown = f"{name}={value}" if name != "sasl.oauthbearer.config" else name  # which may hold secrets
+            raise UsageError(f"{where}{shown}: plog does not know how to do that{expected}")
 
 
 def _unknown(name: str, ours: set[str], where: str) -> UsageError:

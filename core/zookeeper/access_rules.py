@@ -4,8 +4,9 @@
     /kafka-acl-extended/PATTERN/TYPE/NAME    the same, of the resources whose names fit the pattern (prefixed)
     /delegation_token/tokens/ID              a delegation token
 
-Kafka's authorizer makes the folders, and deletes a resource's node with the last of its ACLs. A name may have a slash
-in it, and so nodes between. A node that can't be read may hold an ACL, and counts as one.
+Kafka's authorizer makes the folders, and deletes a resource's node with the last of its ACLs. Kafka 3.9 refuses a name
+with a slash; nodes that lie deeper all the same are looked at, too. A node that can't be read may hold an ACL, and
+counts as one.
 
 Source: kafka.zk.LiteralAclStore, kafka.zk.ExtendedAclStore, kafka.zk.DelegationTokensZNode of Kafka 3.9.
 """

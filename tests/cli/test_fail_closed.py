@@ -9,12 +9,14 @@ import pytest
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
+from core.common.errors import UsageError
 from core.common.filesystem import FileSystem
 from core.protocol.schema.metadata_records import (
     AccessControlEntryRecord,
     ConfigRecord,
     UserScramCredentialRecord,
 )
+from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
 from tests.support.server_properties import STOCK
@@ -45,6 +47,12 @@ def test_settings_of_the_command_line_count_as_well(tmp_path: Path) -> None:
         "serve", "--set", "authorizer.class.name=A", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"
     )
     assert (done.returncode, b"authorizer.class.name" in done.stderr) == (2, True)
+
+
+def test_settings_of_a_fixture_count_as_well(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"create\.topic\.policy\.class\.name \(not every topic may be made\)"):
+        running_broker(tmp_path / "data", create_topic_policy_class_name="a.Policy").__enter__()
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("node", ["", "1"])

@@ -44,7 +44,7 @@ async def settle() -> None:
 PLACES = [
     "/kafka-acl/Topic/secret",
     "/kafka-acl/Cluster/kafka-cluster",
-    "/kafka-acl/TransactionalId/team/7",  # the name is not sanitised
+    "/kafka-acl/TransactionalId/team/7",  # which Kafka 3.9 refuses
     "/kafka-acl/User/alice",
     "/kafka-acl-extended/prefixed/Topic/pre",
     "/delegation_token/tokens/Zm9v",
