@@ -36,6 +36,7 @@ Res = TypeVar("Res")
 CLIENT_NAME = "plog"
 MAX_ANSWER_BYTES = 1 << 30
 _FIRST_ANSWER_BYTES = 1 << 20
+_GROWTH = 4
 _PIECE_BYTES = 256 * 1024
 """So much of an answer must come within the timeout, else a server that sends a byte now and then would never end."""
 
@@ -218,30 +219,35 @@ class SocketTransport:
         """Reads so many bytes, into memory that grows as they come: that an answer claims to be large costs nothing.
         Raises what `_failure` gives if they do not come in time.
         """
-        buffer = bytearray(min(size, _FIRST_ANSWER_BYTES))
-        received, piece_end, piece_s = 0, 0, deadline_s
-        while received < size:
-            if received >= piece_end and deadline_s is None:
-                piece_end = received + _PIECE_BYTES
-                piece_s = time.monotonic() + (self._socket.gettimeout() or 0.0)
+        buffer = memoryview(bytearray(min(size, _FIRST_ANSWER_BYTES)))
+        received = 0
+        while True:
+            received = self._fill(buffer, received, deadline_s)
+            if received == size:
+                return buffer
             if received == len(buffer):
-                buffer += bytes(min(received, size - received))
-            with memoryview(buffer)[received:] as rest:
-                received += self._receive_into(rest, piece_s)
-        return memoryview(buffer)
+                larger = memoryview(bytearray(min(_GROWTH * received, size)))
+                larger[:received] = buffer
+                buffer = larger
 
-    def _receive_into(self, rest: memoryview, deadline_s: float | None) -> int:
+    def _fill(self, buffer: memoryview, received: int, deadline_s: float | None) -> int:
+        """Reads on until the buffer is full, or another _PIECE_BYTES have come; gives how much is in it then."""
+        end = min(received + _PIECE_BYTES, len(buffer))
         if self._peer is not None:
-            self._socket.deadline_s = deadline_s  # type: ignore[union-attr]
-        try:
-            count = self._socket.recv_into(rest)
-            if deadline_s is not None and time.monotonic() > deadline_s:
-                raise TimeoutError
-        except OSError as error:
-            raise self._failure("lost the connection to", error) from error
-        if count == 0:
-            raise self._failure("lost the connection to", _CLOSED)
-        return count
+            self._socket.deadline_s = deadline_s or time.monotonic() + (self._socket.gettimeout() or 0.0)  # type: ignore[union-attr]
+        while received < end:
+            try:
+                count = self._socket.recv_into(buffer[received:])
+                if received + count < end:  # most answers come at once
+                    deadline_s = deadline_s or time.monotonic() + (self._socket.gettimeout() or 0.0)
+                    if time.monotonic() > deadline_s:
+                        raise TimeoutError
+            except OSError as error:
+                raise self._failure("lost the connection to", error) from error
+            if count == 0:
+                raise self._failure("lost the connection to", _CLOSED)
+            received += count
+        return received
 
     def fileno(self) -> int:
         return self._socket.fileno()
