@@ -1,4 +1,4 @@
-"""Our sessions, registrations and watches with a real Apache ZooKeeper, and with kazoo as another client of it."""
+"""Our sessions, their watches and transactions with a real Apache ZooKeeper, and with kazoo as another client of it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret
 from core.zookeeper.cluster_preparation import ClusterPreparation
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import SessionState, ZooKeeperSession
 from core.zookeeper.transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
     CONFIG_CHANGE_PREFIX,
     CONTROLLER_EPOCH,
     PERSISTENT_PATHS,
-    BrokerEndpoint,
     BrokerNode,
     ConfigEntity,
     encode_config,
@@ -40,135 +38,27 @@ from tests.support.zookeeper_sessions import session_of, until
 
 pytestmark = [requires_zookeeper, pytest.mark.java]
 
-BROKER = BrokerNode((BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), 0, rack="r1")
-
 
 async def aside(function: Callable[..., Any], *arguments: Any) -> Any:
     """What blocks, while the loop goes on."""
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
-def registration(
-    session: ZooKeeperSession, number: int, events: list[Any], broker: BrokerNode = BROKER
-) -> Registration:
-    return Registration(
-        session,
-        number,
-        broker,
-        clock=ManualClock(1795453562342),
-        on_registered=lambda epoch: events.append(epoch),
-        on_lost=lambda: events.append("lost"),
-        on_failed=lambda error: events.append(error.message),
-    )
+# --- a broker's start
 
 
-# --- registration
-
-
-async def test_a_broker_registers_as_kafka_does(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    def seen(path: str) -> Any:
-        with zookeeper.client() as client:
-            return client.get(path) if client.exists(path) else None
-
-    events: list[Any] = []
-    async with session_of(zookeeper.config(chroot)) as session:
-        epoch = await registration(session, 7, events).register()
-        data, stat = await aside(seen, f"{chroot}/brokers/ids/7")
-        assert (stat.czxid, stat.ephemeralOwner) == (epoch, session.session_id)
-        assert json.loads(data) == {
-            "version": 5,
-            "host": "127.0.0.1",
-            "port": 9092,
-            "jmx_port": -1,
-            "timestamp": "1795453562342",
-            "endpoints": ["PLAINTEXT://127.0.0.1:9092"],
-            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
-            "features": {},
-            "rack": "r1",
-        }
-        for path in PERSISTENT_PATHS:
-            assert await session.read(path) is not None
-    assert await aside(seen, f"{chroot}/brokers/ids/7") is None, "the session was closed"
-    assert events == [epoch, "lost"]
-
-
-async def test_each_life_has_a_higher_epoch(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    epochs = []
-    for _ in range(2):
-        async with session_of(zookeeper.config(chroot)) as session:
-            epochs.append(await registration(session, 1, []).register())
-    assert epochs[0] < epochs[1]
-
-
-async def test_after_an_expiry_the_broker_registers_again(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    events: list[Any] = []
-    async with session_of(zookeeper.config(chroot)) as session:
-        states: list[SessionState] = []
-        session.subscribe(states.append)
-        first = await registration(session, 1, events).register()
-        old_session = session.session_id
-        await aside(zookeeper.expire, session)
-        await until(lambda: len(events) == 3)
-        assert events[:2] == [first, "lost"]
-        assert events[2] > first
-        assert session.session_id != old_session
-        assert SessionState.EXPIRED in states
-        assert states[-1] is SessionState.CONNECTED
-        node = await session.read("/brokers/ids/1")
-        assert node is not None
-        assert (node.stat.czxid, node.stat.ephemeral_owner) == (events[2], session.session_id)
-
-
-async def test_an_id_that_a_live_broker_has_is_refused(
+async def test_a_directory_is_not_made_for_an_id_that_is_taken(
     zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """After the time that a dead one would keep it; a new directory is not made for it."""
     monkeypatch.setattr("core.zookeeper.registration._GRACE_MS", 0)
-
+    entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
     async with session_of(zookeeper.config(chroot)) as holder:
-        await registration(holder, 3, []).register()
-        async with session_of(zookeeper.config(chroot, session_timeout_ms=1000)) as second:
-            with pytest.raises(AccessError) as refused:
-                await registration(second, 3, []).register()
-        entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
-        try:
-            with pytest.raises(AccessError, match="node id 3 is taken"):
-                await entry.open(tmp_path / "new", 3)
-        finally:
-            await entry.close()
-    assert "node id 3 is taken: ZooKeeper has a broker at PLAINTEXT://127.0.0.1:9092" in refused.value.message
-    assert f"session 0x{holder.session_id & 2**64 - 1:x}" in refused.value.message
-    assert "choose another id: --node-id" in (refused.value.hint or "")
-
-
-async def test_an_id_of_an_own_older_session_is_waited_for(
-    zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As after a kill: the broker is back before ZooKeeper has noticed."""
-    async with session_of(zookeeper.config(chroot)) as dead, session_of(zookeeper.config(chroot)) as back:
-        epoch = await registration(dead, 3, []).register()
-        task = asyncio.ensure_future(registration(back, 3, []).register())
-        await until(lambda: "waiting for it to leave" in caplog.text)
-        assert not task.done()
-        await dead.close()
-        assert await task > epoch
-
-
-# --- the cluster's id
-
-
-async def test_the_first_broker_names_the_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async with session_of(zookeeper.config(chroot)) as session:
-        assert await ensure_cluster_id(session, None, "new-id") == "new-id"
-        assert await ensure_cluster_id(session, None, "other") == "new-id"
-        assert await ensure_cluster_id(session, "new-id", "other") == "new-id"
-        with pytest.raises(UsageError, match="is of cluster mine, and ZooKeeper has cluster new-id"):
-            await ensure_cluster_id(session, "mine", "other")
-
-
-async def test_a_directory_with_an_id_takes_it_to_a_new_cluster(zookeeper: ZooKeeperServer, chroot: str) -> None:
-    async with session_of(zookeeper.config(chroot)) as session:
-        assert await ensure_cluster_id(session, "mine", "new") == "mine"
+        await holder.ensure_paths(PERSISTENT_PATHS)
+        await holder.create_ephemeral("/brokers/ids/3", BrokerNode((), 0).encode())
+        with pytest.raises(AccessError, match="node id 3 is taken"):
+            await entry.open(tmp_path / "new", 3)
+        await entry.close()
+    assert not (tmp_path / "new").exists()
 
 
 # --- transactions
@@ -284,12 +174,13 @@ async def test_a_watch_that_was_given_up_before_it_began_tells_nothing(zookeeper
 
 async def test_watches_go_on_after_an_expiry_and_after_a_crash(zookeeper: ZooKeeperServer, chroot: str) -> None:
     data: list[bytes | None] = []
+    states: list[SessionState] = []
     async with session_of(zookeeper.config(chroot)) as session:
+        session.subscribe(states.append)
         await session.commit([Create("/a", b"0")])
         await session.watch_data("/a", lambda node: data.append(node and node.data))
         await aside(zookeeper.expire, session)
-        await until(lambda: session.state is SessionState.EXPIRED or len(data) > 1)
-        await until(lambda: session.state is SessionState.CONNECTED)
+        await until(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
         await session.commit([SetData("/a", b"1")])
         await until(lambda: data[-1] == b"1")
         await aside(zookeeper.kill)
@@ -486,9 +377,7 @@ async def test_tls_with_certificates_on_both_sides(
 # --- no ZooKeeper
 
 
-async def test_it_waits_for_a_zookeeper_and_says_so_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_it_waits_for_a_zookeeper_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         config = ZooKeeperConfig((Endpoint("127.0.0.1", free_ports()[0]),))
         session = ZooKeeperSession(config)
