@@ -186,12 +186,17 @@ class ControllerContext:
 
     def is_sure(self, partition: TopicPartition, replica: int) -> bool:
         """Says whether the replica has all that is committed: its broker lives, and has lost nothing since it had."""
-        state, broker = self.state(partition), self.brokers.get(replica)
-        epoch = state.holders.get(replica)
-        if epoch is None or broker is None or replica not in state.replicas:
+        state = self.state(partition)
+        if self._has_lost_nothing(replica, state.holders.get(replica)) and replica in state.replicas:
+            return replica in state.isr or not self._has_enough(partition, state)
+        return False
+
+    def _has_lost_nothing(self, broker_id: int, epoch: int | None) -> bool:
+        """Says whether the broker lives, and has lost nothing since it had that epoch."""
+        broker = self.brokers.get(broker_id)
+        if epoch is None or broker is None:
             return False
-        is_holder = replica in state.isr or not self._has_enough(partition, state)
-        return is_holder and (broker.first_epoch <= epoch or broker.previous_epoch == epoch != NO_EPOCH)
+        return broker.first_epoch <= epoch or broker.previous_epoch == epoch != NO_EPOCH
 
     def sure(self, partition: TopicPartition, *, includes_leaving: bool = False) -> list[int]:
         """Finds the replicas that are online and surely have all that is committed; see `online`."""
@@ -207,20 +212,18 @@ class ControllerContext:
         before, known = self.state(partition), state.holders
         holders: dict[int, int] = {}
         for one in state.isr:
-            is_confirmed = one == state.leader or one not in before.isr or one not in known
-            if is_confirmed or self.is_sure(partition, one):
-                holders[one] = self.brokers[one].epoch if one in self.brokers else NO_EPOCH
+            epoch = known.get(one)
+            is_confirmed = epoch is None or one == state.leader or one not in before.isr
+            if one in self.brokers and (is_confirmed or self._has_lost_nothing(one, epoch)):
+                holders[one] = self.brokers[one].epoch
             elif one in state.replicas:
-                holders[one] = known[one]
-        has_enough = self._has_enough(partition, state)
-        is_by_controller = state.leader_epoch != before.leader_epoch
-        for one in known:
-            if one in holders or one not in state.replicas:
-                continue
-            if not has_enough:
-                holders[one] = known[one]
-            elif is_by_controller and (one in before.isr or known[one] == WITNESS) and not self.is_sure(partition, one):
-                holders[one] = WITNESS
+                holders[one] = WITNESS if epoch is None else epoch
+        left = [one for one in known if one not in holders and one in state.replicas]
+        if left and not self._has_enough(partition, state):
+            holders.update((one, known[one]) for one in left)
+        elif left and state.leader_epoch != before.leader_epoch:
+            lost = [one for one in left if one in before.isr and not self._has_lost_nothing(one, known[one])]
+            holders.update((one, WITNESS) for one in left if one in lost or known[one] == WITNESS)
         return replace(state, holders=holders)
 
     def forget_witnesses(self, partition: TopicPartition) -> None:
@@ -235,6 +238,8 @@ class ControllerContext:
     def has_left_over_holders(self, partition: TopicPartition) -> bool:
         """Says whether somebody is written down as a holder who is not any more."""
         state = self.state(partition)
+        if len(state.holders) == len(state.isr):
+            return False
         holders = self.holders(partition)
         return any(one in state.replicas and one not in holders for one in state.holders)
 

@@ -83,13 +83,13 @@ class ControllerOffice:
         changes: dict[TopicPartition, PartitionState] = {}
         made: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
+            if self.is_led(partition):
+                continue
             state = self.context.state(partition)
             online = self.context.online(partition)
             if not self.context.is_written(partition):
                 if online:
                     made[partition] = first_state(state, online)
-                continue
-            if self.is_led(partition):
                 continue
             election = self._choose(partition, state, online)
             if election is not None:
@@ -110,8 +110,10 @@ class ControllerOffice:
     def is_led(self, partition: TopicPartition) -> bool:
         """Says whether the leader is online, and surely has all that is committed."""
         leader = self.context.state(partition).leader
-        is_online = leader != NO_LEADER and self.context.is_online(partition, leader)
-        return is_online and self.context.is_sure(partition, leader)
+        return leader != NO_LEADER and self._is_fit(partition, leader)
+
+    def _is_fit(self, partition: TopicPartition, replica: int) -> bool:
+        return self.context.is_online(partition, replica) and self.context.is_sure(partition, replica)
 
     def _choose(self, partition: TopicPartition, state: PartitionState, online: list[int]) -> Election | None:
         election = elect_offline(state.replicas, state.isr, self.context.sure(partition))
@@ -151,11 +153,8 @@ class ControllerOffice:
         changes: dict[TopicPartition, PartitionState] = {}
         for partition in partitions:
             state = self.context.state(partition)
-            if not self.context.is_written(partition) or state.leader in leaving or not self.is_led(partition):
-                continue
-            sure = self.context.sure(partition, includes_leaving=True)
-            staying = tuple(one for one in state.isr if one in sure and one not in leaving)
-            if len(staying) < len(state.isr):
+            staying = tuple(one for one in state.isr if one not in leaving and self._is_fit(partition, one))
+            if len(staying) < len(state.isr) and state.leader in staying:
                 changes[partition] = next_epoch(state, isr=staying)
         yield from self.lead(changes)
 

@@ -64,7 +64,7 @@ class LeaderRecovery:
         self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
         """Of each partition, by broker: the epoch of the life that has answered, and what."""
         self._asked: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
-        """By broker and epoch, what it was asked, and has not answered or could not say."""
+        """By broker and epoch, what it was asked."""
         self._put_off: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
         """Of these, what it could not say: it is asked again after `ask_again`."""
 
@@ -74,6 +74,8 @@ class LeaderRecovery:
     def end(self, partition: TopicPartition) -> None:
         self.waiting.pop(partition, None)
         self._without_witnesses.discard(partition)
+        for asked in self._asked.values():
+            asked.discard(partition)
         self._ends.pop(partition, None)
 
     def ends(self, partition: TopicPartition) -> dict[int, LogEnd]:
@@ -112,12 +114,13 @@ class LeaderRecovery:
         """
         self._forget_the_gone()
         wanted: dict[int, list[TopicPartition]] = defaultdict(list)
+        asked_now = {one: self._asked[one, broker.epoch] for one, broker in self._context.brokers.items()}
         for partition in self.waiting:
-            for broker_id in self.missing(partition):
-                if not self._context.is_online(partition, broker_id):
+            for broker_id in self._context.state(partition).holders:
+                asked = asked_now.get(broker_id)
+                if asked is None or partition in asked or not self._context.is_online(partition, broker_id):
                     continue
-                asked = self._asked[broker_id, self._context.brokers[broker_id].epoch]
-                if partition not in asked:
+                if broker_id in self._context.holders(partition):
                     asked.add(partition)
                     wanted[broker_id].append(partition)
         for broker_id, partitions in wanted.items():
@@ -143,9 +146,11 @@ class LeaderRecovery:
         self._put_off.clear()
 
     def _question(self, broker_id: int, partitions: Iterable[TopicPartition]) -> ControlRequest:
+        """Asks in the leader epoch that the broker was told; one of Kafka's takes up none in which nobody leads."""
         topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        is_plog = self._context.brokers[broker_id].is_plog
         for name, number in partitions:
-            epoch = self._context.state(TopicPartition(name, number)).leader_epoch
+            epoch = self._context.state(TopicPartition(name, number)).leader_epoch if is_plog else -1
             topics[name].append(ListOffsetsPartition(number, current_leader_epoch=epoch, timestamp=_LATEST))
         request = ListOffsetsRequest(
             replica_id=_DEBUGGING_CONSUMER, topics=[ListOffsetsTopic(name, of) for name, of in topics.items()]
@@ -174,7 +179,6 @@ class LeaderRecovery:
                     self._ends.setdefault(partition, {})[broker_id] = epoch, end
                     known.append(partition)
         self._put_off[broker_id, epoch] |= put_off.difference(known)
-        self._asked[broker_id, epoch].difference_update(known)
         return [one for one in known if self.furthest(one) is not None]
 
     # --- giving up

@@ -293,10 +293,11 @@ def test_who_stopped_cleanly_leads_at_once() -> None:
 
 def test_a_stop_in_an_earlier_life_is_no_clean_one() -> None:
     cluster = Cluster()
+    cluster.stop(3)
     epoch = cluster.stop(2)
-    cluster.die(3, 1)
+    cluster.die(1)
     cluster.come_cleanly(2, epoch - 1)
-    assert cluster.leader == -1
+    assert (cluster.leader, cluster.holders) == (-1, {1, 2})
 
 
 def test_who_lives_and_has_lost_its_session_leads_at_once() -> None:
