@@ -137,7 +137,7 @@ async def test_the_place_of_another_session_is_waited_for(begin: Begin, caplog: 
         before, after = cluster.broker, cluster.other
         epoch = await before.registration.register()
         task = asyncio.ensure_future(after.registration.register())
-        await until(lambda: "waiting for it to leave" in caplog.text)
+        await until(lambda: task.done() or "waiting for it to leave" in caplog.text)
         assert not task.done()
         await close(before.session)
         assert await task > epoch
