@@ -26,6 +26,7 @@ from core.cluster.partition_state import PartitionState
 from core.cluster.reassignment import Reassignments
 from core.cluster.topic_deletion import TopicDeletions
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from core.protocol.schema.leader_and_isr import (
@@ -245,6 +246,21 @@ class ClusterController:
         self._office.recovery.end(partition)
         self._context.stats.unclean_elections += election.is_unclean
         return election
+
+    def forget(self, broker_id: int) -> Decision[None]:
+        """Takes the word that a broker is gone for good: what only it may have is waited for no more. Raises
+        KafkaError(BROKER_ID_NOT_REGISTERED) if no replica is on it, INVALID_REQUEST if it lives.
+        """
+        if broker_id in self._context.brokers:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"broker {broker_id} is registered: it lives, and is not gone for good"
+            )
+        held = self._context.held_by([broker_id])
+        if not held:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no replica is on a broker {broker_id}")
+        yield from self._office.forget(held, broker_id)
+        yield from self._office.elect(held)
+        yield from self._office.send_all()
 
     def balance_leaders(self, most_imbalance_percent: int) -> Decision[int]:
         """Gives leadership back to preferred leaders, of those brokers that lead less than the given share of what

@@ -181,6 +181,13 @@ class ControllerContext:
             if one in state.replicas and (one in state.isr or epoch == WITNESS or not has_enough)
         }
 
+    def holders_out_of_sync(self, partition: TopicPartition) -> Mapping[int, int]:
+        """Gives the holders that are not in sync; none of a partition that there is not."""
+        state = self.find(partition)
+        if state is None:
+            return {}
+        return {one: epoch for one, epoch in self.holders(partition).items() if one not in state.isr}
+
     def _has_enough(self, partition: TopicPartition, state: PartitionState) -> bool:
         return len(state.isr) >= min(self.min_isr(partition.topic), len(state.replicas))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from core.cluster.control_requests import ControlRequest, ControlRequests
-from core.cluster.controller_context import ControllerContext
+from core.cluster.controller_context import WITNESS, ControllerContext
 from core.cluster.controller_writes import GIVE_WAY, Decision, StateWrite, slices
 from core.cluster.elections import DEFAULT_POLICY, Election, ElectionPolicy, elect_offline, elect_unclean
 from core.cluster.leader_recovery import LeaderRecovery
@@ -135,12 +135,15 @@ class ControllerOffice:
             election = elect_unclean(state.replicas, state.isr, online)
         if election is not None:
             missing = [one for one in self.context.holders(partition) if one not in ends]
-            known = "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
-            _log.warning(
-                "%s: %d leads by an unclean election; what only %s may have is given up (%s)",
-                *(partition, election.leader, ", ".join(map(str, missing)) or "nobody", known),
-            )
+            self._say_given_up(partition, f"{election.leader} leads by an unclean election", missing)
         return election
+
+    def _say_given_up(self, partition: TopicPartition, what: str, missing: Collection[int]) -> None:
+        """Logs what happened to the partition, and that what only those replicas may have is given up with it."""
+        ends = self.recovery.ends(partition)
+        known = "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
+        named = ", ".join(map(str, missing)) or "nobody"
+        _log.warning("%s: %s; what only %s may have is given up (%s)", partition, what, named, known)
 
     def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
         """Takes those that are leaving, and those that lack something, out of the replicas in sync, where somebody else
@@ -165,6 +168,27 @@ class ControllerOffice:
         for some in slices(partitions):
             left = [one for one in some if self.context.is_written(one) and self.context.has_left_over_holders(one)]
             yield from self.lead({one: next_epoch(self.context.state(one)) for one in left})
+
+    def forget(self, partitions: Iterable[TopicPartition], broker_id: int) -> Decision[None]:
+        """Writes down, in another epoch, that a broker which is gone for good holds nothing of the partitions any more.
+        If nobody else holds anything, the other replicas become witnesses: they may have what it had.
+        """
+        for some in slices(partitions):
+            changes: dict[TopicPartition, PartitionState] = {}
+            for partition in some:
+                state = self.context.state(partition)
+                if not self.context.is_written(partition) or broker_id not in state.holders:
+                    continue
+                holders = {one: epoch for one, epoch in state.holders.items() if one != broker_id}
+                if not holders:
+                    holders = {one: WITNESS for one in state.replicas if one != broker_id}
+                if holders:
+                    isr = tuple(one for one in state.isr if one != broker_id)
+                    changes[partition] = replace(next_epoch(state, isr=isr), holders=holders)
+                    if state.leader == NO_LEADER:
+                        what = f"broker {broker_id} is gone for good, as somebody has said"
+                        self._say_given_up(partition, what, [broker_id])
+            yield from self.lead(changes)
 
 
 def first_state(state: PartitionState, online: list[int]) -> PartitionState:

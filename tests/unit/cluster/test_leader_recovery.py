@@ -18,6 +18,7 @@ from core.cluster.controller_writes import Decision, StateWrite
 from core.cluster.elections import ElectionPolicy
 from core.cluster.partition_state import PartitionState
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import AlteredPartition, AlteredTopic, AlterPartitionRequest, BrokerState
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
@@ -162,6 +163,10 @@ class Cluster:
     def elect_unclean(self) -> ErrorCode:
         results = self._drive(self.controller.elect_leaders([T0], is_unclean=True))
         return ErrorCode.of(results[T0])
+
+    def forget(self, one: int) -> None:
+        """An operator says that it is gone for good."""
+        self._drive(self.controller.forget(one))
 
     def questions(self) -> list[int]:
         return [request.broker_id for request in self.sent if request.api is LIST_OFFSETS]
@@ -461,3 +466,74 @@ def test_an_operators_word_takes_who_has_most(caplog: pytest.LogCaptureFixture) 
     assert (cluster.leader, cluster.holders, cluster.written.leader_recovery_state) == (2, {2}, 1)
     assert "1 ends at offset 7 in epoch 4; 2 ends at offset 10 in epoch 4" in caplog.text
     assert "what only 3 may have is given up" in caplog.text
+
+
+# --- gone for good
+
+
+def test_who_is_gone_for_good_is_waited_for_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cut_off()
+    cluster.come(1, 2)
+    cluster.answer({1: End(4, 7), 2: End(4, 10)})
+    epoch = cluster.written.leader_epoch
+    cluster.forget(3)
+    assert (cluster.leader, cluster.written.isr, cluster.holders) == (2, (2,), {1, 2})
+    assert cluster.written.leader_epoch > epoch
+    assert "what only 3 may have is given up (1 ends at offset 7 in epoch 4; 2 ends at offset 10" in caplog.text
+
+
+def test_the_others_are_waited_for_still() -> None:
+    cluster = cut_off()
+    cluster.come(1)
+    cluster.answer({1: End(4, 7)})
+    cluster.forget(3)
+    cluster.begin_term()  # it is written down
+    cluster.answer({1: End(4, 7)})
+    assert (cluster.leader, cluster.holders, cluster.written.isr) == (-1, {1, 2}, (1, 2))
+    cluster.come(2)
+    cluster.answer({2: End(4, 10)})
+    assert cluster.leader == 2
+
+
+def test_who_was_forgotten_and_comes_back_holds_nothing() -> None:
+    cluster = cut_off()
+    before = cluster.written.holders[3]
+    cluster.come(1)
+    cluster.forget(3)
+    cluster._register(3, first=before)
+    cluster._drive(cluster.controller.on_brokers(dict(cluster.live)))
+    assert (cluster.leader, cluster.holders) == (-1, {1, 2})
+
+
+def test_if_the_only_holder_is_gone_for_good_all_other_replicas_are_asked() -> None:
+    """Whoever has most of what it had leads."""
+    cluster = Cluster(isr=(1,), min_isr=1)
+    cluster.die(1)
+    assert cluster.holders == {1}
+    cluster.forget(1)
+    assert (cluster.leader, cluster.written.isr) == (-1, ())
+    assert dict(cluster.written.holders) == {2: WITNESS, 3: WITNESS}
+    cluster.answer({2: End(3, 90)})
+    assert cluster.leader == -1
+    cluster.answer({3: End(4, 10)})
+    assert (cluster.leader, cluster.written.isr) == (3, (3,))
+
+
+def test_a_partition_that_is_led_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    cluster.die(3)
+    cluster.hear(1)
+    cluster.die(2)
+    assert (cluster.leader, cluster.holders) == (1, {1, 2})
+    cluster.forget(2)
+    assert (cluster.leader, cluster.written.isr, cluster.holders) == (1, (1,), {1})
+    assert "given up" not in caplog.text
+
+
+def test_who_lives_is_not_forgotten_nor_a_broker_that_nobody_knows() -> None:
+    cluster = Cluster()
+    for one, code in ((3, ErrorCode.INVALID_REQUEST), (9, ErrorCode.BROKER_ID_NOT_REGISTERED)):
+        with pytest.raises(KafkaError) as caught:
+            cluster.forget(one)
+        assert caught.value.code is code
+    assert cluster.holders == {1, 2, 3}
