@@ -11,11 +11,7 @@ from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.errors import UsageError
 from core.common.filesystem import FileSystem
-from core.protocol.schema.metadata_records import (
-    AccessControlEntryRecord,
-    ConfigRecord,
-    UserScramCredentialRecord,
-)
+from core.protocol.schema.metadata_records import AccessControlEntryRecord, ConfigRecord, UserScramCredentialRecord
 from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog

@@ -13,14 +13,7 @@ from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
-from tests.crash.copiers.copier_process import (
-    COUNTS,
-    SOURCE,
-    CopierProcess,
-    franz_gos,
-    librdkafkas,
-    streams_counter,
-)
+from tests.crash.copiers.copier_process import COUNTS, SOURCE, CopierProcess, franz_gos, librdkafkas, streams_counter
 from tests.crash.copiers.feed import Feed, Record, Watch, read_all
 from tests.crash.copiers.librdkafka_copier import PARTITIONS
 from tests.support.server import call_plog

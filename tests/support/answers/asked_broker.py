@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tests.support.answers.connection import Connection, ConnectionLostError
-from tests.support.answers.message_codec import (
-    Fields,
-    api_keys,
-    decode_response,
-    encode_request,
-    versions_of,
-)
+from tests.support.answers.message_codec import Fields, api_keys, decode_response, encode_request, versions_of
 from tests.support.answers.record_batches import batch
 from tests.support.answers.symbols import Symbols
 from tests.support.waiting import wait_until

@@ -26,10 +26,7 @@ from core.protocol.schema.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
-    UpdateMetadataResponse,
-)
+from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataResponse
 from core.zookeeper.controller_store import OutOfOfficeError
 from core.zookeeper.transaction import Node, NodeStat, Refusal, ZooKeeperError
 from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path

@@ -22,11 +22,7 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.log import offset_checkpoints
 from core.log.partition_metadata_file import read_partition_metadata
-from core.protocol.schema.create_partitions import (
-    CREATE_PARTITIONS,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
+from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest

@@ -3,13 +3,7 @@ from __future__ import annotations
 import pytest
 
 from core.common.errors import KafkaError
-from core.common.topic_partition import (
-    ensure_valid_topic_name,
-    name_in_metrics,
-    parse_uuid,
-    random_uuid,
-    uuid_text,
-)
+from core.common.topic_partition import ensure_valid_topic_name, name_in_metrics, parse_uuid, random_uuid, uuid_text
 
 
 def test_names_of_topics() -> None:

@@ -6,13 +6,7 @@ import zlib
 from collections.abc import Callable
 from random import Random
 
-from core.log.bit_flip import (
-    CRC32_POLYNOMIAL,
-    CRC32C_POLYNOMIAL,
-    ByteFix,
-    find_flipped_bit,
-    flipped_bit_of,
-)
+from core.log.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, find_flipped_bit, flipped_bit_of
 from core.records.checksum import crc32c_by_table
 from tests.support.for_each import for_each
 

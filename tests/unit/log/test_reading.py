@@ -11,11 +11,7 @@ import pytest
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT
 from core.log.directory_lock import DirectoryLock
-from core.log.file_names import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-)
+from core.log.file_names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from tests.support.damage import Place, places

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
-from core.records.record import (
-    Record,
-    decode_records,
-    encode_record,
-    encode_records,
-    increment_sequence,
-)
+from core.records.record import Record, decode_records, encode_record, encode_records, increment_sequence
 
 maybe_bytes = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.binary(max_size=20), maybe_bytes), max_size=4).map(tuple)

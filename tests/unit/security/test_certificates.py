@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.security.certificates import (
-    Certificate,
-    CertificateError,
-    Validity,
-    describe_certificate,
-    make_ca,
-    sign,
-)
+from core.security.certificates import Certificate, CertificateError, Validity, describe_certificate, make_ca, sign
 from tests.support.golden import GOLDEN
 
 NOW = datetime.datetime(2026, 11, 25, 12, tzinfo=datetime.UTC)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.answers.asked_broker import (
-    FETCH_NOTHING,
-    AskedBroker,
-    Topic,
-    fetch_fields,
-    fetch_partition,
-)
+from tests.support.answers.asked_broker import FETCH_NOTHING, AskedBroker, Topic, fetch_fields, fetch_partition
 from tests.support.answers.message_codec import NO_ID, Fields
 from tests.support.answers.record_batches import FIXED_TIME, Record, batch
 from tests.support.answers.scenarios.registry import scenario
