@@ -217,7 +217,7 @@ class ClusterController:
             election = self._elect_unclean(partition, state) if is_unclean else self._elect_preferred(partition, state)
             results[partition] = ErrorCode.NONE if isinstance(election, Election) else election
             if isinstance(election, Election):
-                changes[partition] = elected(state, election)
+                changes[partition] = self._office.elected(partition, election)
         yield from self._office.lead(changes)
         return results
 
@@ -243,7 +243,6 @@ class ClusterController:
                 self._context.set_online(partition, election.leader)
         if election is None:
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        self._office.recovery.end(partition)
         self._context.stats.unclean_elections += election.is_unclean
         return election
 
@@ -380,7 +379,7 @@ class ClusterController:
             elections = {one: self._office.give_up(one) for one in some}
             self._context.stats.unclean_elections += len(some)
             yield from self._office.lead(
-                {one: elected(self._context.state(one), found) for one, found in elections.items() if found is not None}
+                {one: self._office.elected(one, found) for one, found in elections.items() if found is not None}
             )
         self._office.recovery.ask_again()
         yield from self._office.send_all()

@@ -94,8 +94,7 @@ class ControllerOffice:
             election = self._choose(partition, state, online)
             if election is not None:
                 self.context.stats.unclean_elections += election.is_unclean
-                self.recovery.end(partition)
-                changes[partition] = elected(state, election)
+                changes[partition] = self.elected(partition, election)
                 continue
             self.recovery.begin(partition)
             isr = tuple(one for one in state.isr if one in state.replicas)
@@ -123,6 +122,15 @@ class ControllerOffice:
         if furthest is not None:
             return Election(furthest, (furthest,))
         return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
+
+    def elected(self, partition: TopicPartition, election: Election) -> PartitionState:
+        """Gives the state after an election for a partition that nobody led, and ends its recovery. Its epoch is above
+        that of all records of which replicas have told: what is written down may come from an old backup.
+        """
+        after = elected(self.context.state(partition), election)
+        epoch = max(after.leader_epoch, self.recovery.latest_epoch(partition) + 1)
+        self.recovery.end(partition)
+        return replace(after, leader_epoch=epoch)
 
     def give_up(self, partition: TopicPartition) -> Election | None:
         """Gives the election of who is there and has most, and says what is given up with it."""

@@ -87,6 +87,10 @@ class LeaderRecovery:
             if one in brokers and brokers[one].epoch == epoch and self._context.is_online(partition, one)
         }
 
+    def latest_epoch(self, partition: TopicPartition) -> int:
+        """Gives the latest leader epoch of a record of which a replica has told; -1 if none has."""
+        return max((end.epoch for end in self.ends(partition).values() if end.epoch is not None), default=-1)
+
     def missing(self, partition: TopicPartition) -> list[int]:
         """Finds the holders that have not answered in their present lives."""
         ends = self.ends(partition)

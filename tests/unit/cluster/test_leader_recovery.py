@@ -222,6 +222,19 @@ def test_the_greatest_epoch_and_then_the_longest_log_wins(first: End, second: En
     assert cluster.leader == leader
 
 
+def test_the_epoch_is_above_that_of_all_records_though_zookeeper_is_of_an_older_backup() -> None:
+    """Otherwise followers would have records of later epochs than the leader's."""
+    cluster = cut_off()
+    cluster.come(1, 2, 3)
+    cluster.answer({1: End(7, 10), 2: End(9, 7), 3: End(9, 8)})
+    assert (cluster.leader, cluster.written.leader_epoch) == (3, 10)
+    cluster = cut_off()
+    cluster.come(1)
+    cluster.answer({1: End(7, 10)})
+    cluster.elect_unclean()
+    assert (cluster.leader, cluster.written.leader_epoch) == (1, 8)
+
+
 def test_who_can_not_say_yet_is_asked_again() -> None:
     cluster = cut_off()
     cluster.come(1, 2, 3)
