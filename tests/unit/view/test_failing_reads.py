@@ -5,10 +5,13 @@ error that a screen shows, or gives what it knows.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import shutil
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -35,8 +38,10 @@ PARTITION = TopicPartition("txn_multisegment", 0)
 OFFSETS = 226
 """Of the log; none of them is without a record or a marker."""
 
-MOST_TRIES = settings().max_examples
-"""Of the calls of a model so many fail in turn, spread over all of them; all of them in scripts/torture."""
+EVERY_CALL_OF = settings().max_examples
+"""A model that makes at most so many calls is tried with each of them, which are all models in scripts/torture. Of
+another one the last call of each place in the code fails.
+"""
 
 
 def inspected(root: Path) -> Inspected:
@@ -112,16 +117,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def failing(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Lets the call of that number fail, of those that read a file, open it, or list a folder; -1 is none. Gives a list
-    of one: how many calls there were.
+def failing(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Lets the call of that number fail, of those that read a file, open it, or list a folder; -1 is none. Gives where
+    the calls come from, in the order in which they are made.
     """
-    calls = [0]
+    calls: list[object] = []
 
     def counted(call: Callable[..., object]) -> Callable[..., object]:
         def run(*arguments: object, **named: object) -> object:
-            calls[0] += 1
-            if calls[0] - 1 == number:
+            callers = islice(traceback.walk_stack(inspect.currentframe()), 1, 4)
+            calls.append(tuple((frame.f_code, line) for frame, line in callers))
+            if len(calls) - 1 == number:
                 raise OSError(errno.EIO, "Input/output error", str(arguments[0]))
             return call(*arguments, **named)
 
@@ -140,8 +146,8 @@ def test_a_read_that_fails_is_an_error_that_a_screen_shows(
 ) -> None:
     with failing(-1, monkeypatch) as calls:
         MODELS[model](root)
-    assert calls[0] > 1
-    step = -(-calls[0] // MOST_TRIES)
-    for number in range(0, calls[0], step):
+    assert len(calls) > 1
+    last_of_places = {place: number for number, place in enumerate(calls)}.values()
+    for number in range(len(calls)) if len(calls) <= EVERY_CALL_OF else last_of_places:
         with failing(number, monkeypatch), suppress(PlogError, OSError):
             MODELS[model](root)
