@@ -41,6 +41,8 @@ class Controller(Protocol):
 
     directory_id: bytes
     broker_epoch: int
+    is_informed: bool
+    """Whether the image has all topics that there are, so that it may be said of others that they do not exist."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -57,6 +59,9 @@ class Controller(Protocol):
         """Counts the partitions of the topic, also those that the image does not have, as no leader is known yet; 0 if
         there is no such topic.
         """
+
+    def ensure_informed(self, topic: str | None = None) -> None:
+        """Raises NotInformedError if something may be missing from the topic, or from the list of all topics."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         """Calls back with each change from now on, when the image has it: in the task that owns the controller, also if

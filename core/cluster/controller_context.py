@@ -213,8 +213,8 @@ class ControllerContext:
     def with_holders(self, partition: TopicPartition, state: PartitionState) -> PartitionState:
         """Gives the state with its holders, as it is to be written down. Who leads, or joins those in sync, has all
         that is committed in its present life; who leaves them has it as long as nothing more can be committed. Whom
-        the controller takes out of them, as its life is over, is a witness until the leader is heard of: that one may
-        be dead, too, and have committed nothing since it was.
+        the controller takes out of them is a witness until the leader is heard of: that one may be dead, too, and have
+        committed nothing since.
         """
         before, known = self.state(partition), state.holders
         holders: dict[int, int] = {}
@@ -229,8 +229,7 @@ class ControllerContext:
         if left and not self._has_enough(partition, state):
             holders.update((one, known[one]) for one in left)
         elif left and state.leader_epoch != before.leader_epoch:
-            lost = [one for one in left if one in before.isr and not self._has_lost_nothing(one, known[one])]
-            holders.update((one, WITNESS) for one in left if one in lost or known[one] == WITNESS)
+            holders.update((one, WITNESS) for one in left if one in before.isr or known[one] == WITNESS)
         return replace(state, holders=holders)
 
     def forget_witnesses(self, partition: TopicPartition) -> None:

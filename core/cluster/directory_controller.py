@@ -55,6 +55,8 @@ _LARGEST_EPOCH = (1 << 31) - 1
 class DirectoryController:
     """`Controller`; owned by one task."""
 
+    is_informed = True
+
     def __init__(self, log: MetadataLog, node_id: int, directory_id: bytes) -> None:
         self._log = log
         self._node_id = node_id
@@ -79,6 +81,9 @@ class DirectoryController:
     @property
     def epoch(self) -> int:
         return self._log.epoch
+
+    def ensure_informed(self, topic: str | None = None) -> None:
+        """Raises nothing: no other topics exist than those that the log tells of."""
 
     def count_partitions(self, topic: str) -> int:
         known = self.image.topics.get(topic)

@@ -29,11 +29,19 @@ def _refuse_configs(_type: int, _name: str, _changes: Mapping[str, str | None]) 
     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the cluster can't be reached")
 
 
+class NotInformedError(Exception):
+    """A member of a cluster has registered, and the controller has not told it of all topics yet. The connection is
+    closed: a client then asks another broker, but would take an answer for the truth, and its topics for deleted.
+    """
+
+
 class MemberController:
     """A `Controller`; owned by one task."""
 
     def __init__(self, directory_id: bytes) -> None:
         self.directory_id = directory_id
+        self.is_informed = False
+        """Set by `UntoldTopics`, anew after each registration."""
         self.broker_epoch = -1
         self.controller_id = NO_CONTROLLER
         """Who decides now, as far as is known."""
@@ -55,6 +63,15 @@ class MemberController:
         have a leader, and a group's place among some of them would be another one.
         """
         self._counts[topic] = partitions
+
+    def lacks(self, topic: str) -> bool:
+        """Says whether the image lacks the topic, or partitions that it has."""
+        known = self.image.topics.get(topic)
+        return known is None or len(known.partitions) < self.count_partitions(topic)
+
+    def ensure_informed(self, topic: str | None = None) -> None:
+        if not self.is_informed and (topic is None or self.lacks(topic)):
+            raise NotInformedError
 
     def count_partitions(self, topic: str) -> int:
         known = self.image.topics.get(topic)

@@ -221,7 +221,8 @@ class PlogControllers(Endpoint):
         assert isinstance(write, StateWrite)
         written = dict.fromkeys(write.state.holders, self._zxid)
         holders = write.state.holders if self.keeps_lives else written
-        was_sure = write.state.leader < 0 or self.state is None or self.knows(self._nodes[write.state.leader])
+        is_said_by_leader = self.state is not None and write.state.leader_epoch == self.state.leader_epoch
+        was_sure = is_said_by_leader or self.state is None or self.knows(self._nodes[write.state.leader])
         self.state = replace(write.state, partition_epoch=self._version + 1, holders=holders)
         self._history.on_decision(self, min_isr=self.min_isr, was_sure=was_sure)  # type: ignore[arg-type]
         return self.state.partition_epoch

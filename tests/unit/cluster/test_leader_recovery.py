@@ -120,6 +120,8 @@ class Cluster:
         """A controlled shutdown; gives the broker epoch that it had."""
         epoch = self.live[one].epoch
         self._drive(self.controller.shut_down(one, epoch))
+        if self.leader != one:
+            self.hear(self.leader)
         self.die(one)
         return epoch
 
@@ -336,7 +338,6 @@ def test_who_lives_and_has_lost_its_session_leads_at_once() -> None:
 def test_who_leaves_while_enough_are_in_sync_holds_nothing_of_what_comes_then() -> None:
     cluster = Cluster()
     epoch = cluster.stop(3)
-    cluster.hear(1)
     cluster.die(1, 2)
     cluster.come_cleanly(3, epoch)
     assert (cluster.leader, cluster.holders) == (-1, {1, 2})
