@@ -16,7 +16,7 @@ from core.broker.peer_link import PeerLink
 from core.broker.peer_pool import PeerPool
 from core.broker.receive_buffers import ReceiveBuffers
 from core.broker.storage_services import StorageServices
-from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.broker.zookeeper_entry import MOMENT_MS, ZooKeeperEntry
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import LiveBroker
 from core.cluster.elections import ElectionPolicy
@@ -25,6 +25,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.zookeeper.controller_election import ControllerElection, WonElection
+from core.zookeeper.session import SessionFigures
 
 _log = logging.getLogger("plog.controller")
 
@@ -69,6 +70,16 @@ class ClusterControl:
     def term(self) -> ControllerTerm | None:
         """Gives the present time in office; None if another broker is the controller, or nobody is."""
         return None if self._term is None or self._term.is_over else self._term
+
+    @property
+    def zookeeper(self) -> SessionFigures:
+        """Gives how the broker's session with ZooKeeper stands."""
+        return self._entry.session_figures
+
+    @property
+    def can_decide(self) -> bool:
+        """Says whether the broker is in office, and ZooKeeper there: without it nothing can be written down."""
+        return self.term is not None and self.zookeeper.silence_ms <= MOMENT_MS
 
     def require_term(self) -> ControllerTerm:
         """Gives it, or raises KafkaError(NOT_CONTROLLER)."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.broker_settings import BROKER_CONFIG
-from core.common.config_def import ConfigKey, ConfigSource, ConfigType, value_text
+from core.common.config_def import ZOOKEEPER_SILENCE, ConfigKey, ConfigSource, ConfigType, value_text
 from core.common.errors import KafkaError
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import (
@@ -108,11 +108,15 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
 
 
 def describe_broker_configs(
-    config: BrokerConfig, running: Mapping[str, str] = MappingProxyType({})
+    config: BrokerConfig,
+    running: Mapping[str, str] = MappingProxyType({}),
+    *,
+    zookeeper_silence_ms: int | None = None,
 ) -> list[DescribedConfig]:
     """Describes every key of the broker, and without their values those that it was given and does not know.
 
-    `running`: what the broker runs with in place of its static configuration.
+    `running`: what the broker runs with in place of its static configuration. `zookeeper_silence_ms` is reported by the
+    name `ZOOKEEPER_SILENCE`, unless it is None.
     """
     unknown = {
         name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
@@ -129,6 +133,18 @@ def describe_broker_configs(
         )
         for name, source in unknown.items()
     ]
+    if zookeeper_silence_ms is not None:
+        described.append(
+            DescribedConfig(
+                ZOOKEEPER_SILENCE,
+                str(zookeeper_silence_ms),
+                ConfigType.LONG,
+                ConfigSource.DEFAULT_CONFIG,
+                (),
+                is_read_only=True,
+                doc="How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one.",
+            )
+        )
     for key in BROKER_CONFIG:
         synonyms = broker_synonyms(config, key.name)
         if key.name in running:

@@ -17,7 +17,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from core.broker.controller_metrics import controller_metrics
-from core.broker.metric_families import counters, gauge, gauges
+from core.broker.metric_families import counter, counters, gauge, gauges
 from core.broker.node import Node
 from core.broker.replication_metrics import replication_metrics
 from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics
@@ -30,6 +30,7 @@ from core.common.errors import AccessError
 from core.common.steps import Steps
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
+from core.zookeeper.session import SessionState
 
 _SCRAPE_SECONDS = 10
 
@@ -56,6 +57,7 @@ def _own_metrics(node: Node) -> Iterator[Metric]:
     yield from _transaction_metrics(services)
     yield from _scrubber_metrics(node.scrubber)
     yield from _session_metrics(services)
+    yield from _zookeeper_metrics(services)
     if node.dispatcher.metrics is not None:
         yield from _request_metrics(node.dispatcher.metrics)
 
@@ -175,6 +177,29 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
         (),
         [((), sessions.evictions)],
     )
+
+
+def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
+    """Kafka's names, of brokers with ZooKeeper; a broker that is in no cluster has none."""
+    control = None if services.membership is None else services.membership.control
+    if control is None:
+        return
+    state, silence_ms, counts = control.zookeeper
+    prefix = "kafka_server_sessionexpirelistener"
+    yield gauges(
+        f"{prefix}_sessionstate",
+        "1 for the state of the session with ZooKeeper.",
+        ("state",),
+        [((one.name,), int(one is state)) for one in SessionState],
+    )
+    yield gauge("plog_zookeeper_silence_ms", "How long ZooKeeper has been away, ms; 0 while it is there.", silence_ms)
+    for name, doc, counted in (
+        ("zookeepersyncconnects", "Connections to ZooKeeper.", SessionState.CONNECTED),
+        ("zookeeperdisconnects", "Connections to it that were lost.", SessionState.SUSPENDED),
+        ("zookeeperexpires", "Sessions with it that have expired.", SessionState.EXPIRED),
+        ("zookeeperauthfailures", "Logins that it refused.", SessionState.FAILED),
+    ):
+        yield counter(f"{prefix}_{name}", doc, counts.get(counted, 0))
 
 
 def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:

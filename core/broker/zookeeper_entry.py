@@ -35,7 +35,7 @@ from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
-from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.session import SessionFigures, ZooKeeperSession
 from core.zookeeper.transaction import Create, Node, Refusal, SetData, ZooKeeperError
 from core.zookeeper.while_connected import while_connected
 from core.zookeeper.znodes import (
@@ -69,6 +69,9 @@ _READ_AT_ONCE = 500
 
 _MOST_BYTES = 900_000
 """Of an entity's settings. ZooKeeper ends the connection of a client that sends a megabyte (jute.maxbuffer)."""
+
+MOMENT_MS = 2000
+"""So long ZooKeeper may be away before what needs it is refused: when another server takes over it takes a moment."""
 
 _AGAIN_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
@@ -111,6 +114,10 @@ class ZooKeeperEntry:
 
     def __str__(self) -> str:
         return str(self._config)
+
+    @property
+    def session_figures(self) -> SessionFigures:
+        return self._session.figures
 
     async def open(self, directory: Path, node_id: int | None) -> None:
         """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
@@ -248,8 +255,11 @@ class ZooKeeperEntry:
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None]:
         """Writes them, and then tells all brokers; see `Controller.set_configs`. Raises KafkaError(INVALID_REQUEST) for
-        a kind of resource that is not in ZooKeeper.
+        a kind of resource that is not in ZooKeeper; UNKNOWN_SERVER_ERROR at once if that is away.
         """
+        silence_ms = self.session_figures.silence_ms
+        if silence_ms > MOMENT_MS:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper is away, for {silence_ms // 1000} s by now")
         kind = next((kind for kind, number in _RESOURCES.items() if number == resource_type), None)
         if kind is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")

@@ -24,6 +24,9 @@ Validator = Callable[[Value], str | None]
 KEPT_ONLY = "plog keeps this setting and does not act on it."
 """The last sentence of the text of a key that changes nothing."""
 
+ZOOKEEPER_SILENCE = "plog.zookeeper.silence.ms"
+"""The name by which a broker's DescribeConfigs says for how long ZooKeeper has been away."""
+
 HIDDEN = "[hidden]"
 """What is shown in place of a secret; Kafka's word."""
 

@@ -20,10 +20,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.common.errors import AccessError
 from core.zookeeper.kazoo_client import LastComplaint, make_client
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("plog.zookeeper")
 
 _FIRST_WORD_SECONDS = 1.0
-_NEXT_WORD_SECONDS = 60.0
-"""How long after the first word that no ZooKeeper answers comes the next."""
+_NEXT_WORD_SECONDS = 5.0
+_MOST_WORD_SECONDS = 600.0
+"""How long after the first word that no ZooKeeper answers comes the next: twice as long each time, up to the latter."""
 _CLOSE_SECONDS = 5.0
 
 
@@ -74,6 +76,17 @@ _NEXT = {
     SessionState.FAILED: frozenset({SessionState.CLOSED}),
     SessionState.CLOSED: frozenset[SessionState](),
 }
+
+
+class SessionFigures(NamedTuple):
+    """How a session stands. `silence_ms`: how long ZooKeeper has been away, 0 while there is a connection; one on which
+    nothing comes counts as lost after two thirds of the session's timeout. `counts`: how often each state was entered.
+    """
+
+    state: SessionState
+    silence_ms: int
+    counts: Mapping[SessionState, int]
+
 
 _REFUSALS = {
     "NoNodeError": Refusal.NO_NODE,
@@ -116,6 +129,9 @@ class ZooKeeperSession:
         self._watches: dict[Watch, None] = {}
         self._complaint = LastComplaint()
         self._next_word: asyncio.TimerHandle | None = None
+        self._lost_at = 0.0
+        """When the connection was lost, by the loop's clock; of a session that never had one, when it was opened."""
+        self._counts = Counter[SessionState]()
         self.state = SessionState.CONNECTING
         self.session_id = 0
         """The session's number, which owns its ephemeral nodes. Another one after each expiry; 0 before the first."""
@@ -125,6 +141,13 @@ class ZooKeeperSession:
         """How long ZooKeeper keeps the session, and its ephemeral nodes, without hearing from us. It may allow less."""
         return self._config.session_timeout_ms
 
+    @property
+    def figures(self) -> SessionFigures:
+        return SessionFigures(self.state, self._silence_ms(), self._counts)
+
+    def _silence_ms(self) -> int:
+        return 0 if self.state is SessionState.CONNECTED else round((self._loop.time() - self._lost_at) * 1000)
+
     # --- life
 
     async def open(self, *, seconds: float | None = None) -> None:
@@ -132,6 +155,7 @@ class ZooKeeperSession:
         is missing, the login is refused, or kazoo is not installed; and after `seconds`, if they are limited.
         """
         self._loop = asyncio.get_running_loop()
+        self._lost_at = self._loop.time()
         self._client = make_client(self._config, self._complaint)
         self._client.add_listener(self._on_kazoo_state)
         self._client.start_async()
@@ -202,7 +226,10 @@ class ZooKeeperSession:
 
     def _move_to(self, state: SessionState) -> None:
         assert state in _NEXT[self.state], (self.state, state)
+        if self.state is SessionState.CONNECTED:
+            self._lost_at = self._loop.time()
         self.state = state
+        self._counts[state] += 1
         self._say_state()
         if state is SessionState.CONNECTED or state in _ENDS:
             self._settled.set()
@@ -249,13 +276,15 @@ class ZooKeeperSession:
 
     # --- what is said
 
-    def _say_later(self, seconds: float) -> None:
-        self._next_word = self._loop.call_later(seconds, self._say_waiting)
+    def _say_later(self, seconds: float, next_seconds: float = _NEXT_WORD_SECONDS) -> None:
+        self._next_word = self._loop.call_later(seconds, self._say_waiting, next_seconds)
 
-    def _say_waiting(self) -> None:
+    def _say_waiting(self, next_seconds: float) -> None:
         why = f": {self._complaint.text}" if self._complaint.text else ""
-        _log.warning("no ZooKeeper answers at %s, waiting for it%s", self._config, why)
-        self._say_later(_NEXT_WORD_SECONDS)
+        _log.warning(
+            "no ZooKeeper answers at %s, waiting for it%s (for %d s)", self._config, why, self._silence_ms() // 1000
+        )
+        self._say_later(next_seconds, min(2 * next_seconds, _MOST_WORD_SECONDS))
 
     def _say_state(self) -> None:
         if self._next_word is not None:
@@ -265,10 +294,10 @@ class ZooKeeperSession:
             _log.info("connected to ZooKeeper at %s, session 0x%x", self._config, self.session_id & 2**64 - 1)
         elif self.state is SessionState.SUSPENDED:
             _log.warning("lost the connection to ZooKeeper at %s: %s", self._config, self._complaint.text)
-            self._say_later(_NEXT_WORD_SECONDS)
+            self._say_later(_NEXT_WORD_SECONDS, 2 * _NEXT_WORD_SECONDS)
         elif self.state is SessionState.EXPIRED:
             _log.warning("session 0x%x with ZooKeeper has expired", self.session_id & 2**64 - 1)
-            self._say_later(_NEXT_WORD_SECONDS)
+            self._say_later(_NEXT_WORD_SECONDS, 2 * _NEXT_WORD_SECONDS)
         elif self.state is SessionState.FAILED:
             _log.error("the session with ZooKeeper at %s has ended: %s", self._config, _error_of(self._end(), "/"))
 

@@ -9,6 +9,7 @@ from core.cluster.member_controller import MemberController
 from core.common.config_def import ConfigResourceType
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.zookeeper.session import SessionFigures, SessionState
 from core.zookeeper.znodes import ConfigEntity
 
 
@@ -16,6 +17,7 @@ class FakeEntry:
     """Has settings of topics, which are there at once, or when the test says so."""
 
     cluster_id = "a-cluster-of-the-tests"
+    session_figures = SessionFigures(SessionState.CONNECTED, 0, {})
 
     def __init__(self) -> None:
         self.configs: dict[str, dict[str, str]] = {}

@@ -19,10 +19,12 @@ Res = TypeVar("Res")
 
 
 def find_control(services: Services) -> ClusterControl | None:
-    """Finds what the controller does in its cluster, if this broker is the controller."""
+    """Finds what the controller does in its cluster, if this broker is the controller, and not cut off from ZooKeeper:
+    who asks is refused at once then, as nobody knows when it could decide again, or who will.
+    """
     membership = services.membership
     control = None if membership is None else membership.control
-    return None if control is None or control.term is None else control
+    return None if control is None or not control.can_decide else control
 
 
 def find_term(services: Services) -> ControllerTerm | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,10 +13,16 @@ import pytest
 from core.broker import cluster_control
 from core.broker.broker_config import BrokerConfig
 from core.broker.cluster_control import ClusterControl
+from core.broker.metrics import broker_metrics
 from core.broker.receive_buffers import ReceiveBuffers
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import finish
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.zookeeper.controller_election import WonElection
+from core.zookeeper.session import SessionFigures, SessionState
+from tests.support.broker import ask
+from tests.support.member import US, playing
 
 
 class FakeElection:
@@ -62,6 +69,7 @@ class Candidate:
         peers: Any = SimpleNamespace(find_endpoint=lambda _: None)
         self.elections: list[FakeElection] = []
         self.terms: list[FakeTerm] = []
+        self.session_figures = SessionFigures(SessionState.CONNECTED, 0, {})
         self.control = ClusterControl(services, cast("Any", self), peers, ReceiveBuffers())
 
     def make_election(self, _node_id: int, **callbacks: Any) -> FakeElection:
@@ -132,3 +140,42 @@ async def test_who_may_not_be_the_controller_does_not_stand() -> None:
     await candidate.control.start()
     assert candidate.elections == []
     await candidate.control.close()
+
+
+async def test_who_is_cut_off_from_zookeeper_decides_nothing_but_for_a_moment() -> None:
+    """It is in office as long as its session may live, and could write nothing down."""
+    candidate = Candidate()
+    await candidate.control.start()
+    assert not candidate.control.can_decide
+    candidate.win()
+    for silence_ms, can_decide in ((0, True), (2000, True), (2001, False)):
+        candidate.session_figures = SessionFigures(SessionState.SUSPENDED, silence_ms, {})
+        assert candidate.control.can_decide is can_decide
+        assert candidate.control.term is not None
+
+
+async def test_it_says_for_how_long_zookeeper_is_away(tmp_path: Path) -> None:
+    """To whoever asks for its settings, and in its metrics."""
+    figures = SessionFigures(SessionState.SUSPENDED, 7500, {SessionState.CONNECTED: 3, SessionState.SUSPENDED: 2})
+    request = DescribeConfigsRequest([DescribeConfigsResource(4, str(US), ["plog.zookeeper.silence.ms"])])
+    async with playing(tmp_path) as member:
+
+        def told() -> list[str | None]:
+            return [one.value for one in ask(member.node, DESCRIBE_CONFIGS, request).results[0].configs]
+
+        assert told() == ["0"]
+        member.entry.session_figures = figures
+        assert told() == ["7500"]
+        samples = {
+            (one.name, *one.labels.values()): one.value
+            for metric in finish(broker_metrics(member.node))
+            for one in metric.samples
+            if "zookeeper" in one.name or "session" in one.name
+        }
+    prefix = "kafka_server_sessionexpirelistener"
+    assert samples["plog_zookeeper_silence_ms",] == 7500
+    assert samples[f"{prefix}_sessionstate", "SUSPENDED"] == 1
+    assert samples[f"{prefix}_sessionstate", "CONNECTED"] == 0
+    assert samples[f"{prefix}_zookeepersyncconnects_total",] == 3
+    assert samples[f"{prefix}_zookeeperdisconnects_total",] == 2
+    assert samples[f"{prefix}_zookeeperexpires_total",] == 0
