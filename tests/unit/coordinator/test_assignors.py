@@ -64,6 +64,8 @@ def test_one_that_comes_takes_from_all_alike() -> None:
 
 
 def test_range_reads_the_same_numbers_of_all_topics() -> None:
-    members = {name: MemberSpec("", frozenset([T, U]), {}) for name in "ab"}
-    result = assign_range(members, {T: 3, U: 3})
-    assert result == {"a": {T: frozenset({0, 1}), U: frozenset({0, 1})}, "b": {T: frozenset({2}), U: frozenset({2})}}
+    """Of a topic with fewer partitions than members the last members have none."""
+    members = {name: MemberSpec("", frozenset(TOPICS), {}) for name in "ab"}
+    result = assign_range(members, {T: 3, U: 3, V: 1})
+    assert result["a"] == {T: frozenset({0, 1}), U: frozenset({0, 1}), V: frozenset({0})}
+    assert result["b"] == {T: frozenset({2}), U: frozenset({2})}

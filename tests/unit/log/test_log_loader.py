@@ -22,6 +22,8 @@ from core.records.batches import iter_whole_batches
 from core.records.record import encode_records
 from core.records.record_batch_builder import build_batch
 from tests.support.damage import places
+from tests.support.for_each import for_each
+from tests.support.golden import case
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
 
 
@@ -300,6 +302,14 @@ def test_a_hole_that_the_cleaner_left_is_kept_whatever_the_policy_is_now(directo
     assert not was_cut
     assert log.log_end_offset == 20
     assert [r.offset for r in read_all(log)][:3] == [1, 2, 3]
+
+
+@for_each("name", ["compacted_zstd", "v1_gzip_compacted", "v0_snappy_compacted"])
+def test_what_kafkas_cleaner_left_is_whole_without_a_word_of_the_policy(name: str, tmp_path: Path) -> None:
+    """Messages of magic 0 and 1 do not show who was there."""
+    shutil.copytree(case(name).directory, tmp_path / "t-0")
+    log, was_cut = open_unclean(tmp_path / "t-0")
+    assert (log.log_end_offset, was_cut) == (case(name).truth["high_watermark"], False)
 
 
 @pytest.mark.parametrize(

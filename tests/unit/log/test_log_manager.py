@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.clock import ManualClock
-from core.common.filesystem import Buffer, File, FileSystem
+from core.common.filesystem import FileSystem
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
 from core.log.file_names import parse_partition_directory_name
@@ -19,7 +19,7 @@ from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata
 from tests.support.disk import RecordingFileSystem
 from tests.support.for_each import for_each
-from tests.support.logs import NOW, append, make_batch
+from tests.support.logs import NOW, FullDisk, append, make_batch
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
 
@@ -112,7 +112,7 @@ def test_a_clean_stop_syncs_what_changed_once(tmp_path: Path) -> None:
 
 def test_a_stop_syncs_away_what_a_failed_write_left(tmp_path: Path) -> None:
     """Else a power cut after a clean stop might leave it after the log's end, which nothing would explain."""
-    disk = RefusesWrites()
+    disk = FullRecordedDisk()
     manager = opened(tmp_path, disk)
     append(manager.create(A, random_uuid(), LogConfig()), make_batch(b"x"))
     manager.close(broker_epoch=1)
@@ -124,22 +124,8 @@ def test_a_stop_syncs_away_what_a_failed_write_left(tmp_path: Path) -> None:
     assert f"a-0/{0:020d}.log" in synced_by_close(again, disk)
 
 
-class RefusesWrites(RecordingFileSystem):
-    """Writes half of what it is asked for, then refuses, while it is full."""
-
-    is_full = False
-
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
-        file = super().open_append(path, creates=creates)
-        write_at = type(file).write_at
-
-        def maybe_write(file: File, data: Buffer, position: int) -> None:
-            write_at(file, memoryview(data)[: len(data) // 2] if self.is_full else data, position)
-            if self.is_full:
-                raise OSError(28, "No space left on device")
-
-        file.__class__ = type("FillingFile", (type(file),), {"__slots__": (), "write_at": maybe_write})
-        return file
+class FullRecordedDisk(FullDisk, RecordingFileSystem):
+    pass
 
 
 def test_logs_are_closed_in_several_threads_as_in_one(tmp_path: Path) -> None:
@@ -357,7 +343,8 @@ def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path) -> None:
     """The broker was killed before the new log start of a deletion of records was on the disk; its epochs were. Without
     them a follower that parts ways there would be told to go on.
     """
-    log = opened(tmp_path).create(A, random_uuid(), LogConfig())
+    topic_id = random_uuid()
+    log = opened(tmp_path).create(A, topic_id, LogConfig())
     for epoch, offset in ((1, 0), (2, 1), (4, 4)):
         log.leader_epochs.assign(epoch, offset)
         log.append_as_leader(make_batch(*[b"x"] * (3 if epoch == 2 else 1)), epoch)
@@ -366,7 +353,7 @@ def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path) -> None:
     log.update_high_watermark(log.log_end_offset)
     log.increment_log_start_offset(2)
     assert log.leader_epochs.entries[0] == EpochEntry(2, 2)
-    again = opened(tmp_path).logs[A]  # as after a kill
+    again = opened(tmp_path).create(A, topic_id, LogConfig())  # as after a kill
     assert again.log_start_offset == 0
     assert again.leader_epochs.entries == before
     assert again.leader_epochs.end_offset_of(1, again.log_end_offset) == (1, 1)
