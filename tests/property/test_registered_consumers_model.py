@@ -26,7 +26,8 @@ from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import RegisteredConsumer
 from core.zookeeper.transaction import ZooKeeperError
-from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.zookeeper_sessions import Fault, FaultyModel
 
 TOPICS = ("t", "u")
 _ANY = st.integers(0, 1 << 16)
@@ -50,7 +51,7 @@ def done(work: Coroutine[Any, Any, _Result]) -> _Result:
 class Reader:
     """One consumer, with what it reads from where, and what it has not committed yet."""
 
-    session: FakeSession
+    session: FaultyModel
     consumer: RegisteredConsumer
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     uncommitted: dict[TopicPartition, int] = field(default_factory=dict)
@@ -98,16 +99,16 @@ class ConsumersMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.readers) < 4)
     @rule(
         topics=st.sampled_from([{"t": 1}, {"u": 1}, {"t": 1, "u": 1}, None]),
-        lost=st.sampled_from([[], [], [], ["request"], ["answer"], ["", "answer"]]),
+        lost=st.sampled_from([[], [], [], [Fault.NOT_DONE], [Fault.DONE], [None, Fault.DONE]]),
     )
-    def join(self, topics: dict[str, int] | None, lost: list[str]) -> None:
+    def join(self, topics: dict[str, int] | None, lost: list[Fault | None]) -> None:
         self.may_double |= bool(lost)
         wanted = ConsumerNode({".*": 1}, pattern=WHITE_LIST) if topics is None else ConsumerNode(topics)
-        session = self.zookeeper.session()
+        session = FaultyModel(self.zookeeper, self.zookeeper.next_session_id())
         view = ClusterView(cast("Any", session))
         consumer = RegisteredConsumer(cast("Any", session), view, "g", wanted, self.clock)
         done(consumer.begin())
-        session.loses += lost
+        session.faults += lost
         self.readers.append(Reader(session, consumer))
 
     @precondition(lambda self: self.readers)
@@ -138,7 +139,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         reader = self.reader(number)
         reader.commit()
         self.may_double |= bool(reader.uncommitted)
-        reader.session.loses.clear()
+        reader.session.faults.clear()
         reader.session.meanwhile.clear()
         with suppress(ZooKeeperError):  # its id is gone already
             done(reader.consumer.leave())
@@ -181,10 +182,10 @@ class ConsumersMachine(RuleBasedStateMachine):
         self.reader(number).session.meanwhile += [lambda: None] * quiet + [act]
 
     @precondition(lambda self: self.readers)
-    @rule(number=_ANY, lost=st.lists(st.sampled_from(["", "request", "answer"]), min_size=1, max_size=4))
-    def lose(self, number: int, lost: list[str]) -> None:
+    @rule(number=_ANY, lost=st.lists(st.sampled_from([None, *Fault]), min_size=1, max_size=4))
+    def lose(self, number: int, lost: list[Fault | None]) -> None:
         self.may_double = True
-        self.reader(number).session.loses += lost
+        self.reader(number).session.faults += lost
 
     @rule(topic=st.sampled_from(TOPICS))
     def add_partition(self, topic: str) -> None:
@@ -205,7 +206,7 @@ class ConsumersMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         """Everybody goes on until nothing changes; the model says who owns what then."""
         for reader in self.readers:
-            reader.session.loses.clear()
+            reader.session.faults.clear()
             reader.session.meanwhile.clear()
             reader.session.hear()
         for _ in range(6):

@@ -1,7 +1,7 @@
-"""A ZooKeeper in memory, with sessions that expire and answers that get lost, for what is built on a ZooKeeperSession.
+"""A ZooKeeper in memory, with sessions that expire, for what is built on a ZooKeeperSession.
 
-`tests/interop` has the real one. Everything is done at once, in the caller's own task; watches are called as soon as
-something has changed.
+`tests/interop` has the real one, `zookeeper_sessions.py` sessions that lose requests and answers. Everything is done
+at once, in the caller's own task; watches are called as soon as something has changed.
 """
 
 from __future__ import annotations
@@ -129,8 +129,6 @@ class FakeSession:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
         self._id_of_servers = session_id
-        self.loses: list[str] = []
-        """What becomes of the next transactions: "" for nothing, "request" or "answer" for what is lost of them."""
         self.meanwhile: list[Callable[[], None]] = []
         """What others do before the next requests are answered, one of them before each."""
         self.committed: list[list[Operation]] = []
@@ -200,13 +198,7 @@ class FakeSession:
     async def commit(self, operations: Sequence[Operation]) -> list[Answer]:
         self._let_others_act()
         self.committed.append(list(operations))
-        lost = self.loses.pop(0) if self.loses else ""
-        if lost == "request":
-            raise ZooKeeperError(Refusal.CONNECTION_LOST, operations[0].path)
-        answers = self._zookeeper.commit(self._id_of_servers, operations)
-        if lost == "answer":
-            raise ZooKeeperError(Refusal.CONNECTION_LOST, operations[0].path)
-        return answers
+        return self._zookeeper.commit(self._id_of_servers, operations)
 
     async def create_ephemeral(self, path: str, data: bytes) -> None:
         await self.commit([Create(path, data, is_ephemeral=True)])
