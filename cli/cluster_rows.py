@@ -12,9 +12,10 @@ from core.cluster.cluster_health import partition_health
 if TYPE_CHECKING:
     from core.client.broker_survey import BrokerSurvey
     from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+    from core.cluster.leaderless_partition import LeaderlessPartition
     from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
 
-STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "apis", "failure"]
+STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "zookeeper_silence_ms", "apis", "failure"]
 OF_CLUSTER = [
     "cluster_id",
     "controller_id",
@@ -27,12 +28,16 @@ OF_CLUSTER = [
     "offline_replicas",
     "not_preferred",
     "problems",
+    "waiting",
 ]
 """What is written once above the table; programs get it with each broker."""
 
 
 def status_rows(
-    found: ClusterDescription, placed: Sequence[ReplicatedPartition] | None, problems: Sequence[str] | None
+    found: ClusterDescription,
+    placed: Sequence[ReplicatedPartition] | None,
+    problems: Sequence[str] | None,
+    leaderless: Sequence[LeaderlessPartition] = (),
 ) -> list[Row]:
     """Gives a row for each broker, each with what is known of the whole; `placed` and `problems` are None if nobody
     serves the cluster.
@@ -45,6 +50,7 @@ def status_rows(
         "partitions": len(placed) if placed is not None else None,
         **(partition_health(placed).counts if placed is not None else {}),
         "problems": list(problems) if problems is not None else None,
+        "waiting": [one.as_row for one in leaderless] if placed is not None else None,
     }
     return [
         {
@@ -53,6 +59,7 @@ def status_rows(
             "rack": broker.rack,
             "controller": broker.broker_id == found.controller_id,
             "state": _state(broker),
+            "zookeeper_silence_ms": broker.zookeeper_silence_ms,
             "apis": len(broker.versions) if broker.versions is not None else None,
             "failure": broker.failure.message if broker.failure is not None else None,
             **of_cluster,

@@ -16,6 +16,7 @@ from cli.table import Row
 
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
+    from core.cluster.leaderless_partition import LeaderlessPartition
     from core.cluster.replicated_partition import ReplicatedPartition
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
@@ -62,18 +63,21 @@ def elect(
         raise UsageError("expected one of --preferred and --unclean", hint="plog help cluster")
     with open_cluster("elect", bootstrap_server, data_dir) as client:
         placed = _find(client, names or (), is_unclean=unclean)
+        leaderless = _say_what_is_lost(client, placed) if unclean else {}
         if dry_run:
             if any(_needs_election(p, is_unclean=unclean) for p in placed):
                 say("would do this without --dry-run; nothing was changed")
             elif placed:
                 say("no election is needed")
-            _write([_planned(p, client.node_ids, is_unclean=unclean) for p in placed], output)
+            first = {partition: one.next_leader for partition, one in leaderless.items()}
+            rows = [_planned(p, client.node_ids, first.get(p.partition), is_unclean=unclean) for p in placed]
+            _write(rows, output)
             return
         if unclean and any(not p.has_leader for p in placed) and not yes:
             ensure_meant("--unclean may lose confirmed records", "elect")
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         results = ClusterAdmin(client).elect_leaders(kind, [p.partition for p in placed]) if placed else {}
-        leaders = _find_leaders(client, placed, _newly_led(placed, results, is_unclean=unclean)) if placed else {}
+        leaders = find_leaders(client, placed, _newly_led(placed, results, is_unclean=unclean)) if placed else {}
     rows, failed = _rows(placed, leaders, results)
     _write(rows, output)
     raise typer.Exit(1 if failed else 0)
@@ -97,8 +101,6 @@ def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> lis
     placed = [p for p in read_partitions(client, sorted({p.topic for p in wanted}), []) if p.partition in wanted]
     if not names or list(names) == ["all"]:
         placed = [p for p in placed if not p.has_preferred_leader]
-    if is_unclean:
-        _say_what_is_lost(client, placed)
     return placed
 
 
@@ -117,45 +119,38 @@ def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
         )
 
 
-def _say_what_is_lost(client: KafkaClient, placed: Sequence[ReplicatedPartition]) -> None:
-    """Says of each partition without a leader what those that live have, and whose records would be given up."""
-    from core.client.broker_survey import survey_brokers
+def _say_what_is_lost(
+    client: KafkaClient, placed: Sequence[ReplicatedPartition]
+) -> dict[TopicPartition, LeaderlessPartition]:
+    """Says of each partition without a leader which replica has what, and whose records would be given up."""
+    from core.client.cluster_partitions import report_leaderless
     from core.client.cluster_status import describe_cluster
 
-    leaderless = [p for p in placed if not p.has_leader]
-    if not leaderless:
-        return
-    brokers = describe_cluster(client).brokers
-    surveys = survey_brokers(client, brokers, [p.partition for p in leaderless])
-    for p in leaderless:
-        ends = {b: surveys[b].ends.get(p.partition) for b in p.replicas if b in surveys}
-        having = ", ".join(_what_it_has(b, end, is_offline=b in p.offline) for b, end in ends.items())
-        in_sync = f"in sync: {', '.join(map(str, p.isr))}, of which none can lead" if p.isr else "nobody is in sync"
-        say(
-            f"warning: {p.partition} has no leader: {in_sync}; {having or 'no replica of it lives'}. What others had "
-            "beyond that is lost, also if it was confirmed"
-        )
-
-
-def _what_it_has(broker_id: int, end: object, *, is_offline: bool) -> str:
-    if is_offline:
-        return f"broker {broker_id} lives, and its log says why it does not lead"
-    if type(end) is int:
-        return f"broker {broker_id} has offsets up to {end - 1}"
-    return f"what broker {broker_id} has is not known"
+    if all(p.has_leader for p in placed):
+        return {}
+    leaderless = report_leaderless(client, describe_cluster(client), placed, [])
+    for one in leaderless:
+        say(f"warning: {one}")
+    return {one.partition: one for one in leaderless}
 
 
 def _needs_election(p: ReplicatedPartition, *, is_unclean: bool) -> bool:
     return not (p.has_leader if is_unclean else p.has_preferred_leader)
 
 
-def _planned(p: ReplicatedPartition, brokers: Collection[int], *, is_unclean: bool) -> Row:
-    """Gives the row of what would be done, with these brokers that live."""
+def _planned(
+    p: ReplicatedPartition, brokers: Collection[int], next_leader: int | None = None, *, is_unclean: bool
+) -> Row:
+    """Gives the row of what would be done, with these brokers that live. `next_leader` is who would lead, if somebody
+    who lives has said what it has.
+    """
     first = p.replicas[0]
     if is_unclean:
         living = [b for b in p.replicas if b not in p.offline] or [b for b in p.replicas if b in brokers]
         result = f"{p.leader} leads: not needed" if p.has_leader else f"one of {living} would lead"
-        if not p.has_leader and not living:
+        if next_leader is not None:
+            result = f"{next_leader} would lead"
+        elif not p.has_leader and not living:
             result = "no replica lives: refused"
     elif p.has_preferred_leader:
         result = f"{first} leads: not needed"
@@ -185,7 +180,7 @@ def _newly_led(
     return found
 
 
-def _find_leaders(
+def find_leaders(
     client: KafkaClient, placed: Sequence[ReplicatedPartition], elected: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Gives who leads the partitions now, and says of which that is not known, and why: what the controller has

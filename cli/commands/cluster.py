@@ -13,6 +13,7 @@ from cli.cluster.controller import controller
 from cli.cluster.drain import drain
 from cli.cluster.elect import elect
 from cli.cluster.features import features
+from cli.cluster.forget_replica import forget_replica
 from cli.cluster.reassign import reassign
 from cli.cluster.start import start
 from cli.completion import complete_topic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from core.client.broker_survey import BrokerSurvey
     from core.client.kafka_client import KafkaClient
     from core.cluster.cluster_description import ClusterDescription
+    from core.cluster.leaderless_partition import LeaderlessPartition
     from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
     from core.common.topic_partition import TopicPartition
     from core.log.directory_reader import DirectoryReader
@@ -57,22 +59,27 @@ def status(
 ) -> None:
     """Show whether a cluster is well: its controller, its brokers, and what its partitions lack.
 
-    For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 1 if something is
-    wrong with the cluster, and 3 if a broker can't be reached from here.
+    Of a partition without a leader it says what it waits for, which replica has what, and what an election would cost
+    now. For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 1 if something
+    is wrong with the cluster, and 3 if a broker can't be reached from here.
 
     \b
     Example:
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
     from cli.cluster_rows import api_rows, status_rows
+    from core.client.cluster_partitions import report_leaderless
     from core.client.kafka_client import KafkaClient
     from core.cluster.cluster_health import find_problems, with_missing_brokers
     from core.common.errors import UsageError
 
     placed, problems = None, None
+    leaderless: list[LeaderlessPartition] = []
+    notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
         if isinstance(source, KafkaClient):
             found, placed = _ask_cluster(source)
+            leaderless = report_leaderless(source, found, placed, notes)
             found = with_missing_brokers(found, placed)
             problems = find_problems(found, placed)
         elif api_versions:
@@ -86,6 +93,8 @@ def status(
         _say_partitions(found, placed or ())
         if any(one.failure is not None and one.broker_id == found.controller_id for one in found.brokers):
             say("note: the controller can't be reached from here: the others may know nothing newer of partitions")
+        _say_notes(notes)
+        _say_leaderless(leaderless)
     if api_versions:
         write_rows(
             api_rows(found, shows_all=output is OutputFormat.table),
@@ -94,7 +103,7 @@ def status(
             drops=["key"],
         )
     else:
-        _write_status(status_rows(found, placed, problems), output)
+        _write_status(status_rows(found, placed, problems, leaderless), output)
     code = say_failures([broker.failure for broker in found.brokers if broker.failure is not None])
     _say_problems(problems or (), placed or ())
     raise typer.Exit(max(code, 1 if problems else 0))
@@ -226,6 +235,7 @@ def describe(
 app.command()(controller)
 app.command()(features)
 app.command()(elect)
+app.command()(forget_replica)
 app.command()(reassign)
 app.command()(drain)
 app.command()(check)
@@ -297,6 +307,8 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
         say("nobody serves it: this is what the metadata log says")
 
 
+_MOST_LEADERLESS = 10
+
 _WORDS = {
     "leaderless": "without a leader",
     "under_replicated": "under-replicated",
@@ -315,11 +327,19 @@ def _say_partitions(found: ClusterDescription, placed: Sequence[ReplicatedPartit
     wrong = [f"{count:,} {_WORDS[name]}" for name, count in health.counts.items() if count]
     for broker_id, led in led_by_unreachable(found, placed).items():
         wrong.append(f"{len(led):,} led by a broker that can't be reached: {broker_id}")
-    say(f"partitions: {len(placed):,}, {', '.join(wrong) or 'all well'}")
+    well = "none at fault as far as was known when ZooKeeper went away" if found.cut_off else "all well"
+    say(f"partitions: {len(placed):,}, {', '.join(wrong) or well}")
     if moved := [one.partition for one in placed if one.adding]:
         say(f"note: replicas are being added: {names_text(moved)}")
     if health.not_preferred:
         say(f"note: leaders are not the preferred ones, the first replicas: {names_text(health.not_preferred)}")
+
+
+def _say_leaderless(leaderless: Sequence[LeaderlessPartition]) -> None:
+    for one in leaderless[:_MOST_LEADERLESS]:
+        say(str(one))
+    if len(leaderless) > _MOST_LEADERLESS:
+        say(f"and {len(leaderless) - _MOST_LEADERLESS:,} more without a leader: --output json has all")
 
 
 def _say_problems(problems: Sequence[str], placed: Sequence[ReplicatedPartition]) -> None:

@@ -19,7 +19,13 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest
-from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 
 _CONSUMER = -1
 DEBUGGING_REPLICA = -2
@@ -42,6 +48,10 @@ class BrokerSurvey:
     starts: Offsets = field(default_factory=dict)
     """The first offset of each log that was asked for, or why there is none."""
     ends: Offsets = field(default_factory=dict)
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    """The leader epoch that the broker named with each end. Of plog's it is that of the log's last record, -1 if there
+    is none; Kafka's name the one that they know of.
+    """
     high_watermarks: Offsets = field(default_factory=dict)
     """Of the partitions that this broker leads."""
     notes: list[str] = field(default_factory=list)
@@ -98,7 +108,9 @@ def _ask_sizes(connection: ClientConnection, survey: BrokerSurvey, _: Sequence[T
 def _ask_offsets(connection: ClientConnection, survey: BrokerSurvey, partitions: Sequence[TopicPartition]) -> None:
     if partitions:
         survey.high_watermarks = read_offsets(connection, partitions, LATEST, _CONSUMER)
-        survey.ends = read_offsets(connection, partitions, LATEST, DEBUGGING_REPLICA)
+        found = _list_offsets(connection, partitions, LATEST, DEBUGGING_REPLICA)
+        survey.ends = {partition: _offset(one) for partition, one in found.items()}
+        survey.epochs = {partition: one.leader_epoch for partition, one in found.items() if not one.error_code}
         survey.starts = read_offsets(connection, partitions, EARLIEST, DEBUGGING_REPLICA)
 
 
@@ -108,14 +120,23 @@ def read_offsets(
     """Gives the offset that a broker answers for each partition, or its error. Who leads is asked by consumers; any
     replica answers a debugging one.
     """
+    found = _list_offsets(connection, partitions, timestamp, replica_id)
+    return {partition: _offset(one) for partition, one in found.items()}
+
+
+def _list_offsets(
+    connection: ClientConnection, partitions: Sequence[TopicPartition], timestamp: int, replica_id: int
+) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(ListOffsetsPartition(partition.partition, timestamp=timestamp))
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
     return {
-        TopicPartition(topic.name, found.partition_index): (
-            ErrorCode.of(found.error_code) if found.error_code else found.offset
-        )
+        TopicPartition(topic.name, found.partition_index): found
         for topic in connection.call(LIST_OFFSETS, request).topics
         for found in topic.partitions
     }
+
+
+def _offset(found: ListOffsetsPartitionResponse) -> int | ErrorCode:
+    return ErrorCode.of(found.error_code) if found.error_code else found.offset

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from core.client.client_connection import ClientConnection
-from core.client.controller import at_controller
+from core.client.controller import at_controller, at_controller_itself
 from core.client.coordinator import ensure_success
 from core.client.kafka_client import KafkaClient
 from core.cluster.feature_levels import FeatureUpdate, UpgradeType
@@ -28,6 +28,7 @@ from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
 )
+from core.protocol.schema.unregister_broker import UNREGISTER_BROKER, UnregisterBrokerRequest
 from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 
 _TIMEOUT_MS = 20_000
@@ -117,6 +118,18 @@ class ClusterAdmin:
             return results
 
         return self._at_controller(ELECT_LEADERS, elect)
+
+    def forget_broker(self, broker_id: int) -> None:
+        """Has the controller wait for that broker's replicas no more: it is gone for good. Raises
+        KafkaError(UNSUPPORTED_VERSION) if that is none of plog's in a cluster with ZooKeeper, and what
+        `ClusterController.forget` raises.
+        """
+
+        def forget(connection: ClientConnection) -> None:
+            answer = connection.call(UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id))
+            ensure_success(answer.error_code, f"broker {broker_id}", answer.error_message)
+
+        at_controller_itself(self._client, forget)
 
     # --- reassignments
 

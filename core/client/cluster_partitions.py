@@ -12,6 +12,8 @@ from core.client.broker_survey import BrokerSurvey, Offsets, survey_brokers
 from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.cluster_description import ClusterDescription
+from core.cluster.leader_recovery import LogEnd
+from core.cluster.leaderless_partition import LeaderlessPartition
 from core.cluster.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
@@ -21,6 +23,7 @@ from core.protocol.schema.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from core.protocol.schema.unregister_broker import UNREGISTER_BROKER
 
 _MIN_ISR = "min.insync.replicas"
 _HEARD_SECONDS = 10.0
@@ -114,33 +117,84 @@ def report_partitions(
     surveys = survey_brokers(client, asked, [p.partition for p in placed])
     notes += [f"broker {broker.broker_id}: {broker.failure.message}" for broker in asked if broker.failure is not None]
     notes += survey_notes(surveys)
-    elrs = _read_elrs(client, sorted({p.partition.topic for p in placed if p.out_of_sync}), notes)
+    elrs = _read_elrs(client, cluster, sorted({p.partition.topic for p in placed if p.out_of_sync}), notes)
     return [_report(cluster, p, surveys, elrs.get(p.partition, None if p.out_of_sync else ())) for p in placed]
+
+
+def report_leaderless(
+    client: KafkaClient, cluster: ClusterDescription, placed: Sequence[ReplicatedPartition], notes: list[str]
+) -> list[LeaderlessPartition]:
+    """Finds for each of the partitions without a leader what it waits for: asks the controller, and the brokers that
+    have replicas of them. Adds to `notes` what could not be known, and why.
+    """
+    leaderless = [p for p in placed if not p.has_leader]
+    if not leaderless:
+        return []
+    replicas = {replica for p in leaderless for replica in p.replicas}
+    asked = [broker for broker in cluster.brokers if broker.broker_id in replicas]
+    surveys = survey_brokers(client, asked, [p.partition for p in leaderless])
+    needs_all = has_plogs_controller(cluster)
+    is_told = needs_all or cluster.has_quorum
+    topics = sorted({p.partition.topic for p in leaderless}) if is_told else []
+    elrs = _read_elrs(client, cluster, topics, notes)
+    plogs = {broker.broker_id for broker in asked if _is_plog(cluster, broker.broker_id)}
+    found = []
+    for p in leaderless:
+        ends = {
+            replica: LogEnd(surveys[replica].epochs.get(p.partition) if replica in plogs else None, end)
+            for replica in p.replicas
+            if replica in surveys and (end := _known(surveys[replica].ends, p.partition)) is not None
+        }
+        candidates = (*p.isr, *(one for one in elrs.get(p.partition, ()) if one not in p.isr))
+        found.append(LeaderlessPartition(p.partition, p.replicas, candidates, ends, needs_all))
+    return found
+
+
+def has_plogs_controller(cluster: ClusterDescription) -> bool:
+    """Says whether the controller is plog's, in a cluster with ZooKeeper."""
+    return _is_plog(cluster, cluster.controller_id)
+
+
+def _is_plog(cluster: ClusterDescription, broker_id: int) -> bool:
+    """Says whether a broker of a cluster with ZooKeeper is plog's: Kafka's have no UnregisterBroker there."""
+    versions = next((one.versions for one in cluster.brokers if one.broker_id == broker_id), None)
+    return not cluster.has_quorum and versions is not None and UNREGISTER_BROKER.key in versions
 
 
 def survey_notes(surveys: Mapping[int, BrokerSurvey]) -> list[str]:
     return [f"broker {broker_id}: {note}" for broker_id, survey in surveys.items() for note in survey.notes]
 
 
-def _read_elrs(client: KafkaClient, topics: Sequence[str], notes: list[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Only replicas that are not in sync can be eligible: nobody is asked about others."""
+def _read_elrs(
+    client: KafkaClient, cluster: ClusterDescription, topics: Sequence[str], notes: list[str]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Gives the replicas that are not in sync, and have, or may have, what is committed. Only such can be eligible:
+    nobody is asked about others. With ZooKeeper the controller alone knows them.
+    """
     found = dict[TopicPartition, tuple[int, ...]]()
     if not topics:
         return found
-    connection = client.any_connection()
     request = DescribeTopicPartitionsRequest([TopicRequest(name) for name in topics])
     try:
+        controller = next((one for one in cluster.brokers if one.broker_id == cluster.controller_id), None)
+        if cluster.has_quorum or controller is None:
+            connection = client.any_connection()
+        elif controller.failure is not None:
+            raise controller.failure
+        else:
+            connection = client.connection_to(controller.broker_id)
         while True:
             answer = connection.call(DESCRIBE_TOPIC_PARTITIONS, request)
             for topic in answer.topics:
                 for partition in topic.partitions:
                     if partition.eligible_leader_replicas is not None:
                         where = TopicPartition(topic.name or "", partition.partition_index)
-                        found[where] = tuple(partition.eligible_leader_replicas)
+                        witnesses = () if cluster.has_quorum else partition.last_known_elr or ()
+                        found[where] = (*partition.eligible_leader_replicas, *witnesses)
             if answer.next_cursor is None:
                 return found
             request.cursor = answer.next_cursor
-    except KafkaError as error:
+    except PlogError as error:
         notes.append(f"eligible leader replicas are not known: {error.message}")
         return found
 

@@ -10,13 +10,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from core.client.client_connection import ClientConnection
 from core.client.kafka_client import KafkaClient
 from core.client.metadata_quorum import find_quorum
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.common.config_def import ZOOKEEPER_SILENCE, ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponseBroker
 
 _AT_ONCE = 16
@@ -35,8 +38,10 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
         quorum, controller_id = ErrorCode.NETWORK_EXCEPTION, -1  # the broker named any, which is not the one
         has_silent_controller = True
 
+    has_quorum = not isinstance(quorum, ErrorCode)
+
     def look(broker: BrokerDescription) -> BrokerDescription:
-        return broker if broker.is_fenced else _ask(client, broker, timeout_s)
+        return broker if broker.is_fenced else _ask(client, broker, timeout_s, has_quorum=has_quorum)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         brokers = list(pool.map(look, sorted(known, key=lambda broker: broker.broker_id)))
@@ -84,9 +89,26 @@ def _address(host: str, port: int) -> dict[str, str]:
     return {"": str(Endpoint(host, port))}
 
 
-def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float) -> BrokerDescription:
+def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float, *, has_quorum: bool) -> BrokerDescription:
     try:
         with client.connection_at(broker.listeners[""], timeout_s=timeout_s) as connection:
-            return replace(broker, versions=connection.api_versions, features=connection.supported_features)
+            silence_ms = None if has_quorum else _zookeeper_silence(connection, broker.broker_id)
+            return replace(
+                broker,
+                versions=connection.api_versions,
+                features=connection.supported_features,
+                zookeeper_silence_ms=silence_ms,
+            )
     except PlogError as error:
         return replace(broker, failure=error)
+
+
+def _zookeeper_silence(connection: ClientConnection, broker_id: int) -> int | None:
+    """Asks a broker for how long ZooKeeper has been away; None if it does not say."""
+    asked = DescribeConfigsResource(ConfigResourceType.BROKER, str(broker_id), [ZOOKEEPER_SILENCE])
+    try:
+        answer = connection.call(DESCRIBE_CONFIGS, DescribeConfigsRequest([asked]))
+    except KafkaError:  # it is too old
+        return None
+    found = [one.value for result in answer.results for one in result.configs if one.name == ZOOKEEPER_SILENCE]
+    return int(found[0]) if found and found[0] and found[0].isdecimal() else None

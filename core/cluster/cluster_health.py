@@ -77,6 +77,9 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
         found.append("the controller does not answer the brokers: nothing can be changed, and no leader elected")
     elif cluster.controller_id < 0:
         found.append("no controller is known")
+    if cluster.cut_off:
+        rest = "no leader is elected, and nothing can be changed" if cluster.is_cut_off else "others may not see them"
+        found.append(f"{cut_off_text(cluster.cut_off)}: {rest}")
     gone = {broker.broker_id for broker in cluster.brokers if is_gone(broker)}
     on_live_brokers = [p.partition for p in partitions if set(p.offline) - gone]
     for broker in cluster.brokers:
@@ -94,6 +97,13 @@ def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPa
         if those:
             found.append(f"{_count(len(those), 'partition')} {text}: {names_text(those)}")
     return found
+
+
+def cut_off_text(brokers: Sequence[BrokerDescription]) -> str:
+    """Says for which brokers ZooKeeper is away, and for how long at least."""
+    ids = ", ".join(str(broker.broker_id) for broker in brokers)
+    seconds = min(broker.zookeeper_silence_ms or 0 for broker in brokers) / 1000
+    return f"ZooKeeper is away, for {seconds:.0f} s by now, says broker {ids}"
 
 
 def is_gone(broker: BrokerDescription) -> bool:

@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(), "README"]
 
 NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
-NEEDS_BROKERS = ("cluster reassign", "cluster drain")  # tests/interop/test_cluster_commands.py runs these
+NEEDS_BROKERS = ("cluster reassign", "cluster drain", "cluster forget-replica")
+"""tests/interop/test_cluster_commands.py and tests/interop/test_plogs_alone.py run these."""
 LACKS_BROKERS = (
     "plog topic create letters --partitions 3 --replication-factor 3 --set min.insync.replicas=2 "
     "--bootstrap-server 127.0.0.1:9092"

@@ -23,8 +23,8 @@ SUBCOMMANDS = {
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
     "cluster": [
-        "status", "brokers", "topics", "describe", "controller", "features", "elect", "reassign", "drain", "check",
-        "start",
+        "status", "brokers", "topics", "describe", "controller", "features", "elect", "forget-replica", "reassign",
+        "drain", "check", "start",
     ],
     "cert": ["dev", "show"],
     "transaction": ["list", "describe", "find-hanging", "abort"],

@@ -81,7 +81,7 @@ WRITING = {"produce", "group reset-offsets", "group describe", "transaction desc
            "perf latency", "cluster elect", "cluster reassign", "cluster check"}  # fmt: skip
 """Commands that sample data have nothing for."""
 
-OF_SEVERAL_BROKERS = {"cluster drain"}
+OF_SEVERAL_BROKERS = {"cluster drain", "cluster forget-replica"}
 """tests/interop/test_cluster_commands.py looks at these."""
 
 

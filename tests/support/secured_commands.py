@@ -78,6 +78,7 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("cluster", "controller"), shows=b"controller"),
         Line(("cluster", "features"), shows=b"group.version"),
         Line(("cluster", "elect"), ("--preferred", topic), shows=b"not needed"),
+        Line(("cluster", "forget-replica"), ("1", "--dry-run"), code=1),
         Line(("cluster", "reassign"), ("--status", "--dry-run")),
         Line(("cluster", "drain"), ("1", "--dry-run"), code=2),
         Line(("cluster", "check"), (topic,), shows=b"one replica"),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from core.client import admin, kafka_client
+from core.client import controller as controller_module
 from core.client.admin import LATEST, Admin
 from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
+from core.cluster.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
@@ -97,7 +99,9 @@ def test_who_forwards_nothing_sends_us_to_the_controller(change: str) -> None:
 
 
 @for_each("change", CHANGES)
-def test_a_controller_that_changes_is_asked_for_again(change: str) -> None:
+def test_a_controller_that_changes_is_asked_for_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ClusterDescription("id", -1, [BrokerDescription(1, {}, zookeeper_silence_ms=0)])
+    monkeypatch.setattr(controller_module, "describe_cluster", lambda *_, **__: there)
     other, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)
     nobody = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
     CHANGES[change](admin_of(other, nobody, other, controller))
