@@ -19,7 +19,6 @@ from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps, settle_swap
 from core.records.record import Record
-from tests.crash.test_power_cut import opened
 from tests.support.compaction import RandomWriter
 from tests.support.disk import RecordingFileSystem, crash_states
 from tests.support.logs import NOW, open_log
@@ -92,7 +91,7 @@ def cut_power(swap: Swap, random: Random, every: int, scratch: Path) -> None:
             for disk in crash_states(root, filesystem.operations[:end], random, subsets_up_to=4, samples=4):
                 if disk.digest() not in seen:
                     seen.add(disk.digest())
-                    found = found_after(opened(disk, scratch))
+                    found = found_after(disk.write_to(scratch / "state"))
                     assert found in (before, after), end
                     outcomes.add(found == after)
     assert outcomes == {True, False}

@@ -12,7 +12,6 @@ import pytest
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from tests.crash.test_every_fault import FaultyDisk
-from tests.crash.test_power_cut import opened
 from tests.support.asking_disk import NEVER
 from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.fetched import LeaderLog, joined
@@ -99,7 +98,9 @@ def test_a_power_cut_at_any_step_leaves_the_leaders_log_up_to_some_batch(scratch
             disk_after(log.directory, operations),
             *crash_states(log.directory, operations, rng, subsets_up_to=2, samples=2),
         ]:
-            again = open_log(opened(state, scratch), had_clean_shutdown=False, recovery_point=point, **CONFIG)
+            again = open_log(
+                state.write_to(scratch / "state"), had_clean_shutdown=False, recovery_point=point, **CONFIG
+            )
             assert again.log_end_offset >= point
             start = leader.position_of(again.log_start_offset)  # above 0 if the first segment's name did not last
             missing = memoryview(leader.bytes)[leader.position_of(again.log_end_offset) :]

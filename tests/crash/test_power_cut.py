@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from core.log.partition_log import PartitionLog
 from tests.crash.scenario import Scenario, broker_life, seen_life
-from tests.support.disk import Disk, RecordingFileSystem, crash_states, disk_after
+from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import append, make_batch, open_log, read_all
 
 SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "2"))
@@ -24,18 +23,10 @@ EVERY = pytest.mark.parametrize("every", [pytest.param(9, marks=FIRST), 1], ids=
 """After how many operations of the disk one is looked at."""
 
 
-def opened(disk: Disk, scratch: Path) -> Path:
-    target = scratch / "state"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    disk.write_to(target)
-    return target
-
-
 def check_kills(life: Scenario, scratch: Path, *, every: int = 1) -> None:
     for at in range(0, len(life.disk.operations) + 1, every):
         disk = disk_after(life.directory, life.disk.operations[:at])
-        life.check(opened(disk, scratch), at, is_power_cut=False)
+        life.check(disk.write_to(scratch / "state"), at, is_power_cut=False)
 
 
 def check_power_cuts(life: Scenario, scratch: Path, seed: int, *, every: int = 1) -> int:
@@ -48,7 +39,7 @@ def check_power_cuts(life: Scenario, scratch: Path, seed: int, *, every: int = 1
             key = at, disk.digest()
             if key not in seen:
                 seen.add(key)
-                life.check(opened(disk, scratch), at, is_power_cut=True)
+                life.check(disk.write_to(scratch / "state"), at, is_power_cut=True)
     return len(seen)
 
 
@@ -134,7 +125,7 @@ def test_every_subset_of_what_was_not_synced(scratch: Path) -> None:
             if state.digest() in seen:
                 continue
             seen.add(state.digest())
-            again = open_log(opened(state, scratch), had_clean_shutdown=False, recovery_point=flushed)
+            again = open_log(state.write_to(scratch / "state"), had_clean_shutdown=False, recovery_point=flushed)
             found = [r.value for r in read_all(again, again.log_start_offset)]
             assert found == values[again.log_start_offset : again.log_end_offset]
             assert again.log_end_offset >= flushed

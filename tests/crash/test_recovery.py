@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
-from core.common.filesystem import Buffer, File, FileSystem
+from core.common.filesystem import FileSystem
 from core.inspector.recovery import Recovery, unfinished_folders
 from core.inspector.recovery_plan import RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
@@ -159,49 +159,23 @@ def test_apply_is_stopped_at_every_operation(damaged: Path, scratch: Path, mode:
     assert count > 80
 
 
-class FillingFileSystem(FileSystem):
-    """Full after so many operations that take room; renaming and removing go on, and a file that goes leaves room."""
+class FillingDisk(AskingFileSystem):
+    """Full after so many operations that take room; the others go on, and a file that goes leaves room."""
 
     def __init__(self, room: int) -> None:
         self.room = room
 
-    def take(self, path: Path) -> None:
+    def ask(self, path: Path) -> None:
+        """Never refuses."""
+
+    def ask_for_room(self, path: Path) -> None:
         self.room -= 1
         if self.room < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
-        if not path.exists():
-            self.take(path)
-        opened = super().open_append(path, creates=creates)
-        fd, opened.fd = opened.fd, -1
-        return FillingFile(path, fd, self)
-
-    def link(self, path: Path, name: Path) -> None:
-        self.take(name)
-        super().link(path, name)
-
-    def make_directory(self, path: Path) -> None:
-        self.take(path)
-        super().make_directory(path)
-
     def unlink(self, path: Path) -> None:
         self.room += os.path.lexists(path)
         super().unlink(path)
-
-
-class FillingFile(File):
-    __slots__ = ("_disk",)
-
-    def __init__(self, path: Path, fd: int, disk: FillingFileSystem) -> None:
-        super().__init__(path, fd)
-        self._disk = disk
-
-    def write_at(self, data: Buffer, position: int) -> None:
-        if self._disk.room <= 0:
-            super().write_at(bytes(data)[: len(data) // 2], position)
-        self._disk.take(self.path)
-        super().write_at(data, position)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -212,7 +186,7 @@ def test_a_disk_that_fills_up_and_stays_full_loses_nothing(damaged: Path, scratc
         left = scratch / "left"
         shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(damaged, left)
-        disk = FillingFileSystem(room)
+        disk = FillingDisk(room)
         failure: AccessError | None = None
         try:
             apply(left, options_of(mode), disk)
@@ -292,11 +266,7 @@ def test_power_fails_at_every_operation(damaged: Path, scratch: Path) -> None:
             if digest in seen:
                 continue
             seen.add(digest)
-            left = scratch / "left"
-            shutil.rmtree(left, ignore_errors=True)
-            left.mkdir()
-            state.write_to(left)
-            check(left, original, scratch)
+            check(state.write_to(scratch / "left"), original, scratch)
     assert len(seen) > 100
 
 

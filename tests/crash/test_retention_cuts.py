@@ -10,7 +10,6 @@ import pytest
 from core.inspector.verify import verify
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.retention import delete_old_segments
-from tests.crash.test_power_cut import opened
 from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -31,12 +30,12 @@ def test_segments_that_retention_was_deleting_are_not_lost(scratch: Path) -> Non
     assert len(disk.operations) > before + 8, "the files of four segments are renamed"
 
     for at in range(before, len(disk.operations) + 1):
-        state = opened(disk_after(root, disk.operations[:at]), scratch)
+        state = disk_after(root, disk.operations[:at]).write_to(scratch / "state")
         assert not [finding for finding in verify(state / "t-0") if finding.records]
         ensure_start_is_explained(state)
         assert not [finding for finding in verify(state / "t-0") if finding.records]
         for torn in crash_states(root, disk.operations[:at], random.Random(at), subsets_up_to=2, samples=1):
-            ensure_start_is_explained(opened(torn, scratch))
+            ensure_start_is_explained(torn.write_to(scratch / "state"))
 
 
 def ensure_start_is_explained(root: Path) -> None:

@@ -6,7 +6,6 @@ Every state is tried that a cut may leave: any part of what was not synced may b
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,12 +121,9 @@ def test_a_recovery_that_a_power_cut_ends_is_taken_back_or_whole(
     done = recover(folder, disk)
     after = {path.name: path.read_bytes() for path in folder.iterdir() if _is_users(path.name)}
     assert after != before
-    left = scratch / "left"
 
     def check(end: int, state: Disk) -> None:
-        shutil.rmtree(left, ignore_errors=True)
-        left.mkdir()
-        state.write_to(left)
+        left = state.write_to(scratch / "left")
         clear_unfinished(left, FileSystem())
         found = {path.name: path.read_bytes() for path in left.iterdir() if _is_users(path.name)}
         is_whole = bool(read_runs(left))
@@ -149,12 +145,9 @@ def test_undo_that_a_power_cut_ends_comes_to_its_end_later(folder: Path, scratch
     disk, begun = adopted(folder)
     undo(folder, disk)
     done = len(disk.operations)
-    left = scratch / "left"
 
     def check(end: int, state: Disk) -> None:
-        shutil.rmtree(left, ignore_errors=True)
-        left.mkdir()
-        state.write_to(left)
+        left = state.write_to(scratch / "left")
         if end == done:
             assert not read_runs(left), "an undo that has ended is there after a power cut"
         clear_unfinished(left, FileSystem())
@@ -185,11 +178,7 @@ def test_what_is_appended_during_a_sync_is_not_taken_for_synced(scratch: Path, m
     assert log.recovery_point == log.log_end_offset == 2
 
     def check(_end: int, state: Disk) -> None:
-        copy = scratch / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        copy.mkdir()
-        state.write_to(copy)
-        opened = open_log(copy, had_clean_shutdown=False, recovery_point=2)
+        opened = open_log(state.write_to(scratch / "copy"), had_clean_shutdown=False, recovery_point=2)
         assert [record.value for record in read_all(opened)] == [b"before", b"meanwhile"]
 
     assert at_every_power_cut(scratch / "t-0", disk, len(disk.operations), check) > 0

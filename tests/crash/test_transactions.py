@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from tests.crash.test_power_cut import opened
 from tests.crash.transaction_kills import STEPS, TransactionKills
 from tests.crash.transaction_life import transaction_life
 from tests.support.disk import crash_states
@@ -38,7 +37,7 @@ def test_transactions_are_whole_after_a_power_cut_where_every_record_is_flushed(
     for at in range(life.begun[0] - version, len(life.disk.operations) + 1, STEP):
         operations = life.disk.operations[:at]
         for disk in crash_states(life.directory, operations, random, subsets_up_to=2, samples=SAMPLES):
-            life.check(opened(disk, scratch), at)
+            life.check(disk.write_to(scratch / "state"), at)
             states += 1
     sys.stdout.write(f"{states} states of the disk\n")
     assert states > 100

@@ -24,8 +24,12 @@ class AskingFileSystem(FileSystem, ABC):
     def ask(self, path: Path) -> None:
         """Returns if the operation on that path may be done, and raises else."""
 
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
+    def ask_for_room(self, path: Path) -> None:
+        """Called instead of `ask` before an operation that takes room on the disk."""
         self.ask(path)
+
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        (self.ask if path.exists() else self.ask_for_room)(path)
         opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return AskingFile(path, fd, self)
@@ -35,7 +39,7 @@ class AskingFileSystem(FileSystem, ABC):
         super().rename(old, new)
 
     def link(self, path: Path, name: Path) -> None:
-        self.ask(path)
+        self.ask_for_room(path)
         super().link(path, name)
 
     def unlink(self, path: Path) -> None:
@@ -43,7 +47,7 @@ class AskingFileSystem(FileSystem, ABC):
         super().unlink(path)
 
     def make_directory(self, path: Path) -> None:
-        self.ask(path)
+        self.ask_for_room(path)
         super().make_directory(path)
 
     def remove_directory(self, path: Path) -> None:
@@ -66,7 +70,7 @@ class AskingFile(File):
 
     def write_at(self, data: Buffer, position: int) -> None:
         try:
-            self._disk.ask(self.path)
+            self._disk.ask_for_room(self.path)
         except BaseException:
             super().write_at(memoryview(data)[: len(data) // 2], position)
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,8 +202,10 @@ class Disk:
                 first, last = max(start, position), min(start + SECTOR_BYTES, end)
                 data[first:last] = operation.data[first - position : last - position]
 
-    def write_to(self, target: Path) -> None:
-        """Makes the folder `target` hold this state."""
+    def write_to(self, target: Path) -> Path:
+        """Makes the folder `target` hold this state and nothing else; returns it."""
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
         for path, inode in sorted(self.names.items()):
             if not all(self.names.get(parent) == 0 for parent in self._parents(path)):
                 continue
@@ -211,6 +214,7 @@ class Disk:
                 where.mkdir(exist_ok=True)
             else:
                 where.write_bytes(self.files.get(inode, b""))
+        return target
 
     def _parents(self, path: Path) -> list[Path]:
         return [p for p in path.parents if p != self.root and self.root in p.parents]

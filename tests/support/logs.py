@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from core.common.clock import Clock, ManualClock
-from core.common.filesystem import File, FileSystem
+from core.common.filesystem import Buffer, File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -105,20 +105,18 @@ def content(log: PartitionLog, start_offset: int) -> bytes:
 
 
 class FullDisk(FileSystem):
-    """Writes half of what it is asked for, then refuses."""
+    """Writes half of what it is asked for, then refuses, while it is full."""
 
     is_full = False
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
-        disk = self
+        file = super().open_append(path, creates=creates)
+        write_at = type(file).write_at
 
-        class FullFile(File):
-            def write_at(self, data: bytes | bytearray | memoryview, position: int) -> None:
-                if disk.is_full:
-                    super().write_at(memoryview(data)[: len(data) // 2], position)
-                    raise OSError(28, "No space left on device")
-                super().write_at(data, position)
+        def maybe_write(file: File, data: Buffer, position: int) -> None:
+            write_at(file, memoryview(data)[: len(data) // 2] if self.is_full else data, position)
+            if self.is_full:
+                raise OSError(28, "No space left on device")
 
-        opened = super().open_append(path, creates=creates)
-        fd, opened.fd = opened.fd, -1
-        return FullFile(path, fd)
+        file.__class__ = type("FillingFile", (type(file),), {"__slots__": (), "write_at": maybe_write})
+        return file
