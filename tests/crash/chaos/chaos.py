@@ -7,27 +7,24 @@ clients stop, all is read, and held against what they were told.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.crash.chaos.checker import check
+from tests.crash.chaos.checker import Report, check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.faults import COMPILER, Faults
-from tests.crash.chaos.ledger import COPIERS, PARTITIONS, TOPICS
+from tests.crash.chaos.ledger import PARTITIONS, TOPICS
 from tests.crash.chaos.nemesis import Nemesis, may_die
 from tests.crash.chaos.proxy import Proxy
-from tests.crash.chaos.reading import read_all
+from tests.crash.chaos.reading import find_unsound, read_all
 from tests.crash.chaos.small_disk import SmallDisk
-from tests.support.server import Server, call_plog
+from tests.support.server import Server
 
 ROUNDS_A_LIFE = 10
 CLIENTS = ("producer", "producer", "plain", "reader", "reader", "cutter", "teller", "teller", "copier", "copier")
@@ -45,23 +42,6 @@ SETTINGS = (
     "log.message.timestamp.after.max.ms=9223372036854775807",
     "plog.scrub.interval.ms=500",
 )
-
-
-@dataclass
-class Report:
-    """What happened; `problems` should be empty."""
-
-    rounds: int = 0
-    deeds: dict[str, int] = field(default_factory=dict)
-    faults: int = 0
-    cuts: int = 0
-    acknowledged: int = 0
-    transactions: int = 0
-    copies: int = 0
-    refused: int = 0
-    perhaps: int = 0
-    stuck: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
 
 
 class Chaos:
@@ -176,7 +156,7 @@ class _Life:
     # --- a round
 
     def _round(self, deed: str) -> None:
-        self._report.deeds[deed] = self._report.deeds.get(deed, 0) + 1
+        self._report.deeds[deed] += 1
         self._note(f"{deed} ..")
         self._note(f"{deed}: {self._nemesis.strike(deed)}")
         process = self._server.process
@@ -196,17 +176,12 @@ class _Life:
             self._nemesis.start()
 
     def _verify(self) -> None:
-        """Before a start, of the directory as the server left it: what a kill leaves is no loss, and the start mends
-        it.
-        """
-        self._ensure_sound(lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
+        """Before a start, of the directory as the server left it."""
+        self._ensure_sound(was_killed=True)
 
-    def _ensure_sound(self, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        done = call_plog("verify", "--output", "ndjson", str(self.directory / "data"))
-        findings = [json.loads(line) for line in done.stdout.splitlines()]
-        wrong = [finding for finding in findings if is_wrong(finding)]
-        if wrong or (done.returncode and not findings):
-            self._problem(f"verify ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-500:]}")
+    def _ensure_sound(self, *, was_killed: bool = False) -> None:
+        if wrong := find_unsound(self.directory / "data", was_killed=was_killed):
+            self._problem(f"verify {wrong}")
 
     # --- the end
 
@@ -215,8 +190,4 @@ class _Life:
         found = read_all(address, self._problem)
         for problem in check(ledger, found):
             self._problem(problem)
-        self._report.acknowledged += sum(map(len, ledger.acknowledged.values()))
-        self._report.refused += sum(map(len, ledger.refused.values()))
-        self._report.perhaps += sum(map(len, ledger.perhaps.values()))
-        self._report.transactions += len(ledger.transactions)
-        self._report.copies += sum(found.offsets[COPIERS].values())
+        self._report.count(ledger, found)

@@ -56,6 +56,35 @@ class Found:
     """Of groups, by partition of KEPT."""
 
 
+@dataclass
+class Report:
+    """What happened in a run, as far as it counts that; `problems` should be empty."""
+
+    seed: int = 0
+    rounds: int = 0
+    deeds: Counter[str] = field(default_factory=Counter)
+    seconds: int = 0
+    faults: int = 0
+    cuts: int = 0
+    acknowledged: int = 0
+    seen: int = 0
+    transactions: int = 0
+    copies: int = 0
+    refused: int = 0
+    perhaps: int = 0
+    stuck: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def count(self, ledger: Ledger, found: Found) -> None:
+        """Adds what the clients of a life were told, and what is there in its end."""
+        self.acknowledged += sum(map(len, ledger.acknowledged.values()))
+        self.seen += sum(map(len, ledger.seen.values()))
+        self.refused += sum(map(len, ledger.refused.values()))
+        self.perhaps += sum(map(len, ledger.perhaps.values()))
+        self.transactions += len(ledger.transactions)
+        self.copies += sum(found.offsets[COPIERS].values())
+
+
 def check(ledger: Ledger, found: Found) -> list[str]:
     """What is wrong, a sentence each."""
     problems = list(ledger.problems)

@@ -1,15 +1,19 @@
-"""Reads what is there in the end, by librdkafka."""
+"""Reads what is there in the end, by librdkafka, and what `plog verify` finds in a directory."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.crash.chaos.checker import Found, FoundRecord
 from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS
+from tests.support.server import call_plog
 from tests.support.waiting import ANSWER_SECONDS, machine_seconds
 
 _STABLE_S = 90
@@ -63,3 +67,17 @@ def _read(consumer: Consumer, found: Found, on_problem: Callable[[str], None]) -
         else:
             key = message.key() and message.key().decode()
             found.records[where].append(FoundRecord(message.offset(), key, message.value().decode()))
+
+
+def find_unsound(
+    directory: Path, *, was_killed: bool = False, may_be: Callable[[dict[str, Any]], bool] = lambda _: False
+) -> str | None:
+    """What `plog verify` finds wrong. What a kill leaves is no loss, and the start mends it."""
+    done = call_plog("verify", "--output", "ndjson", str(directory))
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [found for found in findings if not may_be(found)]
+    if was_killed:
+        wrong = [found for found in wrong if found["severity"] == "error" and found["code"] != "torn-tail"]
+    if wrong or (done.returncode and not findings):
+        return f"ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-500:]}"
+    return None

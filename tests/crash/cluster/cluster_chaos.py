@@ -9,13 +9,11 @@ makes them again, in the same cluster.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,10 +22,10 @@ from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
 
 from core.log.file_names import LOG_SUFFIX, partition_directory_name
-from tests.crash.chaos.checker import check
+from tests.crash.chaos.checker import Report, check
 from tests.crash.chaos.crew import Crew
-from tests.crash.chaos.ledger import COPIERS, KEYED, PARTITIONS, TOPICS, Ledger
-from tests.crash.chaos.reading import read_all
+from tests.crash.chaos.ledger import KEYED, PARTITIONS, TOPICS, Ledger
+from tests.crash.chaos.reading import find_unsound, read_all
 from tests.crash.chaos.small_disk import SmallDisk, may_mount
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
 from tests.crash.cluster.network import Network
@@ -35,7 +33,6 @@ from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import Broker, MixedCluster
-from tests.support.server import call_plog
 from tests.support.waiting import machine_seconds, wait_until
 
 DEEDS_A_LIFE = 10
@@ -59,23 +56,6 @@ _FAILED_LOAD = "Uncaught exception in scheduled task 'load-"
 """What Kafka logs if its session expires while it reads transactions as their coordinator: it never ends loading them
 then, and answers COORDINATOR_LOAD_IN_PROGRESS whenever it leads that partition.
 """
-
-
-@dataclass
-class Report:
-    """What happened; `problems` should be empty."""
-
-    seed: int = 0
-    deeds: dict[str, int] = field(default_factory=dict)
-    seconds: int = 0
-    acknowledged: int = 0
-    seen: int = 0
-    transactions: int = 0
-    copies: int = 0
-    refused: int = 0
-    perhaps: int = 0
-    stuck: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
 
 
 class ClusterChaos:
@@ -194,7 +174,7 @@ class ClusterChaos:
 
     def _deed(self, crew: Crew) -> None:
         deed = self._nemesis.draw()
-        self.report.deeds[deed] = self.report.deeds.get(deed, 0) + 1
+        self.report.deeds[deed] += 1
         self._note(f"{deed} ..")
         self._note(f"{deed}: {self._nemesis.strike(deed)}")
         if self._random.random() < _REST:
@@ -228,24 +208,19 @@ class ClusterChaos:
 
     def _start_again(self, broker: Kafka39Broker, reason: str) -> None:
         self._note(f"{reason}: {broker.node_id}")
-        self.report.deeds[reason] = self.report.deeds.get(reason, 0) + 1
+        self.report.deeds[reason] += 1
         broker.kill()
         broker.start()
 
     # --- what must be so
 
     def _verify_killed(self, broker: Broker) -> None:
-        """What a kill leaves is no loss, and the start mends it."""
         if not isinstance(broker, Kafka39Broker):
-            self._verify(broker, lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
+            self._verify(broker, was_killed=True)
 
-    def _verify(self, broker: Broker, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        done = call_plog("verify", "--output", "ndjson", str(broker.data_dir))
-        findings = [json.loads(line) for line in done.stdout.splitlines()]
-        wrong = [finding for finding in findings if is_wrong(finding) and not _may_be_copied(finding)]
-        if wrong or (done.returncode and not findings):
-            ending = f"ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-300:]}"
-            self._problem(f"verify of plog {broker.node_id} {ending}")
+    def _verify(self, broker: Broker, *, was_killed: bool = False) -> None:
+        if wrong := find_unsound(broker.data_dir, was_killed=was_killed, may_be=_may_be_copied):
+            self._problem(f"verify of plog {broker.node_id} {wrong}")
 
     def _stop_plogs(self) -> None:
         for member in self._cluster.plogs.values():
@@ -258,12 +233,7 @@ class ClusterChaos:
         for problem in check(ledger, found):
             self._problem(problem)
         self._compare()
-        self.report.acknowledged += sum(map(len, ledger.acknowledged.values()))
-        self.report.seen += sum(map(len, ledger.seen.values()))
-        self.report.refused += sum(map(len, ledger.refused.values()))
-        self.report.perhaps += sum(map(len, ledger.perhaps.values()))
-        self.report.transactions += len(ledger.transactions)
-        self.report.copies += sum(found.offsets[COPIERS].values())
+        self.report.count(ledger, found)
         self._note(f"checked: {self.report}")
 
     def _note_left(self, topics: Sequence[str]) -> None:
@@ -285,7 +255,7 @@ class ClusterChaos:
             time.sleep(1)
         for one in left:
             self._note(f"{one}, of a topic that is deleted")
-            self.report.deeds["folders left"] = self.report.deeds.get("folders left", 0) + 1
+            self.report.deeds["folders left"] += 1
 
     def _compare(self) -> None:
         """All replicas byte by byte; of what each broker compacts by itself, the latest records."""
