@@ -8,15 +8,11 @@ from pathlib import Path
 from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from core.protocol.schema.delete_records import DELETE_RECORDS
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all
+from tests.support.requests import deletion_of
 
 DAY_MS = 86_400_000
 NEVER = 1 << 60
@@ -103,8 +99,7 @@ class Scenario:
 
     def trim(self, name: str, offset: int) -> None:
         self.topics[name].trims.append((self.now, offset))
-        wanted = [DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])]
-        answer = ask(self._broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, 1000))
+        answer = ask(self._broker, DELETE_RECORDS, deletion_of(name, 0, offset))
         assert answer.topics[0].partitions[0].error_code == 0
         self.topics[name].trimmed.append((self.now, offset))
 

@@ -25,15 +25,11 @@ from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.txn_offset_commit import (
-    TXN_OFFSET_COMMIT,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
+from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, decode, send
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import transactional_commit_of
 
 ID = "tx"
 GROUP = "g"
@@ -123,8 +119,7 @@ class TransactionLife:
                 assert answer.responses[0].partition_responses[0].error_code == 0
         if self.version == 1:
             assert self._ask(ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP)).error_code == 0
-        topic = TxnOffsetCommitRequestTopic("source", [TxnOffsetCommitRequestPartition(0, number + 1)])
-        commit = TxnOffsetCommitRequest(ID, GROUP, *producer, topics=[topic])
+        commit = transactional_commit_of(ID, GROUP, producer, number + 1, "source")
         answer = self._ask(TXN_OFFSET_COMMIT, commit, 5 if self.version > 1 else 3)
         assert answer.topics[0].partitions[0].error_code == 0
 

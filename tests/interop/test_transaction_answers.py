@@ -24,12 +24,7 @@ from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBE
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from core.protocol.schema.offset_fetch import OFFSET_FETCH
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 from core.protocol.schema.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
@@ -39,6 +34,7 @@ from core.protocol.schema.txn_offset_commit import (
 )
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
+from tests.support.requests import committed_of
 from tests.support.server import Server
 from tests.support.waiting import machine_seconds
 
@@ -141,10 +137,7 @@ class Asked:
         self.said.append(("heartbeat", answer.error_code, answer.member_epoch))
 
     def fetch_offset(self, *, is_stable: bool, until_stable: bool = False) -> None:
-        topics = [OffsetFetchRequestTopics(self.name, partition_indexes=[0])]
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(self.name, topics=topics)], require_stable=is_stable
-        )
+        request = committed_of(self.name, self.name, is_stable=is_stable)
         passing = {ErrorCode.UNSTABLE_OFFSET_COMMIT} if until_stable else set()
         deadline = machine_seconds() + _PATIENCE_S
         while True:

@@ -17,12 +17,7 @@ from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from core.protocol.schema.delete_records import DELETE_RECORDS
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from core.records.record_batch import RecordBatch
 from tests.support.broker import (
@@ -38,6 +33,7 @@ from tests.support.broker import (
 )
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch, make_marker
+from tests.support.requests import deletion_of
 
 TOPICS = {"plain": 3, "flushed": 2, "small": 2}
 PARTITIONS = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
@@ -260,8 +256,8 @@ class World:
         topic, number = self.some_partition().log.partition
         log = self.broker.services.replicas.find(topic, number).log
         offset = self.random.randint(log.log_start_offset, log.high_watermark)
-        request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, offset)])])
-        assert ask(self.broker, DELETE_RECORDS, request).topics[0].partitions[0].error_code == 0
+        answer = ask(self.broker, DELETE_RECORDS, deletion_of(topic, number, offset))
+        assert answer.topics[0].partitions[0].error_code == 0
 
     def retention(self) -> None:
         self.broker.housekeeping.apply_retention()

@@ -37,6 +37,7 @@ from core.protocol.schema.incremental_alter_configs import (
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.for_each import for_each
+from tests.support.requests import changes_of
 
 # --- metadata
 
@@ -61,7 +62,7 @@ def test_a_name_that_no_topic_can_have_is_called_so(broker: SteeredNode, name: s
     (answer,) = metadata(broker, name, allow_auto_topic_creation=may_create)
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     if name:
-        assert alter(broker, AlterableConfig("retention.ms", SET, "1"), name=name) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert alter(broker, ("retention.ms", SET, "1"), name=name) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_metadata_of_all_topics(broker: SteeredNode) -> None:
@@ -339,23 +340,22 @@ def test_configs_that_there_are_not(broker: SteeredNode) -> None:
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def alter(broker: SteeredNode, *configs: AlterableConfig, resource: int = TOPIC, name: str = "t") -> int:
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, list(configs))])
-    return ask(broker, INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code
+def alter(broker: SteeredNode, *changes: tuple[str, int, str | None], name: str = "t") -> int:
+    return ask(broker, INCREMENTAL_ALTER_CONFIGS, changes_of(TOPIC, name, *changes)).responses[0].error_code
 
 
 def test_settings_change_while_the_log_is_open(broker: SteeredNode) -> None:
     add_topic(broker)
     log = broker.services.replicas.find("t", 0).log
-    assert alter(broker, AlterableConfig("max.message.bytes", SET, "100")) == 0
+    assert alter(broker, ("max.message.bytes", SET, "100")) == 0
     assert log.config.max_message_bytes == 100
-    assert alter(broker, AlterableConfig("max.message.bytes", DELETE, None)) == 0
+    assert alter(broker, ("max.message.bytes", DELETE, None)) == 0
     assert log.config.max_message_bytes == 1048588
-    assert alter(broker, AlterableConfig("cleanup.policy", APPEND, "compact")) == 0
+    assert alter(broker, ("cleanup.policy", APPEND, "compact")) == 0
     assert broker.services.image.topic_configs("t") == {"cleanup.policy": "delete,compact"}
-    assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert alter(broker, ("cleanup.policy", SUBTRACT, "delete")) == 0
     assert broker.services.image.topic_configs("t") == {"cleanup.policy": "compact"}
-    assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert alter(broker, ("cleanup.policy", SUBTRACT, "compact")) == 0
     assert broker.services.image.topic_configs("t") == {"cleanup.policy": ""}
     assert log.config.cleanup_policy == frozenset(), "which keeps everything"
 
@@ -376,12 +376,12 @@ def test_a_resource_that_is_named_twice_is_not_altered(broker: SteeredNode) -> N
 
 def test_changes_that_are_refused(broker: SteeredNode) -> None:
     add_topic(broker)
-    set_ = AlterableConfig("retention.ms", SET, "1")
-    assert alter(broker, AlterableConfig("nope", SET, "1")) == ErrorCode.INVALID_CONFIG
-    assert alter(broker, AlterableConfig("retention.ms", SET, "soon")) == ErrorCode.INVALID_CONFIG
-    assert alter(broker, AlterableConfig("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
-    assert alter(broker, AlterableConfig("retention.ms", SET, None)) == ErrorCode.INVALID_REQUEST
-    assert alter(broker, AlterableConfig("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
+    set_ = ("retention.ms", SET, "1")
+    assert alter(broker, ("nope", SET, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, ("retention.ms", SET, "soon")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, ("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, ("retention.ms", SET, None)) == ErrorCode.INVALID_REQUEST
+    assert alter(broker, ("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
     assert alter(broker, set_, set_) == ErrorCode.INVALID_REQUEST
     assert alter(broker, set_, name="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.services.image.topic_configs("t") == {}

@@ -12,12 +12,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.protocol.primitives import Piece
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from core.protocol.schema.delete_records import DELETE_RECORDS
 from tests.support.broker import (
     Background,
     SteeredNode,
@@ -35,6 +30,7 @@ from tests.support.broker import (
 from tests.support.logs import NOW, make_batch
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import KnownPeers
+from tests.support.requests import deletion_of
 
 DAY_MS = 86_400_000
 
@@ -43,8 +39,7 @@ def delete_records(
     broker: SteeredNode, offset: int, topic: str = "t", partition: int = 0, version: int | None = None
 ) -> tuple[int, int]:
     """The error code and the low watermark."""
-    wanted = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])]
-    answer = ask(broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, 1000), version)
+    answer = ask(broker, DELETE_RECORDS, deletion_of(topic, partition, offset), version)
     result = answer.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 
@@ -149,8 +144,7 @@ class Deleting:
 
     def __init__(self, led: ReplicatedTopic, offset: int, timeout_ms: int = 1000) -> None:
         self.results: list[tuple[int, int]] = []
-        wanted = [DeleteRecordsTopic("t", [DeleteRecordsPartition(0, offset)])]
-        answer = send(led.broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, timeout_ms), 2)
+        answer = send(led.broker, DELETE_RECORDS, deletion_of("t", 0, offset, timeout_ms), 2)
         if isinstance(answer, Pending):
             answer.on_value = self._on_value
         else:

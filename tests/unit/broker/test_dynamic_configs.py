@@ -23,14 +23,12 @@ from core.protocol.schema.describe_configs import (
 )
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import changes_of
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -40,8 +38,8 @@ Change = tuple[str, int, str | None]
 
 
 def alter(broker: SteeredNode, type_: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, str]:
-    resource = AlterConfigsResource(type_, name, [AlterableConfig(*change) for change in changes])
-    answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource], validate_only))
+    request = changes_of(type_, name, *changes, validate_only=validate_only)
+    answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, request)
     return answer.responses[0].error_code, answer.responses[0].error_message or ""
 
 

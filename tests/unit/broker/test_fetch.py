@@ -8,12 +8,7 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.log.file_records import FileRegion
 from core.log.partition_log import PartitionLog, ReadResult
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from core.protocol.schema.delete_records import DELETE_RECORDS
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchResponse, FetchTopic, PartitionData
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
@@ -33,6 +28,7 @@ from tests.support.broker import (
 )
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import deletion_of
 
 
 @for_each("version", range(4, 19))
@@ -248,8 +244,7 @@ def test_records_that_go_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")
     answers = waiting(broker, min_bytes=1000)
-    deleted = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])])
-    assert ask(broker, DELETE_RECORDS, deleted).topics[0].partitions[0].error_code == 0
+    assert ask(broker, DELETE_RECORDS, deletion_of("t", 0, 1)).topics[0].partitions[0].error_code == 0
     assert [data.error_code for data in answered(answers)] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 

@@ -42,14 +42,15 @@ from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGr
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, ask_later, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import committed_of
 
 ID = bytes(16)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> SteeredNode:
+def broker(tmp_path: Path, clock: ManualClock) -> SteeredNode:
     """With a topic `t` of two partitions."""
-    broker = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
+    broker = open_broker(tmp_path / "data", clock, offsets_topic_num_partitions="3")
     add_topic(broker, partitions=2)
     return broker
 
@@ -75,9 +76,7 @@ def commit(broker: SteeredNode, group: str = "g", offset: int = 5, partition: in
 
 def committed(broker: SteeredNode, group: str = "g", partition: int = 0) -> tuple[int, int]:
     """Error and offset."""
-    topics = [OffsetFetchRequestTopics("t", partition_indexes=[partition])]
-    answer = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)]), 9)
-    found = answer.groups[0]
+    found = ask(broker, OFFSET_FETCH, committed_of(group, partition=partition), 9).groups[0]
     return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
 
 
@@ -192,8 +191,7 @@ def test_topics_that_are_not_there(broker: SteeredNode) -> None:
     request.topics[0].topic_id = b"x" * 16
     answer = ask(broker, OFFSET_COMMIT, request, 10)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    topics = [OffsetFetchRequestTopics("", b"x" * 16, [0])]
-    fetched = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 10)
+    fetched = ask(broker, OFFSET_FETCH, committed_of("g", "", topic_id=b"x" * 16), 10)
     assert fetched.groups[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -508,8 +506,8 @@ def test_a_topic_made_again_begins_again(broker: SteeredNode) -> None:
     assert broker.services.groups.offsets("g") == {}
     add_topic(broker, partitions=2)
     broker.services.groups._take_up("g", TopicPartition("t", 0), old)
-    topics = [OffsetFetchRequestTopics("", broker.services.image.topics["t"].topic_id, [0])]
-    fetched = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 10)
+    topic_id = broker.services.image.topics["t"].topic_id
+    fetched = ask(broker, OFFSET_FETCH, committed_of("g", "", topic_id=topic_id), 10)
     assert fetched.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
@@ -518,10 +516,8 @@ def test_clients_may_not_produce_to_it(broker: SteeredNode) -> None:
     assert produce(broker, make_batch(b"x"), "__consumer_offsets").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_offsets_expire(broker: SteeredNode) -> None:
+def test_offsets_expire(broker: SteeredNode, clock: ManualClock) -> None:
     commit(broker)
-    clock = broker.runtime.clock
-    assert isinstance(clock, ManualClock)
     clock.advance(10080 * 60_000)
     broker.housekeeping.step()
     assert committed(broker) == (0, -1)
@@ -529,12 +525,12 @@ def test_offsets_expire(broker: SteeredNode) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: SteeredNode, version: int) -> None:
+def test_offsets_that_are_to_be_kept_for_ever(
+    tmp_path: Path, broker: SteeredNode, clock: ManualClock, version: int
+) -> None:
     request = commit_request(broker, version)
     request.retention_time_ms = (1 << 63) - 1
     assert ask(broker, OFFSET_COMMIT, request, version).topics[0].partitions[0].error_code == 0
-    clock = broker.runtime.clock
-    assert isinstance(clock, ManualClock)
     clock.advance(10080 * 60_000)
     broker.housekeeping.step()
     assert committed(broker) == (0, 5)
@@ -543,8 +539,7 @@ def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: SteeredNod
     assert committed(again) == (0, 5)
 
 
-def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
+def test_the_groups_log_is_compacted(tmp_path: Path, clock: ManualClock) -> None:
     settings = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "1000"}
     broker = open_broker(tmp_path / "data", clock, **settings)
     add_topic(broker, partitions=2)

@@ -17,14 +17,10 @@ from core.common.config_def import ConfigDef
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
-from core.protocol.schema.incremental_alter_configs import (
-    INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
+from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker
 from tests.support.for_each import for_each
+from tests.support.requests import changes_of
 
 ROOT = Path(__file__).parents[3]
 TOPIC, GROUP = 2, 32
@@ -94,8 +90,7 @@ def create(broker: SteeredNode, name: str, *, validate_only: bool = False, **set
 
 
 def alter(broker: SteeredNode, type_: int, name: str, key: str, value: str | None) -> None:
-    change = AlterableConfig(key, 0 if value is not None else 1, value)
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(type_, name, [change])], False)
+    request = changes_of(type_, name, (key, 0 if value is not None else 1, value))
     assert ask(broker, INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code == 0
 
 

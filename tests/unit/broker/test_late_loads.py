@@ -28,12 +28,7 @@ from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLo
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import METADATA, MetadataRequest
-from core.protocol.schema.offset_commit import (
-    OFFSET_COMMIT,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from core.protocol.schema.offset_commit import OFFSET_COMMIT
 from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
@@ -53,6 +48,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, fingerprint, make_batch
+from tests.support.requests import commit_of
 from tests.unit.broker.test_connection import connect, frame, until
 
 VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
@@ -72,13 +68,7 @@ def directory(tmp_path: Path) -> Path:
     add_topic(broker, partitions=3)
     for partition, values in VALUES.items():
         produce_values(broker, *values, partition=partition)
-    partitions = [OffsetCommitRequestPartition(1, 2)]
-    ask(
-        broker,
-        OFFSET_COMMIT,
-        OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=partitions)]),
-        9,
-    )
+    ask(broker, OFFSET_COMMIT, commit_of("g", 2, partition=1), 9)
     broker.close()
     for name in (*OFFSET_CHECKPOINTS, CLEAN_SHUTDOWN):
         (tmp_path / "data" / name).unlink(missing_ok=True)

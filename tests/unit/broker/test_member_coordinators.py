@@ -25,18 +25,8 @@ from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, Fetc
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
-from core.protocol.schema.offset_commit import (
-    OFFSET_COMMIT,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from core.protocol.schema.offset_commit import OFFSET_COMMIT
+from core.protocol.schema.offset_fetch import OFFSET_FETCH
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 from core.protocol.schema.update_metadata import (
     UPDATE_METADATA,
@@ -57,6 +47,7 @@ from core.records.record_batch_builder import batch_of
 from tests.support.broker import Background, Timers, ask, ask_later, decode, send, values_of
 from tests.support.logs import make_batch
 from tests.support.member import OTHER, T0, TOPIC_ID, US, Member, playing
+from tests.support.requests import commit_of, committed_of
 
 GROUPS_ID, TRANSACTIONS_ID = bytes([7]) * 16, bytes([8]) * 16
 OFFSETS = TopicPartition(GROUPS_TOPIC, 0)
@@ -102,13 +93,11 @@ class Coordinator:
     # --- requests
 
     def commit(self, offset: int, group: str = GROUP) -> ErrorCode | Waiting:
-        partition = OffsetCommitRequestPartition(0, offset)
-        request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
+        request = commit_of(group, offset)
         return self.ask(OFFSET_COMMIT, request, OFFSETS_VERSION, lambda a: a.topics[0].partitions[0].error_code)
 
     def committed(self, group: str = GROUP) -> int | ErrorCode:
-        asked = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
-        answer = ask(self.node, OFFSET_FETCH, OffsetFetchRequest(groups=[asked]), OFFSETS_VERSION).groups[0]
+        answer = ask(self.node, OFFSET_FETCH, committed_of(group), OFFSETS_VERSION).groups[0]
         return ErrorCode.of(answer.error_code) if answer.error_code else answer.topics[0].partitions[0].committed_offset
 
     def ask(self, api: Api[Any, Any], request: Any, version: int, code_of: Any) -> Any:

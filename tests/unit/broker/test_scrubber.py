@@ -49,8 +49,7 @@ def six_batches(directory: Path, clock: ManualClock, **settings: str) -> Steered
     return broker
 
 
-def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock = ManualClock(NOW)
+def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
     broker = six_batches(tmp_path, clock)
     damage(tmp_path, 3)
     broker.housekeeping.step()
@@ -69,8 +68,7 @@ def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("step_ms", [-3_600_000, DAY_MS])
-def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, step_ms: int) -> None:
-    clock = ManualClock(NOW)
+def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, step_ms: int, clock: ManualClock) -> None:
     broker = six_batches(tmp_path, clock)
     damage(tmp_path, 3)
     clock.set_wall_by(step_ms)
@@ -81,8 +79,7 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, ste
     assert damaged_offsets(broker) == "0:3-3"
 
 
-def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
+def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path, clock: ManualClock) -> None:
     broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second="150")
     damage(tmp_path, 5)
     clock.advance(DAY_MS)
@@ -94,8 +91,7 @@ def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
     assert damaged_offsets(broker) == "0:5-5"
 
 
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
+def test_it_can_be_switched_off(tmp_path: Path, clock: ManualClock) -> None:
     broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second="0")
     damage(tmp_path, 5)
     for _ in range(5):
@@ -104,9 +100,8 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
     assert damaged_offsets(broker) is None
 
 
-def test_it_waits_for_its_reading(tmp_path: Path) -> None:
+def test_it_waits_for_its_reading(tmp_path: Path, clock: ManualClock) -> None:
     """A slow disk does not pile up work."""
-    clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
     background = Background()
     broker.runtime.use(run_in_background=background)
@@ -118,9 +113,8 @@ def test_it_waits_for_its_reading(tmp_path: Path) -> None:
         background.run()
 
 
-def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
+def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path, clock: ManualClock) -> None:
     """The segment grows between the turn that asks for a read and the thread that does it."""
-    clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
     background = Background()
     broker.runtime.use(run_in_background=background)
@@ -135,11 +129,10 @@ def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bytes_per_second", [200, 100_000])
-def test_what_is_cut_meanwhile_is_no_damage(tmp_path: Path, bytes_per_second: int) -> None:
+def test_what_is_cut_meanwhile_is_no_damage(tmp_path: Path, bytes_per_second: int, clock: ManualClock) -> None:
     """A follower's log, whose leader has other records, which come then: between two reads, or before a read is done
     that was to go to where the log ended.
     """
-    clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second=str(bytes_per_second))
     log = broker.services.replicas.find("t", 0).log
     background = Background()
@@ -173,8 +166,7 @@ def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> Non
     assert values_of(fetch(broker, 6)) == [b"later"]
 
 
-def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
+def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path, clock: ManualClock) -> None:
     broker = six_batches(tmp_path, clock)
     for number, known in ((1, "0:1-1"), (2, "0:1-1,0:2-2"), (4, "0:1-1,0:2-2,0:4-4")):
         damage(tmp_path, number)
@@ -185,9 +177,8 @@ def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_does_not_end_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
-    clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock)
     damage(tmp_path, 3)
 

@@ -27,14 +27,10 @@ from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, Cr
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from core.protocol.schema.offset_commit import (
-    OFFSET_COMMIT,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from core.protocol.schema.offset_commit import OFFSET_COMMIT
 from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
+from tests.support.requests import commit_of
 from tests.unit.broker.test_connection import connect, frame, is_served, read_frame
 from tests.unit.broker.test_work_in_turns import Asked, Loop
 
@@ -232,8 +228,7 @@ def test_the_topic_of_a_coordinator_is_made_in_turns_and_those_who_look_for_it_w
     assert 0 < len(folders(broker, name)) < PARTITIONS
     assert [one.answer for one in asked] == [None, None]
     if what_comes == "a commit":  # of a client that looks for no coordinator
-        topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5, -1, "")])]
-        answer = ask(broker, OFFSET_COMMIT, OffsetCommitRequest("g", topics=topics), 2)
+        answer = ask(broker, OFFSET_COMMIT, commit_of("g", 5), 2)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
     elif what_comes == "the end":
         broker.close()

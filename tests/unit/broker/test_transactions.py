@@ -26,25 +26,10 @@ from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
-from core.protocol.schema.offset_commit import (
-    OFFSET_COMMIT,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from core.protocol.schema.offset_commit import OFFSET_COMMIT
+from core.protocol.schema.offset_fetch import OFFSET_FETCH
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.txn_offset_commit import (
-    TXN_OFFSET_COMMIT,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
+from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT, TxnOffsetCommitRequest
 from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.broker import (
     Background,
@@ -60,6 +45,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import commit_of, committed_of, transactional_commit_of
 
 ID, GROUP = "x", "g"
 SETTINGS = {"transaction_state_log_num_partitions": "1", "offsets_topic_num_partitions": "1"}
@@ -117,8 +103,7 @@ class Client:
         return ErrorCode.of(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def offset_request(self, offset: int, group: str = GROUP) -> TxnOffsetCommitRequest:
-        topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset)])]
-        return TxnOffsetCommitRequest(self.name, group, *self.producer, topics=topics)
+        return transactional_commit_of(self.name, group, self.producer, offset)
 
     def commit_offset(self, offset: int, version: int = 5, group: str = GROUP) -> ErrorCode:
         answer = ask(self.broker, TXN_OFFSET_COMMIT, self.offset_request(offset, group), version)
@@ -146,9 +131,7 @@ def stable(broker: SteeredNode, partition: int = 0) -> tuple[int, int]:
 
 
 def offset_of(broker: SteeredNode, group: str = GROUP, *, is_stable: bool = False) -> tuple[int, ErrorCode]:
-    topics = [OffsetFetchRequestTopics("t", partition_indexes=[0])]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=is_stable)
-    found = ask(broker, OFFSET_FETCH, request, 9).groups[0]
+    found = ask(broker, OFFSET_FETCH, committed_of(group, is_stable=is_stable), 9).groups[0]
     if found.error_code:
         return -1, ErrorCode.of(found.error_code)
     partition = found.topics[0].partitions[0]
@@ -204,10 +187,7 @@ def test_an_offset_that_the_log_has_later_counts_whoever_commits_first(broker: S
     assert second.end() == first.end() == 0
     assert offset_of(broker) == (2, ErrorCode.NONE)
     first.commit_offset(3)
-    topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 4)])]
-    assert (
-        ask(broker, OFFSET_COMMIT, OffsetCommitRequest(GROUP, topics=topics), 8).topics[0].partitions[0].error_code == 0
-    )
+    assert ask(broker, OFFSET_COMMIT, commit_of(GROUP, 4), 8).topics[0].partitions[0].error_code == 0
     assert first.end() == 0
     assert offset_of(broker) == (4, ErrorCode.NONE)
     assert offset_of(reopened(broker)) == (4, ErrorCode.NONE)
