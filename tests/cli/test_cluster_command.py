@@ -148,8 +148,13 @@ def test_a_directory_that_plog_served(tmp_path: Path) -> None:
 def test_what_can_not_be_asked_or_read(tmp_path: Path) -> None:
     _, told = plog("--bootstrap-server", "127.0.0.1:1", code=3)
     assert told.startswith("error: could not connect to 127.0.0.1:1: connection refused\n")
-    (tmp_path / "meta.properties").write_text("version=9\n")
-    assert "version '9', expected 0 or 1" in plog("--data-dir", tmp_path, code=1)[1]
+    for content, reason in (
+        ("version=9\n", "version '9', expected 0 or 1"),
+        ("version=1\nnode.id=x\n", "node.id 'x' is no number"),
+        ("version=1\nnode.id=1\ndirectory.id=x\n", "directory.id: "),
+    ):
+        (tmp_path / "meta.properties").write_text(content)
+        assert reason in plog("--data-dir", tmp_path, code=1)[1]
     assert "none" in plog("--data-dir", tmp_path / "none", code=3)[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from textual import events
 from cli.findings_out import finding_text
 from cli.inspect import map_screen
 from cli.inspect.glyphs import ASCII, UNICODE
+from cli.inspect.map_details import detail_lines
 from cli.inspect.map_screen import MapScreen
 from cli.inspect.map_view import LABEL_WIDTH
 from cli.inspect.records_screen import RecordsScreen
@@ -20,6 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.inspector.verify import verify
 from core.log.gap_ledger import LOSING_REASONS
 from core.view.map_cell import Span
+from core.view.partition_map import PartitionMap
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import append, fingerprint, make_batch, open_log
@@ -69,6 +72,16 @@ async def test_the_strips_stand_below_each_other_and_fit(size: tuple[int, int]) 
         for name in ("segments", "codecs", "transactions", "index", "gaps", "damage"):
             assert len(strip_of(pilot, name)) == cells
         assert any(line.startswith(" bytes") for line in lines[14:])
+
+
+def test_of_many_segments_a_cell_names_the_first_and_the_last() -> None:
+    with closing(PartitionMap(PARTITION, TopicPartition("txn_multisegment", 0))) as of:
+        (cell,) = of.window(of.whole, 1).cells
+        said = {line.label: line.text for line in detail_lines(of.at(cell))}
+    logs = sorted(PARTITION.glob("*.log"))
+    size_bytes = sum(log.stat().st_size for log in logs)
+    expected = f"0 to {size_bytes - 1:,}: {logs[0].name} from position 0 on, up to {logs[-1].name}"
+    assert said["bytes"].startswith(expected)
 
 
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])

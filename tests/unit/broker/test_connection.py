@@ -375,6 +375,8 @@ async def test_idle_connections_are_closed(tmp_path: Path, monkeypatch: pytest.M
             server._housekeep()
             await asyncio.sleep(0.001)
         assert await client[0].read() == b""
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", None)
+    server._housekeep()  # not again after the end
 
 
 async def test_an_unknown_topic_is_an_answer(server: SocketServer, broker: SteeredNode) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.log.damage import Damage, DamageKind
@@ -25,6 +25,7 @@ FILES = sorted(
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.parent.name)
 @given(seed=st.integers(0, 2**32), read_bytes=st.sampled_from((1, 200, 1000, 1 << 20)))
+@example(seed=207, read_bytes=1 << 20)  # a length that has no room for a header
 def test_every_byte_is_told_of_once_batch_by_batch_and_in_pages(
     path: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, read_bytes: int
 ) -> None:

@@ -55,6 +55,13 @@ def test_a_request_without_room_for_its_header_is_malformed(size: int) -> None:
     assert read_request_start(memoryview(bytes(8))) == (0, 0, 0)
 
 
+@for_each("size", range(8, 17))
+def test_a_header_that_is_cut_short_is_malformed(size: int) -> None:
+    frame = encode_request(METADATA, 12, 7, "client", MetadataRequest())[4:]
+    with pytest.raises(MalformedMessageError, match="RequestHeader"):
+        Endpoint(METADATA, 12).decode_request(memoryview(frame)[:size])
+
+
 @for_each("version", range(5))
 def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
     response = ApiVersionsResponse(api_keys=[ApiVersion(18, 0, 4)])
