@@ -550,6 +550,43 @@ async def test_a_leader_that_says_nonsense_of_where_its_log_ends_is_asked_again(
     await at.catch_up()
 
 
+async def test_a_leader_that_nobody_reaches_to_ask_where_its_log_ends(
+    at: Following, caplog: pytest.LogCaptureFixture
+) -> None:
+    await at.follow(b"a", b"b", b"c")
+    listens_at = at.endpoints[OTHER]
+
+    async def out_of_reach(request: FetchRequest) -> Reply:
+        at.endpoints[OTHER] = Endpoint("127.0.0.1", 1)
+        return await out_of_range(request)
+
+    at.leader.script.append(out_of_reach)
+    at.leader.logs[0].truncate_to(1)
+    at.leader.notify()
+    await until(lambda: "could not connect to 127.0.0.1:1" in caplog.text)
+    at.endpoints[OTHER] = listens_at
+    await at.catch_up()
+
+
+async def test_what_a_leader_of_before_says_of_its_end_delays_nobody(
+    at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at.follow(b"a")
+
+    def resign(*_: object) -> ListOffsetsPartitionResponse:
+        at.elect(THIRD, 0)  # it still leads the other one
+        return ListOffsetsPartitionResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedLeader, "_end", resign)
+        at.leader.script.append(out_of_range)
+        at.leader.notify()
+        at.leader = at.leaders[THIRD]
+        at.leader.write(b"a", b"b")
+        await at.catch_up(0)
+    assert "asked where its log begins and ends" not in caplog.text
+
+
 # --- what goes wrong at the leader
 
 
