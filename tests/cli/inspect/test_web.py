@@ -33,7 +33,7 @@ PATHS = ("/", "/ws", "/static/textual.js", "/static/page.js", "/favicon.ico", "/
 
 @with_loop
 async def test_the_token_lets_in_the_first_browser_and_no_second() -> None:
-    async with serving() as visit, stranger() as second:
+    async with serving(enters=False) as visit, stranger() as second:
         async with visit.browser.get(visit.first_address) as answer:
             assert answer.status == 200
             assert 'content="0; url=/"' in await answer.text()
@@ -46,7 +46,7 @@ async def test_the_token_lets_in_the_first_browser_and_no_second() -> None:
 
 @with_loop
 async def test_the_cookie_is_for_this_server_alone_and_no_script_reads_it() -> None:
-    async with serving() as visit, visit.browser.get(visit.first_address) as answer:
+    async with serving(enters=False) as visit, visit.browser.get(visit.first_address) as answer:
         (cookie,) = answer.cookies.values()
         assert cookie.key == f"plog-inspect-{visit.port}"
         assert cookie["httponly"]
@@ -57,7 +57,6 @@ async def test_the_cookie_is_for_this_server_alone_and_no_script_reads_it() -> N
 @with_loop
 async def test_without_the_cookie_nothing_is_served() -> None:
     async with serving() as visit, stranger() as outsider:
-        await visit.enter()
         wrong = {"Cookie": f"plog-inspect-{visit.port}=" + "x" * 43}
         for path in PATHS:
             for headers in ({}, wrong):
@@ -70,7 +69,7 @@ async def test_without_the_cookie_nothing_is_served() -> None:
 
 @with_loop
 async def test_wrong_tokens_and_other_methods_leave_the_right_token_as_it_is() -> None:
-    async with serving() as visit:
+    async with serving(enters=False) as visit:
         assert await visit.status("/?token=") == 403
         assert await visit.status("/?token=%ff%00") == 403
         assert await visit.status("/other" + visit.first_address[visit.first_address.index("?") :]) == 403
@@ -83,7 +82,7 @@ async def test_wrong_tokens_and_other_methods_leave_the_right_token_as_it_is() -
 
 @with_loop
 async def test_a_foreign_host_name_that_leads_here_is_refused() -> None:
-    async with serving() as visit:
+    async with serving(enters=False) as visit:
         token = "/" + visit.first_address[visit.first_address.index("?") :]
         for host in ("evil.example", f"evil.example:{visit.port}", f"127.0.0.1.evil.example:{visit.port}", "192.0.2.1"):
             assert await visit.status(token, Host=host) == 421
@@ -98,7 +97,6 @@ async def test_a_foreign_host_name_that_leads_here_is_refused() -> None:
 @with_loop
 async def test_a_page_of_somebody_else_opens_no_websocket() -> None:
     async with serving() as visit:
-        await visit.enter()
         others = (f"http://127.0.0.1:{visit.port - 1}", f"http://localhost:{visit.port}", "http://127.0.0.1")
         for origin in ("", "null", "http://evil.example", *others):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
@@ -118,7 +116,6 @@ class _Addresses(HTMLParser):
 @with_loop
 async def test_all_that_the_page_loads_comes_from_this_server() -> None:
     async with serving(title='<b>"plog"') as visit:
-        await visit.enter()
         async with visit.browser.get(visit.address) as answer:
             page = await answer.text()
         assert "<title>&lt;b&gt;&quot;plog&quot;</title>" in page
@@ -140,7 +137,7 @@ async def test_all_that_the_page_loads_comes_from_this_server() -> None:
 
 @with_loop
 async def test_every_answer_forbids_what_is_not_of_this_server() -> None:
-    async with serving() as visit:
+    async with serving(enters=False) as visit:
         before = [await _headers(visit.browser, visit.address.rstrip("/") + path) for path in PATHS]
         await visit.enter()
         after = [await _headers(visit.browser, visit.address.rstrip("/") + path) for path in PATHS]
@@ -161,7 +158,6 @@ async def _headers(browser: aiohttp.ClientSession, address: str) -> Mapping[str,
 @with_loop
 async def test_an_address_names_no_file() -> None:
     async with serving() as visit:
-        await visit.enter()
         static = ("/static/", "/static/js/textual.js", "/static/..%2fweb.py", "/static/%2e%2e")
         for path in (*static, "/download/1", "/etc/passwd"):
             address = URL(visit.address.rstrip("/") + path, encoded=True)
@@ -172,7 +168,6 @@ async def test_an_address_names_no_file() -> None:
 @with_loop
 async def test_the_websocket_is_the_apps_terminal() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab("width=101&height=33")
         assert (tab.greeting["COLUMNS"], tab.greeting["ROWS"]) == ("101", "33")
         assert tab.greeting["TEXTUAL_DRIVER"] == "cli.inspect.web_driver:InspectWebDriver"
@@ -188,7 +183,6 @@ async def test_the_websocket_is_the_apps_terminal() -> None:
 @with_loop
 async def test_a_screen_is_never_of_a_size_that_takes_all_memory() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab("width=999999999&height=0")
         assert (tab.greeting["COLUMNS"], tab.greeting["ROWS"]) == ("1000", "1")
         await tab.socket.send_json(["resize", {"width": -5, "height": 10**30}])
@@ -206,7 +200,6 @@ MESSAGES = [
 @with_loop
 async def test_what_the_page_does_not_send_ends_the_session() -> None:
     async with serving() as visit:
-        await visit.enter()
         for message in MESSAGES:
             tab = await visit.open_tab()
             await (tab.socket.send_bytes(message) if isinstance(message, bytes) else tab.socket.send_str(message))
@@ -217,7 +210,6 @@ async def test_what_the_page_does_not_send_ends_the_session() -> None:
 @with_loop
 async def test_what_would_do_more_than_draw_does_not_reach_the_terminal() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         for drawn, shown in (
             ("a\x1b]52;c;?\x07b", "ab"),
@@ -236,7 +228,6 @@ async def test_what_would_do_more_than_draw_does_not_reach_the_terminal() -> Non
 @with_loop
 async def test_the_app_makes_the_browser_open_and_save_nothing() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         await tab.type('tell {"type": "open_url", "url": "http://evil.example", "new_tab": true}')
         await tab.type('tell {"type": "deliver_file_start", "key": "1", "path": "/etc/passwd"}')
@@ -249,7 +240,6 @@ async def test_the_app_makes_the_browser_open_and_save_nothing() -> None:
 @with_loop
 async def test_the_process_ends_with_its_socket() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab, other = await visit.open_tab(), await visit.open_tab()
         await tab.socket.close()
         await gone(tab.pid)
@@ -261,7 +251,6 @@ async def test_the_process_ends_with_its_socket() -> None:
 async def test_a_process_that_hears_nothing_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_session, "_ENDING_SECONDS", 0.2)
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         await tab.type("stay")
         assert await tab.read() == b"staying"
@@ -274,7 +263,6 @@ async def test_a_process_that_hears_nothing_ends_too(monkeypatch: pytest.MonkeyP
 @with_loop
 async def test_a_process_that_nobody_listens_to_ends_too() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         await tab.type("flood")
         assert await tab.read() == b"x" * 100_000
@@ -285,7 +273,6 @@ async def test_a_process_that_nobody_listens_to_ends_too() -> None:
 @with_loop
 async def test_a_session_ends_when_its_app_does() -> None:
     async with serving() as visit:
-        await visit.enter()
         for word in ('tell {"type": "exit"}', "tell no JSON", "garbage Dxxxx", "garbage D\x7f\x7f\x7f\x7f"):
             tab = await visit.open_tab()
             await tab.type(word)
@@ -296,7 +283,6 @@ async def test_a_session_ends_when_its_app_does() -> None:
 @with_loop
 async def test_what_ended_an_app_is_shown_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         await tab.type("complain error: no such\x1b]0;x\x07 topic\nhint: none")
         shown = await tab.rest()
@@ -307,7 +293,6 @@ async def test_what_ended_an_app_is_shown_in_its_place(capsys: pytest.CaptureFix
 @with_loop
 async def test_a_command_that_cannot_start_costs_one_session(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(["/no/such/command"]) as visit:
-        await visit.enter()
         for _ in range(MOST_SESSIONS + 1):
             assert await (await visit.open_socket()).rest() == b""
         assert await visit.status("/") == 200
@@ -320,7 +305,6 @@ async def test_so_many_sessions_are_open_at_once_and_one_more_when_one_has_ended
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serving() as visit:
-        await visit.enter()
         tabs = [await visit.open_tab() for _ in range(MOST_SESSIONS)]
         monkeypatch.setattr(web_server, "_SLOT_SECONDS", 0.01)
         with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
@@ -334,7 +318,6 @@ async def test_so_many_sessions_are_open_at_once_and_one_more_when_one_has_ended
 @with_loop
 async def test_a_message_that_is_too_long_ends_only_its_own_session() -> None:
     async with serving() as visit:
-        await visit.enter()
         tab, other = await visit.open_tab(), await visit.open_tab()
         await tab.socket.send_str("x" * (LONGEST_MESSAGE + 1))
         assert await tab.rest() == b""
@@ -346,7 +329,7 @@ async def test_a_message_that_is_too_long_ends_only_its_own_session() -> None:
 
 @with_loop
 async def test_strangers_that_hold_on_keep_nobody_out() -> None:
-    async with serving() as visit:
+    async with serving(enters=False) as visit:
         half_open = []
         for _ in range(2 * MOST_STRANGERS):
             reader, writer = await asyncio.open_connection("127.0.0.1", visit.port)
@@ -366,7 +349,6 @@ async def test_strangers_that_hold_on_keep_nobody_out() -> None:
 async def test_a_stranger_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_doorman, "_ROUND_SECONDS", 0.05)
     async with serving() as visit:
-        await visit.enter()
         tab = await visit.open_tab()
         reader, writer = await asyncio.open_connection("127.0.0.1", visit.port)
         writer.write(b"GET / HTTP/1.1\r\n")
@@ -379,7 +361,6 @@ async def test_a_stranger_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None
 @with_loop
 async def test_sessions_end_with_the_server() -> None:
     async with serving() as visit:
-        await visit.enter()
         tabs = [await visit.open_tab() for _ in range(2)]
     for tab in tabs:
         await gone(tab.pid)
@@ -412,7 +393,7 @@ async def test_the_screens_end_even_if_the_server_is_killed() -> None:
 
 @with_loop
 async def test_a_port_that_is_taken_is_told_of() -> None:
-    async with serving() as visit:
+    async with serving(enters=False) as visit:
         with pytest.raises(
             AccessError, match=f"could not listen on 127.0.0.1:{visit.port}: address already in use"
         ) as e:

@@ -102,16 +102,19 @@ class Visit:
 
 @asynccontextmanager
 async def serving(
-    command: Sequence[str] = PACKET_APP, *, host: str = "127.0.0.1", title: str = "a title"
+    command: Sequence[str] = PACKET_APP, *, host: str = "127.0.0.1", title: str = "a title", enters: bool = True
 ) -> AsyncIterator[Visit]:
-    """Runs the server on a free port until the block ends."""
+    """Runs the server on a free port until the block ends. `enters` uses the token that it prints."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(InspectServer(command, Endpoint(host, 0), title).run(ready.set_result))
     try:
         both: list[asyncio.Future[Any]] = [ready, running]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         async with stranger() as browser:
-            yield Visit(browser, ready.result())
+            visit = Visit(browser, ready.result())
+            if enters:
+                await visit.enter()
+            yield visit
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
