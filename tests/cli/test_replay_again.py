@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,9 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from core.spark.offset_range import OffsetRange
-from core.spark.replay import Replay, write_range
-from core.spark.replay_plan import ReplayPlan
+from core.spark.replay import Replay
+from tests.crash.test_replay_faults import run_here
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import call_plog
 
@@ -28,12 +26,7 @@ DAYS = 24 * 3600_000
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
-        replay.clear(plan)
-        for range_ in replay.missing(plan):
-            write_range(replay.claim, range_, plan)
-
-    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", work)
+    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", run_here)
 
 
 @pytest.fixture

@@ -30,14 +30,16 @@ _BY_PATH = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "scandir", 
 _BY_DESCRIPTOR = ("fsync", "fdatasync", "pwrite", "write")
 
 
+def run_here(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+    """What Spark's tasks do, in this process."""
+    replay.clear(plan)
+    for range_ in replay.missing(plan):
+        write_range(replay.claim, range_, plan)
+
+
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
-        replay.clear(plan)
-        for range_ in replay.missing(plan):
-            write_range(replay.claim, range_, plan)
-
-    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", work)
+    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", run_here)
 
 
 @pytest.fixture

@@ -171,9 +171,7 @@ def answered(answers: list[FetchResponse]) -> list[PartitionData]:
     return [answer.responses[0].partitions[0] for answer in answers]
 
 
-def test_a_fetch_waits_until_records_come(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_a_fetch_waits_until_records_come(broker: SteeredNode, timers: Timers) -> None:
     add_topic(broker)
     answers = waiting(broker)
     assert timers.delays == [500]
@@ -248,9 +246,7 @@ def test_records_that_go_under_a_waiting_fetch(broker: SteeredNode) -> None:
     assert [data.error_code for data in answered(answers)] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-def test_a_fetch_ends_with_its_time(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_a_fetch_ends_with_its_time(broker: SteeredNode, timers: Timers) -> None:
     add_topic(broker)
     answers = waiting(broker)
     timers.fire()

@@ -197,9 +197,7 @@ def test_everyone_has_a_turn(broker: SteeredNode) -> None:
     assert served == [[0], [1], [2], [0]]
 
 
-def test_a_request_of_a_session_waits(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_a_request_of_a_session_waits(broker: SteeredNode, timers: Timers) -> None:
     add_topic(broker, partitions=2)
     client = Client(broker)
     client.fetch({("t", 0): 0, ("t", 1): 0})

@@ -391,9 +391,7 @@ def waiting_join(broker: SteeredNode) -> list[JoinGroupResponse]:
     return ask_later(broker, JOIN_GROUP, request, 3)
 
 
-def test_members_that_wait_are_answered_when_the_partition_goes_offline(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_members_that_wait_are_answered_when_the_partition_goes_offline(broker: SteeredNode, timers: Timers) -> None:
     commit(broker)
     other = next(f"other {n}" for n in range(99) if partition_of(f"other {n}", 3) != partition_of("g", 3))
     commit(broker, other)
@@ -406,9 +404,9 @@ def test_members_that_wait_are_answered_when_the_partition_goes_offline(broker: 
     assert committed(broker, other) == (0, 5)
 
 
-def test_members_that_wait_are_answered_when_the_topic_of_groups_is_deleted(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_members_that_wait_are_answered_when_the_topic_of_groups_is_deleted(
+    broker: SteeredNode, timers: Timers
+) -> None:
     commit(broker)
     answers = waiting_join(broker)
     broker.services.topics.delete("__consumer_offsets")

@@ -318,9 +318,7 @@ def test_a_topic_that_is_deleted_holds_up_no_transaction(broker: SteeredNode) ->
     assert state_of(broker) == "CompleteCommit"
 
 
-def test_a_partition_that_is_offline_gets_its_marker_later(broker: SteeredNode) -> None:
-    timers = Timers()
-    broker.runtime.use(schedule=timers)
+def test_a_partition_that_is_offline_gets_its_marker_later(broker: SteeredNode, timers: Timers) -> None:
     client = Client(broker)
     client.produce(b"a")
     client.produce(b"b", 1)
