@@ -381,6 +381,7 @@ class ClusterController:
             yield from self._office.lead(
                 {one: self._office.elected(one, found) for one, found in elections.items() if found is not None}
             )
+        self._office.recovery.say_missing()
         self._office.recovery.ask_again()
         yield from self._office.send_all()
 

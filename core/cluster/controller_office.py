@@ -120,6 +120,7 @@ class ControllerOffice:
             return election
         furthest = self.recovery.furthest(partition)
         if furthest is not None:
+            _log.info("%s: broker %d leads, as it has most (%s)", partition, furthest, self._known_ends(partition))
             return Election(furthest, (furthest,))
         return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
 
@@ -148,10 +149,13 @@ class ControllerOffice:
 
     def _say_given_up(self, partition: TopicPartition, what: str, missing: Collection[int]) -> None:
         """Logs what happened to the partition, and that what only those replicas may have is given up with it."""
-        ends = self.recovery.ends(partition)
-        known = "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
+        known = self._known_ends(partition)
         named = ", ".join(map(str, missing)) or "nobody"
         _log.warning("%s: %s; what only %s may have is given up (%s)", partition, what, named, known)
+
+    def _known_ends(self, partition: TopicPartition) -> str:
+        ends = self.recovery.ends(partition)
+        return "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
 
     def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
         """Takes those that are leaving, and those that lack something, out of the replicas in sync, where somebody else

@@ -12,6 +12,7 @@ ReplicaVerificationTool, which asks replicas in the same way.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -29,10 +30,13 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsTopic,
 )
 
+_log = logging.getLogger("plog.controller")
+
 _VERSION = 7
 _DEBUGGING_CONSUMER = -2
 _LATEST = -1
 _MOST_PARTITIONS = 1000
+_MOST_NAMES = 10
 
 
 class LogEnd(NamedTuple):
@@ -67,6 +71,8 @@ class LeaderRecovery:
         """By broker and epoch, what it was asked."""
         self._put_off: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
         """Of these, what it could not say: it is asked again after `ask_again`."""
+        self._missing: dict[TopicPartition, tuple[list[int], bool]] = {}
+        """For whom each partition waited when that was looked at last, and whether it has been said."""
 
     def begin(self, partition: TopicPartition) -> None:
         self.waiting[partition] = None
@@ -77,6 +83,7 @@ class LeaderRecovery:
         for asked in self._asked.values():
             asked.discard(partition)
         self._ends.pop(partition, None)
+        self._missing.pop(partition, None)
 
     def ends(self, partition: TopicPartition) -> dict[int, LogEnd]:
         """Gives what the present lives of the replicas have answered."""
@@ -184,6 +191,26 @@ class LeaderRecovery:
                     known.append(partition)
         self._put_off[broker_id, epoch] |= put_off.difference(known)
         return [one for one in known if self.furthest(one) is not None]
+
+    def say_missing(self) -> None:
+        """Logs for which brokers partitions wait: once, and again when these are others. What changes until the next
+        call is not worth a line: after a restart brokers come one after the other.
+        """
+        to_say: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for partition in self.waiting:
+            missing = self.missing(partition)
+            seen, is_said = self._missing.get(partition, (None, False))
+            if missing == seen and not is_said:
+                to_say[tuple(missing)].append(str(partition))
+            self._missing[partition] = missing, seen == missing
+        for brokers, names in to_say.items():
+            listed = ", ".join(names[:_MOST_NAMES]) + (", .." if len(names) > _MOST_NAMES else "")
+            _log.warning("%d partitions have no leader, and wait for %s: %s", len(names), self._told(brokers), listed)
+
+    def _told(self, brokers: Iterable[int]) -> str:
+        alive = self._context.brokers
+        told = (f"{one}, which {'has not said where its log ends' if one in alive else 'is away'}" for one in brokers)
+        return " and ".join(f"broker {one}" for one in told) or "somebody's word, as no replica is in sync"
 
     # --- giving up
 

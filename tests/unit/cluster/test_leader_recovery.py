@@ -248,6 +248,32 @@ def test_who_can_not_say_yet_is_asked_again() -> None:
     assert cluster.leader == 3
 
 
+def test_the_log_says_once_for_whom_a_partition_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """When that has been so for a moment; and again when it is somebody else."""
+    caplog.set_level("INFO", "plog.controller")
+    cluster = cut_off()
+    cluster.pass_time(250)
+    cluster.come(1, 2)
+    cluster.answer({1: End(4, 10)})
+    for _ in range(5):
+        cluster.pass_time(250)
+    cluster.answer({2: End(4, 7)})
+    for _ in range(5):
+        cluster.pass_time(250)
+    cluster.come(3)
+    cluster.answer({3: End(4, 11)})
+    for _ in range(5):
+        cluster.pass_time(250)
+    waits = "1 partitions have no leader, and wait for"
+    second, third = "broker 2, which has not said where its log ends", "broker 3, which is away"
+    ends = "1 ends at offset 10 in epoch 4; 2 ends at offset 7 in epoch 4; 3 ends at offset 11 in epoch 4"
+    assert caplog.messages == [
+        f"{waits} {second} and {third}: t-0",
+        f"{waits} {third}: t-0",
+        f"t-0: broker 3 leads, as it has most ({ends})",
+    ]
+
+
 def test_an_answer_counts_for_the_life_that_gave_it() -> None:
     cluster = cut_off()
     cluster.come(1, 2)
