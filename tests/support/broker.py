@@ -91,6 +91,11 @@ class Background:
         if then is not None:
             then()
 
+    def run_all(self) -> None:
+        """Does what waits, and what comes of it."""
+        while self.waiting:
+            self.run()
+
 
 class SteeredRuntime:
     """A `Runtime` whose parts a test exchanges while the node is open; what is in force at a call counts."""

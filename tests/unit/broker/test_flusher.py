@@ -248,8 +248,7 @@ def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: SteeredNode, flush
     first, again = (ask_later(broker, PRODUCE, produce_request(batch), PRODUCE_BY_NAME) for _ in range(2))
     flusher.run()
     assert len(first) == 1
-    while flusher.waiting:
-        flusher.run()
+    flusher.run_all()
     for (answer,) in (first, again):
         found = answer.responses[0].partition_responses[0]
         assert (found.error_code, found.base_offset) == (0, 0)

@@ -249,8 +249,7 @@ def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: Ste
     assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert commit(again) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while reading.waiting:
-        reading.run()
+    reading.run_all()
     assert committed(again) == (0, 5)
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == 0
 
@@ -437,8 +436,7 @@ def test_a_partition_that_stops_while_it_is_read_and_comes_back_is_read_again(
     assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     reading.run()
     assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "that was read before it stopped"
-    while reading.waiting:
-        reading.run()
+    reading.run_all()
     assert committed(again) == (0, 5)
 
 

@@ -351,8 +351,7 @@ def test_records_that_come_meanwhile_are_appended_when_the_log_was_read(director
     assert answer.is_at_work
     answer.on_value = served.answers.append
     frame[:] = bytes(len(frame))
-    while served.thread.waiting:
-        served.thread.run()
+    served.thread.run_all()
     (topic,) = decode(PRODUCE, served.answers.pop(), PRODUCE_BY_NAME).responses
     assert [(p.error_code, p.base_offset) for p in topic.partition_responses] == [(0, 2)]
     served.broker.close()
@@ -366,8 +365,7 @@ def test_records_for_a_log_that_takes_long_are_refused_and_may_be_sent_again(dir
     served.timers.fire()
     (topic,) = decode(PRODUCE, served.answers.pop(), PRODUCE_BY_NAME).responses
     assert topic.partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    while served.thread.waiting:
-        served.thread.run()
+    served.thread.run_all()
     assert ask(served.broker, PRODUCE, request, PRODUCE_BY_NAME).responses[0].partition_responses[0].error_code == 0
     served.broker.close()
     assert all_values(directory) == VALUES | {1: [b"b", b"c", b"new"]}
@@ -417,8 +415,7 @@ def test_a_stop_ends_what_is_being_read(directory: Path) -> None:
     served = begun(directory)
     served.broker.services.late_loads.stop()
     before = fingerprint(directory / "t-0")
-    while served.thread.waiting:
-        served.thread.run()
+    served.thread.run_all()
     assert served.unloaded == [0, 1, 2]
     assert fingerprint(directory / "t-0") == before
     served.broker.close()
@@ -431,8 +428,7 @@ def test_a_topic_is_not_deleted_under_the_one_who_reads_it(directory: Path) -> N
     (refused,) = ask(served.broker, DELETE_TOPICS, request).responses
     assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "t is being read" in str(refused.error_message)
-    while served.thread.waiting:
-        served.thread.run()
+    served.thread.run_all()
     assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
 
 
@@ -455,8 +451,7 @@ def test_producer_ids_wait_for_logs_that_may_hold_some(directory: Path) -> None:
     with pytest.raises(KafkaError) as refused:
         served.broker.services.transaction_log.next_producer_id()
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while served.thread.waiting:
-        served.thread.run()
+    served.thread.run_all()
     assert served.broker.services.transaction_log.next_producer_id() >= 0
 
 

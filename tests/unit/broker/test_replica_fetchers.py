@@ -456,8 +456,7 @@ async def test_nothing_is_cut_of_a_partition_that_is_led_here_by_then(at: Follow
     background = await part(at)
     at.elect(at.broker.services.node.node_id, 0)
     at.leader.write(b"c", partition=1)
-    while background.waiting:
-        background.run()
+    background.run_all()
     await at.catch_up(1)
     assert at.log().log_end_offset == 2
 
@@ -468,8 +467,7 @@ async def test_others_are_fetched_while_one_is_about_to_be_cut(at: Following) ->
     await at.catch_up(1)
     assert at.log().log_end_offset == 2
     while not at.has_all():
-        while background.waiting:
-            background.run()
+        background.run_all()
         await asyncio.sleep(0)
     await at.catch_up()
 
@@ -818,8 +816,7 @@ async def test_a_log_that_cannot_be_cut_is_offline_unless_the_mistake_is_plogs_o
     background = await part(at)
     at.broker.runtime.use(run_in_background=run_now)
     at.leader.write(b"c", partition=1)
-    while background.waiting:
-        background.run()
+    background.run_all()
     if is_ours:
         await at.catch_up()
     else:

@@ -109,8 +109,7 @@ def test_it_waits_for_its_reading(tmp_path: Path, clock: ManualClock) -> None:
     for _ in range(3):
         broker.housekeeping.step()
     assert sum("_scrub" in repr(work) or "Scrubber" in repr(work) for work, _ in background.waiting) == 1
-    while background.waiting:
-        background.run()
+    background.run_all()
 
 
 def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path, clock: ManualClock) -> None:
@@ -144,8 +143,7 @@ def test_what_is_cut_meanwhile_is_no_damage(tmp_path: Path, bytes_per_second: in
     log.truncate_to(1)
     produce_values(broker, *[b"other, and longer, %d" % number for number in range(9)])
     for _ in range(20):
-        while background.waiting:
-            background.run()
+        background.run_all()
         broker.housekeeping.step()
     assert damaged_offsets(broker) is None
     assert broker.scrubber._current is None

@@ -365,8 +365,7 @@ def test_a_start_waits_for_no_folder_that_is_to_be_deleted(tmp_path: Path) -> No
     order = []
     again.runtime.run_in_background(lambda: order.append(len(list(tmp_path.glob("*-delete")))))
     assert len(list(tmp_path.glob("*-delete"))) == 50
-    while background.waiting:
-        background.run()
+    background.run_all()
     assert order == [30]
     assert not list(tmp_path.glob("*-delete"))
 
@@ -384,6 +383,5 @@ def test_a_deletion_holds_nobody_until_the_disk_has_the_new_names_of_its_folders
     broker.services.topics.delete("going")
     assert len(list(tmp_path.glob("*-delete"))) == 5
     assert tmp_path not in synced
-    while background.waiting:
-        background.run()
+    background.run_all()
     assert tmp_path in synced

@@ -283,8 +283,7 @@ def test_a_marker_that_comes_while_the_groups_are_being_read(broker: SteeredNode
     with pytest.raises(KafkaError):
         again.services.groups.offsets(GROUP)
     assert client.end() == 0
-    while reading.waiting:
-        reading.run()
+    reading.run_all()
     assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
 
 
@@ -300,8 +299,7 @@ def test_what_is_asked_while_transactions_are_being_read(broker: SteeredNode) ->
     assert client.end() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = ask(again, LIST_TRANSACTIONS, ListTransactionsRequest())
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while reading.waiting:
-        reading.run()
+    reading.run_all()
     assert client.produce(b"a", sequence=0) == client.end() == 0
 
 

@@ -366,8 +366,7 @@ def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: St
     broker.housekeeping.apply_retention()
     log = log_of(broker)
     assert log.log_start_offset == 0
-    while background.waiting:
-        background.run()
+    background.run_all()
     assert not broker.cleaning.cleaner.is_cleaning(T0)
     broker.housekeeping.apply_retention()
     assert log.log_start_offset > 0
@@ -407,8 +406,7 @@ def test_nothing_that_was_cleaned_comes_in_the_place_of_what_came_after_a_cut(
     if then is not None:
         then()
     broker.runtime.use(run_cleaning=run_now)
-    while background.waiting:
-        background.run()
+    background.run_all()
     assert (keys_and_values(broker), log.log_end_offset) == before
     assert not list(log.directory.glob("*.swap"))
     tick(broker)
