@@ -27,7 +27,7 @@ PAGES = [*page_names(), "README"]
 
 NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
 NEEDS_BROKERS = ("cluster reassign", "cluster drain", "cluster forget-replica")
-"""tests/interop/test_cluster_commands.py and tests/interop/test_plogs_alone.py run these."""
+"""tests/interop/test_cluster_commands.py and tests/cli/test_runbook.py run these."""
 LACKS_BROKERS = (
     "plog topic create letters --partitions 3 --replication-factor 3 --set min.insync.replicas=2 "
     "--bootstrap-server 127.0.0.1:9092"
