@@ -178,9 +178,9 @@ def test_by_time(read: Any) -> None:
 # --- damage
 
 
-def damaged_copy(tmp_path: Path, position: int) -> Path:
-    path = tmp_path / FIRST.name
-    data = bytearray(FIRST.read_bytes())
+def damaged_copy(tmp_path: Path, position: int, of: Path = FIRST) -> Path:
+    path = tmp_path / of.name
+    data = bytearray(of.read_bytes())
     data[position] ^= 0xFF
     path.write_bytes(data)
     return path
@@ -200,6 +200,15 @@ def test_a_wrong_checksum_is_said_and_the_rest_is_shown(tmp_path: Path, format_:
         shown = {json.loads(line)["offset"] for line in done.stdout.splitlines()}
         assert set(range(third["base_offset"])) < shown
         assert set(range(third["last_offset"] + 1, 118)) < shown
+
+
+def test_a_message_that_does_not_decompress_costs_itself_alone(tmp_path: Path) -> None:
+    path = damaged_copy(tmp_path, 50, GOLDEN / "v1_gzip_java" / FIRST.name)
+    done = call_plog("dump-segment", str(path), "--print-data-log")
+    assert done.returncode == 1
+    assert "offset 14: bad-batch: its records can't be read: gzip data does not decompress" in done.stderr.decode()
+    shown = [int(line.split()[2]) for line in done.stdout.decode().splitlines() if line.startswith("| offset: ")]
+    assert shown == [record.offset for record in data_records("v1_gzip_java") if record.offset > 14]
 
 
 def test_a_torn_tail(tmp_path: Path) -> None:

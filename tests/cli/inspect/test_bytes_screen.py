@@ -246,7 +246,13 @@ async def test_a_file_that_grows_is_cut_or_goes_is_followed(tmp_path: Path) -> N
     async with inspecting(path) as pilot:
         await press(pilot, "end")
         assert "torn-tail at 420, 10 bytes > damaged" in screen_text(pilot.app)
+        below = bytes_screen(pilot)
+        await press(pilot, "question_mark")
         path.write_bytes(data[:2000])
+        below._look_again()
+        await settled(pilot)
+        assert below.view.size_bytes == 430, "what is not on top is not read"
+        await press(pilot, "escape")
         await look_again(pilot)
         assert "batch at 420, offsets 3 to 5 > length" in screen_text(pilot.app)
         os.truncate(path, 420)

@@ -273,7 +273,7 @@ async def test_a_process_that_nobody_listens_to_ends_too() -> None:
 @with_loop
 async def test_a_session_ends_when_its_app_does() -> None:
     async with serving() as visit:
-        for word in ('tell {"type": "exit"}', "tell no JSON", "garbage Dxxxx", "garbage D\x7f\x7f\x7f\x7f"):
+        for word in ('tell {"type": "exit"}', "tell no JSON", "garbage Dxxxx", "garbage D\x7f\x7f\x7f\x7fand more"):
             tab = await visit.open_tab()
             await tab.type(word)
             assert await tab.rest() == b"", word
