@@ -223,8 +223,10 @@ class LeaderRecovery:
     def _is_overdue(self, partition: TopicPartition, now_ms: int, wait_ms: int | None) -> bool:
         if wait_ms is None:
             wait_ms = _WAIT_MS if self._context.min_isr(partition.topic) < 2 else -1
+        if wait_ms < 0:
+            return False
         waited_ms = self._waited_ms(partition, now_ms)
-        return waited_ms is not None and 0 <= wait_ms <= waited_ms
+        return waited_ms is not None and wait_ms <= waited_ms
 
     def _waited_ms(self, partition: TopicPartition, now_ms: int) -> int | None:
         """Gives how long those that are back have waited; None if nobody is."""
@@ -236,6 +238,8 @@ class LeaderRecovery:
         """Finds the partitions that can be led now because they have waited for their witnesses for five minutes."""
         found: list[TopicPartition] = []
         for partition in self.waiting:
+            if WITNESS not in self._context.state(partition).holders.values():
+                continue
             waited_ms = self._waited_ms(partition, now_ms)
             if waited_ms is not None and waited_ms >= _WAIT_MS:
                 self._without_witnesses.add(partition)
