@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from core.zookeeper.session import SessionState
+from core.zookeeper.session import SessionFigures, SessionState
 from core.zookeeper.transaction import (
     ANY_VERSION,
     Answer,
@@ -132,6 +132,10 @@ class FakeSession:
         self.meanwhile: list[Callable[[], None]] = []
         """What others do before the next requests are answered, one of them before each."""
         self.committed: list[list[Operation]] = []
+
+    @property
+    def figures(self) -> SessionFigures:
+        return SessionFigures(self.state, 0, {})
 
     def expire(self) -> None:
         """Ends the session, and begins another one. Its user does not know yet."""
