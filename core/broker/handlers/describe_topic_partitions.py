@@ -1,12 +1,18 @@
-"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time."""
+"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time.
+
+The controller of a cluster with ZooKeeper tells by it what an election waits for (`ControllerContext.holders`): the
+eligible leader replicas are the holders that are not in sync, the last known ones those that may have what others have
+lost. Other members are not told, and have none. Kafka knows the API in clusters of KRaft alone.
+"""
 
 from __future__ import annotations
 
-from core.broker.handlers.metadata import TOPIC_OPERATIONS
+from core.broker.handlers.metadata import TOPIC_OPERATIONS, NotInformedError
 from core.broker.known_brokers import KnownBrokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.cluster.controller_context import WITNESS, ControllerContext
 from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -26,13 +32,17 @@ _MOST_PARTITIONS = 2000
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Answers; `next_cursor` says where to go on, if there is more."""
+    """Answers; `next_cursor` says where to go on, if there is more. Raises NotInformedError."""
     asked = sorted({topic.name for topic in request.topics})
+    if services.membership is not None and not services.image.brokers:
+        raise NotInformedError
     names = asked or sorted(services.image.topics)
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused(asked)
     known = KnownBrokers(services, context)
+    control = None if services.membership is None else services.membership.control
+    in_office = None if control is None or control.term is None else control.term.context
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics = []
     for name in (name for name in names if name >= first.topic_name):
@@ -46,7 +56,7 @@ def handle(
             numbers = [number for number in numbers if number >= first.partition_index]
         if numbers and not left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
-        topics.append(_describe(known, topic, numbers[:left]))
+        topics.append(_describe(known, in_office, topic, numbers[:left]))
         if len(numbers) > left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
@@ -59,11 +69,15 @@ def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _describe(known: KnownBrokers, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    known: KnownBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int]
+) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
         registration = topic.partitions[number]
-        code, leader, offline = known.look_at(TopicPartition(topic.name, number), registration)
+        partition = TopicPartition(topic.name, number)
+        code, leader, offline = known.look_at(partition, registration)
+        others = {} if context is None else context.holders_out_of_sync(partition)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=code,
@@ -72,8 +86,8 @@ def _describe(known: KnownBrokers, topic: TopicImage, numbers: list[int]) -> Des
                 leader_epoch=registration.leader_epoch,
                 replica_nodes=list(registration.replicas),
                 isr_nodes=list(registration.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=[one for one, epoch in others.items() if epoch != WITNESS],
+                last_known_elr=[one for one, epoch in others.items() if epoch == WITNESS],
                 offline_replicas=offline,
             )
         )
@@ -87,4 +101,4 @@ def _describe(known: KnownBrokers, topic: TopicImage, numbers: list[int]) -> Des
     )
 
 
-SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING, needs_quorum=True)
+SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.coordinator_log import partition_of
+from core.broker.handlers.metadata import NotInformedError
 from core.cluster.controller import NewTopic
+from core.cluster.controller_context import ControlledTopic, ControllerContext
+from core.cluster.partition_state import PartitionState
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
@@ -23,7 +27,7 @@ from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBE
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
 from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
@@ -180,13 +184,34 @@ def advertised(node: SteeredNode) -> dict[int, int]:
 
 def test_what_needs_a_quorum_is_not_known(member: SteeredNode, broker: SteeredNode) -> None:
     """Kafka's brokers in a cluster with ZooKeeper do not know it, or refuse it."""
-    unknown: list[Api[Any, Any]] = [DESCRIBE_QUORUM, DESCRIBE_TOPIC_PARTITIONS, LIST_CONFIG_RESOURCES]
+    unknown: list[Api[Any, Any]] = [DESCRIBE_QUORUM, LIST_CONFIG_RESOURCES]
     keys = {api.key for api in (*unknown, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE)}
     assert keys <= advertised(broker).keys()
     assert not keys & advertised(member).keys()
     for api in unknown:
         with pytest.raises(MalformedMessageError, match=f"unknown API {api.key}"):
             ask(member, api, api.request())
+
+
+def described(node: SteeredNode) -> list[tuple[list[int], list[int] | None, list[int] | None]]:
+    """Of each partition of t who is in sync, and the eligible and the last known leader replicas."""
+    (topic,) = ask(node, DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest()).topics
+    return [(one.isr_nodes, one.eligible_leader_replicas, one.last_known_elr) for one in topic.partitions]
+
+
+def test_the_controller_says_who_may_have_what_others_have_lost(
+    member: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 0 is not led, and 9 was in sync; of partition 1 the controller does not know any more."""
+    with pytest.raises(NotInformedError):
+        described(member)
+    tell(member, [-1, US])
+    assert described(member) == [([US, OTHER], [], [])] * 2
+    context = ControllerContext(lambda _: 3)
+    state = PartitionState(-1, 4, (US, OTHER), (US, OTHER, DEAD, 7), 4, holders={US: 40, OTHER: 41, DEAD: 42, 7: -1})
+    context.put_topic("t", ControlledTopic(TOPIC_ID, 0, {0: state}))
+    monkeypatch.setattr(member.services.membership, "control", SimpleNamespace(term=SimpleNamespace(context=context)))
+    assert described(member) == [([US, OTHER], [DEAD], [7]), ([US, OTHER], [], [])]
 
 
 OF_TRANSACTIONS = {PRODUCE.key: 13, END_TXN.key: 5, TXN_OFFSET_COMMIT.key: 5, WRITE_TXN_MARKERS.key: 2}
