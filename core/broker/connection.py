@@ -24,11 +24,11 @@ from pathlib import Path
 from time import monotonic  # noqa: TID251  how long a turn takes
 
 from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
-from core.broker.handlers.metadata import NotInformedError
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
 from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.turns import TURN_SECONDS, Turns
+from core.cluster.member_controller import NotInformedError
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.log.file_records import FileRegion

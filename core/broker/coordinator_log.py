@@ -132,6 +132,8 @@ class CoordinatorLog(ABC):
     def ensure_topic_in_steps(self) -> Steps[None]:
         """Does likewise in steps; whoever else asks meanwhile works at the same topic."""
         if self._lacks_topic and self._services.topics.is_member:
+            if not self._services.controller.is_informed:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller may yet tell of {self._topic}")
             self._services.topics.ask_for(self._new_topic())
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {self._topic}")
         while self._creation is not None or self._lacks_topic:

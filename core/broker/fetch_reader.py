@@ -58,7 +58,7 @@ class FetchReader:
         """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer."""
         try:
             if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                raise KafkaError(self._services.unknown_topic_id)
             partition = self._services.replicas.find_replica(topic, wanted.partition)
             return self._read(partition, wanted, left, min_one_batch=min_one_batch)
         except KafkaError as error:

@@ -57,7 +57,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
-from core.common.topic_partition import random_uuid, uuid_text
+from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
 from core.compaction.cleaner_process import CleanerProcess
 from core.log.directory_lock import DirectoryLock, find_lock_holder
@@ -316,7 +316,7 @@ class Node:
                 log_manager,
                 self._runtime,
                 peers=peers,
-                find_topic=None if peers is None else lambda name: controller.image.topics.get(name),
+                may_be_elsewhere=None if peers is None else partial(_may_have, controller),
             ),
             quotas=self._make_quotas(configs),
             deletion=FileDeletion(log_manager, self._runtime),
@@ -454,3 +454,8 @@ class Node:
         if self._shadow is not None:
             self._users_paths.stop()
             self._shadow.cleanup()
+
+
+def _may_have(controller: Controller, name: TopicPartition) -> bool:
+    """Says whether the cluster has that partition, or may have it."""
+    return not controller.is_informed or controller.image.find_partition(name) is not None

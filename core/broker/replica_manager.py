@@ -62,10 +62,10 @@ class ReplicaManager:
         runtime: Runtime,
         *,
         peers: Peers | None = None,
-        find_topic: Callable[[str], TopicImage | None] | None = None,
+        may_be_elsewhere: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
-        """Without `peers` this broker is the only one, and nothing is replicated. `find_topic` knows all topics of the
-        cluster; without it there are no others than those that `apply` is told of.
+        """Without `peers` this broker is the only one, and nothing is replicated. `may_be_elsewhere` is asked about
+        partitions that this broker does not have; without it other brokers have none.
         """
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
@@ -80,7 +80,7 @@ class ReplicaManager:
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
-        self._find_topic = find_topic or (lambda name: self._image.topics.get(name))
+        self._may_be_elsewhere = may_be_elsewhere
         self._log_manager = log_manager
         self._peers = peers
         self._clock = runtime.clock
@@ -320,8 +320,7 @@ class ReplicaManager:
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
-        known = self._find_topic(topic)
-        if self._peers is not None and known is not None and number in known.partitions:
+        if self._may_be_elsewhere is not None and self._may_be_elsewhere(name):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

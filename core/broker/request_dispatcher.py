@@ -73,6 +73,8 @@ from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics, error_codes
 from core.broker.served_api import Finalized, ServedApi
 from core.broker.services import Services
+from core.cluster.member_controller import NotInformedError
+from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.api import Api
@@ -89,6 +91,7 @@ MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 """The largest request of any API but Produce: its objects take several times its bytes."""
 
 _CORRELATION_ID = slice(4, 8)
+_NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _SERVED: dict[int, ServedApi[Any, Any]] = {
     module.SERVES.api.key: module.SERVES
@@ -216,6 +219,8 @@ class RequestDispatcher:
         encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
         if may_be_usual:
             self._produce_memory.learn(frame, header, request, endpoint)
+        if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
+            encode = partial(_encode_if_sure, encode)
         if is_observed:
             encode = partial(self._observe, encode, _SERVED[key].api, context, correlation_id, request, perf_counter())
         if self._services.log_manager.unloaded:
@@ -291,6 +296,13 @@ class RequestDispatcher:
 def _encode_if_any(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
     """Encodes it, if there is one: there is none to a Produce with acks=0."""
     return [] if response is None else encode(response)
+
+
+def _encode_if_sure(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
+    """Raises NotInformedError for an answer that says of a topic that it does not exist."""
+    if not _NO_SUCH_TOPIC.isdisjoint(error_codes(response)):
+        raise NotInformedError
+    return encode(response)
 
 
 @cache

@@ -14,6 +14,7 @@ from core.broker.runtime import Runtime
 from core.broker.stepped_answer import SteppedAnswers
 from core.cluster.controller import Controller
 from core.cluster.metadata_image import MetadataImage
+from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
 from core.log.log_manager import LogManager
 
@@ -37,6 +38,13 @@ class StorageServices:
     def image(self) -> MetadataImage:
         """Gives the metadata as they are now."""
         return self.controller.image
+
+    @property
+    def unknown_topic_id(self) -> ErrorCode:
+        """Gives what clients that produce or fetch are answered about a topic id that the image lacks: they ask again
+        if there may be such a topic.
+        """
+        return ErrorCode.UNKNOWN_TOPIC_ID if self.controller.is_informed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
     def config(self) -> BrokerConfig:

@@ -19,6 +19,7 @@ from core.broker.cluster_security import ClusterSecurity
 from core.broker.controller_term import Ask, ControllerTerm, MakeQueue
 from core.broker.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.loop_tasks import LoopTasks
+from core.broker.untold_topics import UntoldTopics
 from core.cluster.elections import ElectionPolicy
 from core.cluster.feature_levels import MEMBERS_FEATURES, unsupported
 from core.cluster.member_controller import MemberController
@@ -28,7 +29,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
 from core.common.pending import Pending
-from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name, random_uuid, uuid_text
+from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
 from core.log.file_names import ensure_no_cluster
 from core.log.meta_properties import read_meta_properties
 from core.zookeeper.config_changes import ConfigChanges
@@ -217,23 +218,23 @@ class ZooKeeperEntry:
                 found = await self._until_read(partial(self._changes.read_many, some))
                 for entity, settings in zip(some, found, strict=True):
                     self._on_config(entity, settings)
-            for topic in INTERNAL_TOPICS.intersection(topics):
-                await self._read_count(topic)
+                await self._read_counts([entity.name for entity in some])
         except ZooKeeperError as error:  # this broker is about to end
             _log.debug("the settings of new topics are not known: %s", error)
             return
         then.complete_with(None)
 
-    async def _read_count(self, topic: str) -> None:
-        """Learns how many partitions a coordinator's topic has, before it is served."""
-        path = topic_path(topic)
-        node = await self._until_read(partial(self._session.read, path))
-        if node is None or self._controller is None:
-            return
-        try:
-            self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
-        except MalformedMessageError as error:
-            _log.error("how many partitions %s has can't be read: %s", topic, error)
+    async def _read_counts(self, topics: Sequence[str]) -> None:
+        """Learns how many partitions topics have, before they are served."""
+        paths = [topic_path(topic) for topic in topics]
+        nodes = await self._until_read(partial(self._session.read_many, paths))
+        for topic, path, node in zip(topics, paths, nodes, strict=True):
+            if node is None or self._controller is None:
+                continue
+            try:
+                self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
+            except MalformedMessageError as error:
+                _log.error("how many partitions %s has can't be read: %s", topic, error)
 
     async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Reads as often as it takes; the log says once why not."""
@@ -336,8 +337,15 @@ class ZooKeeperEntry:
         )
         for doubt in find_doubts(broker, others):
             _log.warning(doubt)
+        assert self._controller is not None  # since `attach`
+        untold = UntoldTopics(self._session, self._controller, self._until_read)
+
+        def begin_life(epoch: int) -> None:
+            on_registered(epoch)
+            self._tasks.begin(untold.wait(epoch))
+
         self._registration = Registration(
-            self._session, node_id, broker, clock=self._clock, on_registered=on_registered, on_failed=on_failed
+            self._session, node_id, broker, clock=self._clock, on_registered=begin_life, on_failed=on_failed
         )
         await self._registration.register()
 

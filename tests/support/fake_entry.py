@@ -23,6 +23,8 @@ class FakeEntry:
         self.configs: dict[str, dict[str, str]] = {}
         self.counts: dict[str, int] = {}
         """Of partitions, by topic, as ZooKeeper has them."""
+        self.has_untold_topics = False
+        """Whether ZooKeeper lists topics of which the controller has yet to tell."""
         self.reading: Pending[None] | None = None
         self.controller: MemberController | None = None
         self.written: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
@@ -36,6 +38,11 @@ class FakeEntry:
 
     def attach(self, controller: MemberController) -> None:
         self.controller = controller
+        controller.subscribe(lambda _delta: self._inform(controller))
+
+    def _inform(self, controller: MemberController) -> None:
+        image = controller.image
+        controller.is_informed = not self.has_untold_topics and bool(image.brokers or image.topics)
 
     def read_configs(self, topics: list[str]) -> Pending[None] | None:
         assert self.controller is not None

@@ -71,6 +71,8 @@ def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version
         for name in names
         if (topic := services.image.topics.get(name.topic)) is None or name.partition not in topic.partitions
     }
+    for name in missing:
+        services.controller.ensure_informed(name.topic)
     if missing:
         return {
             name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in missing else ErrorCode.OPERATION_NOT_ATTEMPTED

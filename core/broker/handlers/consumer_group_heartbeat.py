@@ -24,6 +24,8 @@ def handle(
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     if services.lacks(GROUPS_OF_CONSUMERS):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not services.controller.is_informed:  # topics that are missing would be taken from the members
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     answer = services.groups.consumer_heartbeat(request, context.client, context.api_version)
     if answer.error_code or services.node.is_read_only:
         return answer

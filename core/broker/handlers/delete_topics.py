@@ -115,6 +115,7 @@ def _find(services: Services, state: DeleteTopicState, version: int) -> TopicIma
         services.image.topics_by_id.get(state.topic_id) if state.name is None else services.image.topics.get(state.name)
     )
     if topic is None:
+        services.controller.ensure_informed(state.name)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if services.late_loads.is_loading(topic.name):
         why = "is being read since the last start, and can't be deleted before that is done; try again"

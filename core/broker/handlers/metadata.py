@@ -10,6 +10,7 @@ from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.cluster.controller import NewTopic
+from core.cluster.member_controller import NotInformedError
 from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -40,26 +41,24 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-class NotInformedError(Exception):
-    """A member of a cluster has just started, and the controller has told it of no topic yet. The connection is closed:
-    a client then asks another broker, but would take an answer for the truth, and its topics for deleted.
-    """
-
-
 def handle(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Pending[MetadataResponse]:
     """Raises NotInformedError."""
     if services.membership is not None and not services.image.brokers:
         raise NotInformedError
+    for wanted in request.topics or ():
+        if wanted.topic_id == ZERO_UUID and wanted.name is not None:
+            services.controller.ensure_informed(wanted.name)
+    if _wants_all(request, context.api_version):
+        services.controller.ensure_informed()
     return services.stepped_answers.answer(_answer(services, request, context))
 
 
 def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     version = context.api_version
-    wants_all = request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics)
     found: Iterable[TopicImage | MetadataResponseTopic]
-    if wants_all:
+    if _wants_all(request, version):
         found = list(services.image.topics.values())
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
@@ -87,6 +86,10 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
         ),
     )
+
+
+def _wants_all(request: MetadataRequest, version: int) -> bool:
+    return request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics)
 
 
 def _find(

@@ -99,6 +99,8 @@ def _everything(
     found = []
     for name, indexes in numbers.items():
         topic = services.image.topics.get(name)
+        if by_id:
+            services.controller.ensure_informed(name)
         if topic is not None or not by_id:
             found.append(OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
     return found

@@ -390,7 +390,7 @@ def _find(services: Services, topic: str | None, number: int, acks: int, context
     if acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        raise KafkaError(services.unknown_topic_id)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
     services.node.ensure_writable()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.handlers.metadata import NotInformedError
 from core.broker.metrics import broker_metrics
+from core.cluster.member_controller import NotInformedError
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Role
 from core.common.error_code import ErrorCode
@@ -354,6 +354,7 @@ async def test_a_lone_brokers_directory_becomes_a_members_and_goes_back(tmp_path
     produce_values(alone, b"its own", topic="own")
     alone.close()
     async with playing(tmp_path) as member:
+        member.update()
         assert fetch(member.node, 0, "own").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         member.assign(replicas=[US], epoch=7)
         produce_values(member.node, b"the cluster's")

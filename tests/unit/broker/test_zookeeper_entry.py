@@ -29,14 +29,17 @@ class Script:
     def __init__(self, *refusals: Refusal) -> None:
         self._refusals = list(refusals)
         self.events: list[bytes] = []
+        self.nodes: dict[str, Node] = {}
 
     def _answer(self, path: str) -> None:
         if self._refusals:
             raise ZooKeeperError(self._refusals.pop(0), path)
 
-    async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
-        self._answer(entities[0].path)
-        return [{"retention.ms": "1"} for _ in entities]
+    async def read_many(self, asked: Sequence[ConfigEntity] | Sequence[str]) -> list[Any]:
+        """Settings of entities, and nodes at paths."""
+        first = asked[0]
+        self._answer(first if isinstance(first, str) else first.path)
+        return [self.nodes.get(one) if isinstance(one, str) else {"retention.ms": "1"} for one in asked]
 
     async def commit(self, operations: Sequence[Create]) -> None:
         self.events += [operation.data for operation in operations]
@@ -63,13 +66,10 @@ def entry_with(script: Script) -> ZooKeeperEntry:
 
 
 async def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
-    class WithTopic(Script):
-        async def read(self, asked: str) -> Node:
-            assert asked == "/brokers/topics/__consumer_offsets"
-            node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
-            return Node(node.encode(), cast(NodeStat, None))
-
-    entry, controller = entry_with(WithTopic()), MemberController(bytes(16))
+    script = Script()
+    node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
+    script.nodes["/brokers/topics/__consumer_offsets"] = Node(node.encode(), cast(NodeStat, None))
+    entry, controller = entry_with(script), MemberController(bytes(16))
     entry.attach(controller)
     pending, done = entry.read_configs(["t", "__consumer_offsets"]), asyncio.Event()
     assert pending is not None
