@@ -106,15 +106,20 @@ class LeaderEpochCache:
         """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. Raises
         the disk's OSError, nothing noted then.
         """
-        if epoch == self.latest_epoch or epoch < 0:
-            return
+        if epoch != self.latest_epoch and epoch >= 0:
+            self._begin(epoch, start_offset)
+
+    def note(self, batch: Batch, unsafe_from: int) -> None:
+        """Does what `assign` does for a batch of a later epoch. From `unsafe_from` on the batch is believed, whatever
+        the file says: a power cut may have taken back a truncation of the log, and not what that did to the file.
+        """
+        epoch, offset = batch.partition_leader_epoch, batch.base_offset
+        if epoch > self.latest_epoch or (unsafe_from <= offset and 0 <= epoch != self.epoch_of(offset)):
+            self._begin(epoch, offset)
+
+    def _begin(self, epoch: int, start_offset: int) -> None:
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._write([*kept, EpochEntry(epoch, start_offset)])
-
-    def note(self, batch: Batch) -> None:
-        """Does what `assign` does for a batch of a later epoch."""
-        if batch.partition_leader_epoch > self.latest_epoch:
-            self.assign(batch.partition_leader_epoch, batch.base_offset)
 
     def epoch_of(self, offset: int) -> int:
         """Gives the epoch in which the record at `offset` was written; -1 if that is not known."""

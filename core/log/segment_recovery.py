@@ -34,9 +34,9 @@ class SegmentRecovery:
         damage: DamagedRanges,
         *,
         now_ms: Callable[[], int],
-        on_batch: Callable[[RecordBatch], None] = lambda _batch: None,
+        on_batch: Callable[[RecordBatch, int], None] = lambda _batch, _recovery_point: None,
     ) -> None:
-        """`on_batch` is called with each batch of magic 2 of the segments that are recovered."""
+        """`on_batch` is called with each batch of magic 2 of segments that are recovered, and with the recovery point."""
         self._partition = partition
         self._segments = segments
         self._producers = producers
@@ -69,7 +69,7 @@ class SegmentRecovery:
         def on_batch(batch: RecordBatch) -> None:
             end_aborted_before(batch.base_offset)
             entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
-            self._on_batch(batch)
+            self._on_batch(batch, recovery_point)
             completed = producers.update(batch, segment.base_offset, batch.position)
             if completed is not None and completed.is_aborted:
                 if entry is not None and self._has_two(completed, entry):

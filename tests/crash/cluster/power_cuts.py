@@ -42,6 +42,8 @@ NOBODY = -1
 FIRST_PLOG = 5
 _SILENCE_S = 10.0
 """For how long it is looked whether really nobody leads."""
+_EQUAL_S = 10.0
+"""How many of the machine's seconds replicas may differ after all are in sync."""
 _NEW_DISK = 0.2
 _BATCH_START = struct.Struct(">qi")
 
@@ -368,7 +370,11 @@ def play(cuts: PowerCuts, history: History, random: Random, *, with_transfers: b
             node: cuts.cluster.brokers[node].data_dir / f"{name.topic}-{name.partition}" for node in state.replicas
         }
         differ = partial(differences, folders)
-        wait_until(lambda differ=differ: differ() == [], lambda name=name, differ=differ: f"{name}: {differ()}")  # type: ignore[misc]
+        wait_until(
+            lambda differ=differ: differ() == [],  # type: ignore[misc]
+            lambda name=name, differ=differ: f"{name}: {differ()}",  # type: ignore[misc]
+            seconds=_EQUAL_S,
+        )
 
 
 def _happen(cuts: PowerCuts, history: History, random: Random, led: Sequence[int], partition: TopicPartition) -> None:

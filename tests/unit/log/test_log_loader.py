@@ -152,6 +152,28 @@ def test_damage_in_an_early_segment_puts_the_later_ones_aside(
     assert open_log(directory).log_end_offset == 8
 
 
+@for_each(
+    "epochs",
+    [
+        [EpochEntry(0, 0), EpochEntry(7, 8)],
+        [EpochEntry(0, 0), EpochEntry(7, 8), EpochEntry(9, 20)],
+        [EpochEntry(0, 0), EpochEntry(7, 12), EpochEntry(9, 14)],
+        [EpochEntry(0, 0), EpochEntry(7, 30)],
+    ],
+)
+def test_epochs_after_a_truncation_that_a_power_cut_took_back_are_those_of_the_batches(
+    directory: Path, epochs: list[EpochEntry]
+) -> None:
+    """The log was cut below offset 14 and went on in later epochs, as the file says; the disk has it as it was before.
+    Otherwise the broker would say of its records that they are of those epochs, and keep them beside others of the
+    leader's.
+    """
+    lines = [f"{one.epoch} {one.start_offset}" for one in epochs]
+    (directory / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(epochs)), *lines, ""]))
+    log, _ = open_unclean(directory, recovery_point=8)
+    assert log.leader_epochs.entries == EPOCHS
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 24, bytes(7), (99).to_bytes(4) + (5).to_bytes(4)])
 def test_an_index_that_cannot_be_is_made_again(directory: Path, suffix: str, content: bytes | None) -> None:
