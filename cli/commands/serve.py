@@ -88,6 +88,10 @@ def serve(
             help="Join the cluster of Kafka brokers that this ZooKeeper keeps, at that path in it.",
         ),
     ] = None,
+    new_cluster: Annotated[
+        bool,
+        typer.Option("--new-cluster", help="With --zookeeper: begin a new cluster, if there is none at that path."),
+    ] = False,
     node_id: Annotated[
         int | None,
         typer.Option("--node-id", metavar="N", min=0, help="This broker's id, if the directory has none yet."),
@@ -164,6 +168,8 @@ def serve(
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
     if zookeeper and read_only:
         raise UsageError("--read-only adds nothing, and a member of a cluster has to: use one of them")
+    if new_cluster and not zookeeper:
+        raise UsageError("--new-cluster begins a cluster that a ZooKeeper keeps", hint="--zookeeper HOST:PORT/CHROOT")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
@@ -176,6 +182,7 @@ def serve(
             lock_timeout=lock_timeout,
             is_read_only=read_only,
             zookeeper=zookeeper,
+            may_begin=new_cluster,
         )
 
 
@@ -321,6 +328,7 @@ def _serve(
     lock_timeout: float,
     is_read_only: bool,
     zookeeper: str | None,
+    may_begin: bool,
 ) -> None:
     from core.broker.asked_security import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.event_loop import new_runner
@@ -341,7 +349,7 @@ def _serve(
         if zookeeper is not None:
             entry = _entry(zookeeper, config, listeners, runtime)
             stack.callback(lambda: runner.run(entry.close()))
-            _run_whole(runner, entry.open(directory, config.given_node_id))
+            _run_whole(runner, entry.open(directory, config.given_node_id, may_begin=may_begin))
         with without_collector():
             node = Node(
                 directory,

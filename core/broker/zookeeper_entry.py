@@ -120,11 +120,12 @@ class ZooKeeperEntry:
     def session_figures(self) -> SessionFigures:
         return self._session.figures
 
-    async def open(self, directory: Path, node_id: int | None) -> None:
+    async def open(self, directory: Path, node_id: int | None, *, may_begin: bool = False) -> None:
         """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
-        that it was given. Raises AccessError if the chroot is missing, or a new directory would be that of a node id
-        which is taken; UsageError if there is no node id for it, or the directory is another cluster's, or that of a
-        whole cluster, and if the cluster is guarded and would be served to everybody.
+        that it was given; `may_begin` says whether a new cluster begins with it, if there is none. Raises AccessError
+        if the chroot is missing, or a new directory would be that of a node id which is taken; UsageError if there is
+        no node id for it, or no cluster, or the directory is another cluster's, or that of a whole cluster, and if the
+        cluster is guarded and would be served to everybody.
         """
         ensure_no_cluster(directory)
         known = read_meta_properties(directory)
@@ -133,11 +134,12 @@ class ZooKeeperEntry:
                 f"{directory} has no node id yet, and a member of a cluster needs one of its own",
                 hint="--node-id N",
             )
-        await self._session.open()
+        await self._session.open(makes_chroot=may_begin)
         if known is None and node_id is not None:
             await until_free(self._session, node_id)
         found = None if known is None else known.cluster_id
-        self.cluster_id = await ensure_cluster_id(self._session, found, uuid_text(random_uuid()))
+        new = uuid_text(random_uuid())
+        self.cluster_id = await ensure_cluster_id(self._session, found, new, may_begin=may_begin)
         await self._session.ensure_paths(["/config/changes"])
         await self._changes.start()
         await self.security.start(known.node_id if known is not None else node_id or 0)

@@ -7,7 +7,7 @@ directory (`cluster_directory.py`): a start on a directory that has a cluster go
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,6 +143,8 @@ class LocalCluster:
         self.connect = connect
         settings = {**settings_for_tests(count), **self._options.settings}
         arguments = ["--zookeeper", connect, *self._options.arguments]
+        if self._options.zookeeper is None or self._begins(range(1, count + 1)):
+            arguments.append("--new-cluster")
         arguments += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         racks = self._options.racks
         for number, endpoint in enumerate(taken):
@@ -278,15 +280,15 @@ class LocalCluster:
         """
         with ClusterPreparation.open(self._zookeeper_config) as preparation:
             self._forget_dead(preparation, self.brokers)
-            if self._begins() and preparation.make_chroot():
+            if self._begins(self.brokers) and preparation.make_chroot():
                 self._note(f"ZooKeeper had no node {self._zookeeper_config.chroot}: it is made for the new cluster")
             is_new = preparation.finalize_features(self._features)
         if self._options.features and not is_new:
             self._note("the cluster is there already, and keeps its features: plog cluster features changes them")
 
-    def _begins(self) -> bool:
+    def _begins(self, brokers: Iterable[int]) -> bool:
         """Says whether no broker has been a member yet. If one has, another path is mistyped, and no new cluster's."""
-        return not any(map(self._was_member, self.brokers))
+        return not any(map(self._was_member, brokers))
 
     def _was_member(self, node_id: int) -> bool:
         return (self.directory.broker(node_id) / META_PROPERTIES).exists()

@@ -16,6 +16,7 @@ from core.common.errors import AccessError, MalformedMessageError, PlogError, Us
 from core.zookeeper.session import SessionState, ZooKeeperSession
 from core.zookeeper.transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
+    BROKER_IDS,
     CLUSTER_ID,
     PERSISTENT_PATHS,
     BrokerNode,
@@ -26,6 +27,8 @@ from core.zookeeper.znodes import (
 )
 
 _log = logging.getLogger("plog.zookeeper")
+
+_BROKERS = BROKER_IDS.rpartition("/")[0]
 
 _GRACE_MS = 3000
 """How much longer than a session's timeout ZooKeeper may take to end it."""
@@ -166,11 +169,18 @@ def _described(node: Node, path: str) -> str:
     return f"a broker at {endpoints} ({session})"
 
 
-async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: str) -> str:
+async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: str, *, may_begin: bool) -> str:
     """Gives the cluster's id. A new cluster gets the one that is known from the data directory, else `new`. Raises
-    UsageError if the directory is another cluster's.
+    UsageError if the directory is another cluster's, and unless a new cluster `may_begin`, if there is none: a mistyped
+    chroot would be one.
     """
     while (node := await session.read(CLUSTER_ID)) is None:
+        if not may_begin and await session.read(_BROKERS) is None:
+            ours = f", and the data directory is of cluster {known}" if known else ""
+            raise UsageError(
+                f"ZooKeeper has no cluster there: {CLUSTER_ID} and {_BROKERS} are missing{ours}",
+                hint="is the path after the address right? --new-cluster begins a cluster there",
+            )
         await session.ensure_paths([CLUSTER_ID.rpartition("/")[0]])
         try:
             await session.commit([Create(CLUSTER_ID, encode_cluster_id(known or new))])

@@ -150,9 +150,10 @@ class ZooKeeperSession:
 
     # --- life
 
-    async def open(self, *, seconds: float | None = None) -> None:
+    async def open(self, *, seconds: float | None = None, makes_chroot: bool = False) -> None:
         """Returns when connected; waits as long as no ZooKeeper answers, and says so. Raises AccessError if the chroot
-        is missing, the login is refused, or kazoo is not installed; and after `seconds`, if they are limited.
+        is missing and is not to be made, the login is refused, or kazoo is not installed; and after `seconds`, if they
+        are limited.
         """
         self._loop = asyncio.get_running_loop()
         self._lost_at = self._loop.time()
@@ -169,6 +170,8 @@ class ZooKeeperSession:
                 where=str(self._config),
                 hint="is it running, and is the address right? plog zookeeper start runs one",
             ) from None
+        if makes_chroot and self._config.chroot:
+            await self._ask([partial(self._client.ensure_path_async, self._config.chroot)])
         await self._ensure_chroot()
 
     async def close(self) -> None:
@@ -267,7 +270,7 @@ class ZooKeeperSession:
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
             where=str(self._config),
             hint=f"is the path after the address right? {named}. For a new cluster its first broker of Kafka makes it, "
-            f"or plog cluster start --zookeeper {self._config}",
+            f"plog serve --new-cluster, or plog cluster start --zookeeper {self._config}",
         )
 
     async def _children_of(self, whole_path: str) -> list[str] | None:

@@ -312,6 +312,11 @@ def test_a_new_cluster_gets_its_path_in_somebodys_zookeeper(tmp_path: Path) -> N
         mistyped = call_plog("cluster", *map(str, command[2:]), "--zookeeper", f"{zookeeper.address}/my/onw")
         assert mistyped.returncode == 3
         assert f"ZooKeeper at {zookeeper.address} has no node /my/onw\n" in mistyped.stderr.decode()
+        alone = ["--node-id", "9", "--data-dir", str(tmp_path / "b9"), "--listen", "127.0.0.1:0"]
+        cut_off = call_plog("serve", "--zookeeper", f"{zookeeper.address}/my", *alone)
+        assert cut_off.returncode == 2
+        assert "hint: is the path after the address right? --new-cluster begins a cluster" in cut_off.stderr.decode()
+        assert not (tmp_path / "b9").exists()
 
 
 # --- what is refused before anything starts

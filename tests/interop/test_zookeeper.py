@@ -61,6 +61,14 @@ async def test_a_directory_is_not_made_for_an_id_that_is_taken(
     assert not (tmp_path / "new").exists()
 
 
+async def test_who_begins_a_cluster_makes_its_path(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
+    entry = ZooKeeperEntry(zookeeper.config(f"{chroot}/my/own"), SystemClock())
+    await entry.open(tmp_path / "new", 3, may_begin=True)
+    await entry.close()
+    with zookeeper.client() as client:
+        assert json.loads(client.get(f"{chroot}/my/own/cluster/id")[0])["id"] == entry.cluster_id
+
+
 # --- transactions
 
 

@@ -94,7 +94,7 @@ class PlogMember:
         self.address = address
         self.internal_address = internal_address
         all_settings = {"inter.broker.listener.name": "INTERNAL", **_SETTINGS, **settings}
-        arguments = ["--zookeeper", self._zookeeper + CHROOT, "--node-id", str(self.node_id)]
+        arguments = ["--zookeeper", self._zookeeper + CHROOT, "--new-cluster", "--node-id", str(self.node_id)]
         arguments += ["--listener", f"CLIENT://{self.address}", "--listener", f"INTERNAL://{self.internal_address}"]
         arguments += ["--metrics-listen", "127.0.0.1:0"]
         for name, value in all_settings.items():

@@ -156,12 +156,25 @@ async def test_an_id_that_a_live_broker_has_is_refused(begin: Begin, monkeypatch
         assert "choose another id: --node-id" in (refused.value.hint or "")
 
 
+@pytest.mark.parametrize("known", [None, "mine"])
+async def test_a_path_without_a_cluster_is_mistyped(begin: Begin, known: str | None) -> None:
+    """Nothing is made there. A cluster of a Kafka that gave no ids is one."""
+    async with begin() as cluster:
+        session = cast("ZooKeeperSession", cluster.broker.session)
+        with pytest.raises(UsageError, match="no cluster there") as refused:
+            await ensure_cluster_id(session, known, "new", may_begin=False)
+        assert "--new-cluster begins a cluster there" in (refused.value.hint or "")
+        assert await session.children("/") in ([], None)
+        await session.ensure_paths(["/brokers/ids"])
+        assert await ensure_cluster_id(session, known, "new", may_begin=False) == (known or "new")
+
+
 async def test_the_first_broker_names_the_cluster(begin: Begin) -> None:
     for known, name in ((None, "new"), ("mine", "mine")):
         async with begin() as cluster:
             session = cast("ZooKeeperSession", cluster.broker.session)
-            assert await ensure_cluster_id(session, known, "new") == name
-            assert await ensure_cluster_id(session, None, "other") == name
-            assert await ensure_cluster_id(session, name, "other") == name
+            assert await ensure_cluster_id(session, known, "new", may_begin=True) == name
+            assert await ensure_cluster_id(session, None, "other", may_begin=False) == name
+            assert await ensure_cluster_id(session, name, "other", may_begin=False) == name
             with pytest.raises(UsageError, match=f"is of cluster his, and ZooKeeper has cluster {name}"):
-                await ensure_cluster_id(session, "his", "other")
+                await ensure_cluster_id(session, "his", "other", may_begin=True)
