@@ -36,7 +36,7 @@ class SegmentRecovery:
         now_ms: Callable[[], int],
         on_batch: Callable[[RecordBatch, int], None] = lambda _batch, _recovery_point: None,
     ) -> None:
-        """`on_batch` is called with each batch of magic 2 of segments that are recovered, and with the recovery point."""
+        """`on_batch` is called with each batch of magic 2 of segments that are recovered, and the recovery point."""
         self._partition = partition
         self._segments = segments
         self._producers = producers
