@@ -71,6 +71,7 @@ LINES = [
     "cluster features --data-dir DIR",
     "cluster elect --preferred --data-dir DIR",
     "cluster reassign --status --data-dir DIR",
+    "cluster forget-replica 1 --data-dir DIR",
     "cluster drain 1 --data-dir DIR",
     "cluster check --data-dir DIR",
     "zookeeper start --listen 127.0.0.1:0 --data-dir DIR",
