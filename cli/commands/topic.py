@@ -111,6 +111,10 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
 @app.command("list")
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's own topics.")] = False,
+    deleting: Annotated[
+        bool,
+        typer.Option("--deleting", help="List the topics that are being deleted, and the brokers that this waits for."),
+    ] = False,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -121,10 +125,19 @@ def list_(
     Example:
       plog topic list --output json
     """
+    from core.client.cluster_admin import ClusterAdmin
     from core.client.kafka_client import KafkaClient
     from core.cluster.directory_topics import DirectoryTopics
 
     with session_of(bootstrap_server, data_dir).open_source() as source:
+        if deleting:
+            going = ClusterAdmin(source).topics_being_deleted() if isinstance(source, KafkaClient) else {}
+            left: list[Row] = [
+                {"topic": name, "replicas_left": one.replicas, "on": one.brokers, "waits_for": one.waits_for}
+                for name, one in sorted(going.items())
+            ]
+            write_rows(left, ["topic", "replicas_left", "on", "waits_for"], output)
+            return
         if isinstance(source, KafkaClient):
             counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
         else:

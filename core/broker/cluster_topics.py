@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from core.broker.cluster_control import ClusterControl
@@ -112,6 +113,7 @@ class ClusterTopics:
         for some in slices(topics):
             for topic in some:
                 try:
+                    self._ensure_is_not_going(topic.name)
                     ensure_may_be_made(topic, taken, names, is_kafka_3=True)
                     made[topic.name] = self._placed(topic)
                 except KafkaError as error:
@@ -124,6 +126,19 @@ class ClusterTopics:
             configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
             outcomes |= await self._write_new(made, configs)
         return outcomes
+
+    def _ensure_is_not_going(self, name: str) -> None:
+        """Raises KafkaError(TOPIC_ALREADY_EXISTS) for a topic that is being deleted, and says what that waits for."""
+        if name not in self._context.deleted:
+            return
+        brokers = set(chain.from_iterable(self._term.controller.deletions.find_left(name).values()))
+        dead = brokers - self._context.brokers.keys()
+        on, gone = (", ".join(map(str, sorted(some))) for some in (brokers, dead))
+        left = f", and has replicas left on broker {on}" if brokers else ""
+        waits = f"; it waits for broker {gone}, which is not alive" if dead else ""
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists: it is being deleted{left}{waits}."
+        )
 
     async def _write_new(
         self, made: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]

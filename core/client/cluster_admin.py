@@ -23,6 +23,7 @@ from core.protocol.schema.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
@@ -73,11 +74,49 @@ class OngoingReassignment:
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicBeingDeleted:
+    """What is left of a topic: how many replicas, and on which brokers. It waits for those that are not alive."""
+
+    replicas: int
+    brokers: list[int]
+    waits_for: list[int]
+
+
 class ClusterAdmin:
     """Owned by one task. Every method raises KafkaError if the cluster refuses the whole, or is too old for it."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
+
+    # --- deletions
+
+    def topics_being_deleted(self) -> dict[str, TopicBeingDeleted]:
+        """Finds the topics of which brokers have yet to delete replicas, by name; none with KRaft, where they are gone
+        at once. Raises KafkaError(UNSUPPORTED_VERSION) for a controller of Kafka's with ZooKeeper.
+        """
+
+        def find(connection: ClientConnection) -> dict[str, TopicBeingDeleted]:
+            request, found = DescribeTopicPartitionsRequest(), dict[str, TopicBeingDeleted]()
+            while True:
+                answer = connection.call(DESCRIBE_TOPIC_PARTITIONS, request)
+                for topic in answer.topics:
+                    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        left = {broker for one in topic.partitions for broker in one.replica_nodes}
+                        dead = {broker for one in topic.partitions for broker in one.offline_replicas}
+                        found[topic.name or ""] = TopicBeingDeleted(
+                            sum(len(one.replica_nodes) for one in topic.partitions), sorted(left), sorted(dead)
+                        )
+                if answer.next_cursor is None:
+                    return found
+                request.cursor = answer.next_cursor
+
+        try:
+            return at_controller_itself(self._client, find)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                error.hint = "a controller of Kafka's does not tell; in ZooKeeper they are below /admin/delete_topics"
+            raise
 
     # --- elections
 

@@ -37,6 +37,13 @@ class TopicDeletions:
         """How many replicas are to be deleted still, of all topics."""
         return sum(map(len, self._left.values()))
 
+    def find_left(self, name: str) -> dict[int, list[int]]:
+        """Finds, by partition, the brokers that have yet to delete their replicas of a topic."""
+        left: dict[int, list[int]] = {}
+        for partition, broker_id in sorted(self._left.get(name, ())):
+            left.setdefault(partition.partition, []).append(broker_id)
+        return left
+
     def begin(self, names: Iterable[str]) -> Decision[None]:
         """Begins with those that are topics and are not being deleted; what is already gone is removed. One that can't
         be understood is left as it is: nobody would delete its replicas.

@@ -18,7 +18,9 @@ ACLS = {"version": 1, "acls": [{"principal": "User:a", "permissionType": "Deny",
 
 
 def member(directory: Path, number: int, zookeeper: str, *arguments: str) -> Server:
-    return Server(directory / f"b{number}", "--zookeeper", zookeeper, "--new-cluster", "--node-id", str(number), *arguments)
+    return Server(
+        directory / f"b{number}", "--zookeeper", zookeeper, "--new-cluster", "--node-id", str(number), *arguments
+    )
 
 
 def put(zookeeper: ZooKeeperServer, path: str, value: object) -> None:

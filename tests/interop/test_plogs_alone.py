@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, Self
 
 import pytest
@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
+from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.api import Api
 from core.protocol.message import MAX_VERSION
@@ -44,10 +45,12 @@ from core.protocol.schema.create_topics import (
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.kafka39 import zookeeper_client
 from tests.support.load import Load
 from tests.support.mixed_cluster import MixedCluster, PlogMember, metadata_at
 from tests.support.oracle import requires_kafka39
+from tests.support.server import call_plog
 from tests.support.waiting import machine_seconds, wait_until
 
 pytestmark = requires_kafka39
@@ -266,6 +269,12 @@ def test_a_topic_that_is_being_deleted_is_there_until_it_is_gone(
     assert delete(ask, "going") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert grow(ask, "going", 3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert create(ask, CreatableTopic("going", 1, 1)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    at = ("--bootstrap-server", controller(cluster, zookeeper).address)
+    said = call_plog("topic", "create", "going", *at).stderr.decode()
+    assert f"it waits for broker {dead.node_id}, which is not alive" in said
+    left = [{"topic": "going", "replicas_left": 1, "on": [dead.node_id], "waits_for": [dead.node_id]}]
+    command = ("topic", "list", "--deleting", "--output", "json", *at)
+    wait_until(lambda: json.loads(call_plog(*command).stdout) == left, "the others have deleted theirs")
     elected = ask(ELECT_LEADERS, ElectLeadersRequest(0, [TopicPartitions("going", [0])], 1000))
     assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     moved = ask(
@@ -275,6 +284,7 @@ def test_a_topic_that_is_being_deleted_is_there_until_it_is_gone(
     assert moved.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     dead.start()
     wait_until(lambda: not zookeeper.exists("/admin/delete_topics/going"), "it is gone")
+    assert json.loads(call_plog(*command).stdout) == []
     for member in cluster.plogs.values():
         wait_until(lambda member=member: not list(member.data_dir.glob("going-*")), "its folders are gone")
     assert create(ask, CreatableTopic("going", 1, 3)) == [ErrorCode.NONE]
@@ -401,6 +411,58 @@ def test_any_two_may_die_in_any_order(cluster: MixedCluster) -> None:
         cluster.wait_for(name, isr=ALL)
         load.wait_for_more()
     ensure_kept(cluster, load, reading)
+
+
+class Asking:
+    """Asks one broker for its topics, again and again, while it is killed and started."""
+
+    def __init__(self, member: PlogMember, topic: str) -> None:
+        self.codes: set[int] = set()
+        self.counts: set[int] = set()
+        self._endpoint = parse_endpoint(member.address)
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        one = MetadataRequest([MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False)
+        while not self._is_over.wait(0.002):
+            try:
+                with closing(KafkaClient([(self._endpoint.host, self._endpoint.port)])) as client:
+                    connection = client.any_connection()
+                    self.codes.update(topic.error_code for topic in connection.call(METADATA, one).topics)
+                    self.counts.add(len(connection.call(METADATA, MetadataRequest(None)).topics))
+            except PlogError:
+                continue
+
+
+def test_no_broker_forgets_topics_when_all_are_killed(ask: Ask, cluster: MixedCluster) -> None:
+    """Each of them starts without any, and the new controller tells first which brokers live."""
+    cluster.make_topic("kept", ALL)
+    names = [f"one-of-30-{number}" for number in range(30)]
+    assert set(create(ask, *(CreatableTopic(name, 10, 3) for name in names))) == {ErrorCode.NONE}
+    for member in cluster.plogs.values():
+        wait_until(lambda member=member: metadata_at(member.address).topics.keys() >= {"kept", *names}, "all know all")
+    with Load(cluster.address, "kept") as load, ExitStack() as stack:
+        asking = [stack.enter_context(Asking(member, names[7])) for member in cluster.plogs.values()]
+        wait_until(lambda: all(one.counts for one in asking), "all answer")
+        for member in cluster.plogs.values():
+            member.kill()
+        for member in cluster.plogs.values():
+            member.start()
+        load.wait_for_more()
+    cluster.wait_for(TopicPartition("kept", 0), isr=ALL)
+    assert [(one.codes, len(one.counts)) for one in asking] == [({0}, 1)] * 3
+    load.verify()
+    delete(ask, *names)
 
 
 def test_a_rolling_restart_costs_clients_nothing(cluster: MixedCluster) -> None:

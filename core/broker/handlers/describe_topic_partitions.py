@@ -3,17 +3,22 @@
 The controller of a cluster with ZooKeeper tells by it what an election waits for (`ControllerContext.holders`): the
 eligible leader replicas are the holders that are not in sync, the last known ones those that may have what others have
 lost. Other members are not told, and have none. Kafka knows the API in clusters of KRaft alone.
+
+Among all topics the controller also names those that are being deleted: for clients they do not exist, as their error
+code says, and their partitions are those of which a broker has yet to delete its replica.
 """
 
 from __future__ import annotations
 
-from core.broker.handlers.metadata import TOPIC_OPERATIONS, NotInformedError
+from collections.abc import Mapping
+
+from core.broker.handlers.metadata import TOPIC_OPERATIONS
 from core.broker.known_brokers import KnownBrokers
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.cluster.controller_context import WITNESS, ControllerContext
-from core.cluster.metadata_image import TopicImage
+from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
@@ -34,22 +39,25 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     """Answers; `next_cursor` says where to go on, if there is more. Raises NotInformedError."""
     asked = sorted({topic.name for topic in request.topics})
-    if services.membership is not None and not services.image.brokers:
-        raise NotInformedError
-    names = asked or sorted(services.image.topics)
+    if not asked:
+        services.controller.ensure_informed()
+    for name in asked:
+        services.controller.ensure_informed(name)
+    control = None if services.membership is None else services.membership.control
+    term = None if control is None else control.term
+    in_office = None if term is None else term.context
+    going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}
+    names = asked or sorted(services.image.topics.keys() | going.keys())
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused(asked)
     known = KnownBrokers(services, context)
-    control = None if services.membership is None else services.membership.control
-    in_office = None if control is None or control.term is None else control.term.context
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics = []
     for name in (name for name in names if name >= first.topic_name):
         topic = services.image.topics.get(name)
         if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS))
+            topics.append(_missing(name, going.get(name, {}), in_office))
             continue
         numbers = sorted(topic.partitions)
         if name == first.topic_name:
@@ -61,6 +69,24 @@ def handle(
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _missing(
+    name: str, replicas_left: Mapping[int, list[int]], context: ControllerContext | None
+) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    alive = {} if context is None else context.brokers
+    partitions = [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=code,
+            partition_index=number,
+            leader_id=NO_LEADER,
+            replica_nodes=brokers,
+            offline_replicas=[one for one in brokers if one not in alive],
+        )
+        for number, brokers in replicas_left.items()
+    ]
+    return DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS, partitions=partitions)
 
 
 def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:

@@ -122,6 +122,20 @@ async def test_others_have_a_turn_while_many_topics_are_deleted(it: Office) -> N
     assert codes(outcome(pending)) == expected
 
 
+async def test_a_topic_that_is_being_deleted_says_what_it_waits_for(it: Office) -> None:
+    await it.term.drive(it.term.controller.on_deletions(["t"]))
+    assert it.term.controller.deletions.find_left("t") == {0: [1, 2]}
+    it.term.context.brokers.pop(2)
+    pending = create(it, "t")
+    await it.settle()
+    refused = outcome(pending)["t"]
+    assert refused.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert refused.message == (
+        "Topic 't' already exists: it is being deleted, and has replicas left on broker 1, 2; "
+        "it waits for broker 2, which is not alive."
+    )
+
+
 async def test_others_have_a_turn_while_what_is_left_of_many_topics_is_removed(it: Office) -> None:
     create(it, *names(_BATCH))
     await it.settle()

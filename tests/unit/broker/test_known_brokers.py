@@ -12,9 +12,9 @@ import pytest
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.coordinator_log import partition_of
-from core.broker.handlers.metadata import NotInformedError
 from core.cluster.controller import NewTopic
 from core.cluster.controller_context import ControlledTopic, ControllerContext
+from core.cluster.member_controller import NotInformedError
 from core.cluster.partition_state import PartitionState
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -214,6 +214,23 @@ def test_the_controller_says_who_may_have_what_others_have_lost(
     assert described(member) == [([US, OTHER], [DEAD], [7]), ([US, OTHER], [], [])]
 
 
+def test_the_controller_names_topics_that_are_being_deleted(
+    member: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among all topics: to clients that ask for it there is none."""
+    tell(member, [US])
+    context = ControllerContext(lambda _: 3)
+    context.deleted.add("gone")
+    deletions = SimpleNamespace(find_left=lambda _name: {0: [US, DEAD], 2: [DEAD]})
+    context.brokers[US] = SimpleNamespace()  # type: ignore[assignment]
+    term = SimpleNamespace(context=context, controller=SimpleNamespace(deletions=deletions))
+    monkeypatch.setattr(member.services.membership, "control", SimpleNamespace(term=term))
+    topics = ask(member, DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest()).topics
+    assert [(one.name, one.error_code) for one in topics] == [("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("t", 0)]
+    left = [(one.partition_index, one.replica_nodes, one.offline_replicas) for one in topics[0].partitions]
+    assert left == [(0, [US, DEAD], [DEAD]), (2, [DEAD], [DEAD])]
+
+
 OF_TRANSACTIONS = {PRODUCE.key: 13, END_TXN.key: 5, TXN_OFFSET_COMMIT.key: 5, WRITE_TXN_MARKERS.key: 2}
 """The last versions of a Kafka 4.3, whatever is finalized."""
 
@@ -277,6 +294,9 @@ def test_the_coordinator_is_who_leads_the_partition_of_the_key(member: SteeredNo
 def test_the_controller_is_asked_for_the_topic_that_keeps_groups(member: SteeredNode) -> None:
     wanted: list[NewTopic] = []
     member.services.topics.ask_for = wanted.append
+    assert {c.error_code for c in coordinators(member)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert not wanted  # it may be there, and the controller has not told of it
+    tell(member, [])
     assert {c.error_code for c in coordinators(member)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert [topic.name for topic in wanted] == ["__consumer_offsets"]
 
