@@ -60,31 +60,38 @@ class Transfers:
                 if producer is None:
                     producer = Producer(self._settings)
                     self._repeat(lambda: producer.init_transactions(_CALL_S))  # noqa: B023  called at once
-                self._transfer(producer, number)
+                if not self._transfer(producer, number):
+                    producer = None
             except KafkaException as error:
                 self.troubles.append(f"{number}: {error}")
                 producer = None
             number += 1
         self._repeat(lambda: Producer(self._settings).init_transactions(ANSWER_SECONDS))
 
-    def _transfer(self, producer: Producer, number: int) -> None:
-        """Raises KafkaException if it must begin again with another producer."""
+    def _transfer(self, producer: Producer, number: int) -> bool:
+        """Whether the producer may go on. It may not after records that were sent and not answered are aborted:
+        librdkafka gives their sequence numbers to others then, in the same epoch, and a broker that has the first ones
+        takes the others for the same. Raises KafkaException if it can't go on.
+        """
         producer.begin_transaction()
         for partition in (0, 1):
             producer.produce(self._topic, b"%d" % number, partition=partition)
         if self._random.random() < _ABORTED:
-            producer.flush(_CALL_S)
+            is_sent = producer.flush(_CALL_S) == 0
             self._repeat(lambda: producer.abort_transaction(_CALL_S))
-            return
+            return is_sent
         self.unknown.add(number)
         try:
             self._repeat(lambda: producer.commit_transaction(_CALL_S))
-            self.committed.append(number)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
             self._repeat(lambda: producer.abort_transaction(_CALL_S))
+            self.unknown.discard(number)
+            return False
+        self.committed.append(number)
         self.unknown.discard(number)
+        return True
 
     def _repeat(self, call: object) -> None:
         while True:
