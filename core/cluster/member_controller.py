@@ -41,7 +41,7 @@ class MemberController:
     def __init__(self, directory_id: bytes) -> None:
         self.directory_id = directory_id
         self.is_informed = False
-        """Set by `UntoldTopics`, anew after each registration."""
+        """Set by `UntoldTopics`, after each registration again."""
         self.broker_epoch = -1
         self.controller_id = NO_CONTROLLER
         """Who decides now, as far as is known."""
