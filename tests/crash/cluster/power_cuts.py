@@ -60,6 +60,7 @@ class PowerCuts:
         self.nodes = [*self.cluster.brokers]
         self.notes: list[str] = []
         self._made = 0
+        self._at_cut: dict[TopicPartition, State] = {}
         self._lost: set[tuple[int, TopicPartition]] = set()
         """Replicas that may have lost something since all were in sync."""
 
@@ -107,8 +108,10 @@ class PowerCuts:
         self.note(f"leaders {what}: {took:.1f} s, {machine:.1f} s of the machine")
 
     def ensure_nobody_leads(self, partition: TopicPartition, seconds: float = _SILENCE_S) -> None:
+        """From when the controller has noticed the last power cut."""
+        cut = self._at_cut[partition]
+        wait_until(lambda: self.state(partition).epoch != cut.epoch, f"a controller looks at {partition}")
         until = time.monotonic() + seconds
-        wait_until(lambda: self.state(partition).leader == NOBODY, f"nobody leads {partition}")
 
         def is_over() -> bool:
             assert self.state(partition).leader == NOBODY, self.state(partition)
@@ -148,7 +151,7 @@ class PowerCuts:
         for node in nodes:
             if self.cluster.brokers[node].is_running:
                 self.cluster.brokers[node].kill()
-        states = self.metadata.states()
+        states = self._at_cut = self.metadata.states()
         keepers = {name: self._keepers(name, state, nodes, whole) for name, state in states.items()}
         said = {f"{name}: {state.leader} leads {sorted(state.isr)}" for name, state in states.items()}
         self.note(f"power cut of {sorted(nodes)}; {'; '.join(sorted(said))}")
