@@ -73,6 +73,11 @@ class History:
                 self._owners = dict.fromkeys(self._owners, self._in_sync)
         self._ensure_candidates_hold(self.acknowledged, controller)
 
+    def ensure_synced(self, leader: SimulatedNode) -> None:
+        """Who leads because of what it answered has that on its disk: others cut their logs to it."""
+        if leader.log.recovery_point < leader.log.log_end_offset:
+            raise ViolationError(f"node {leader.node_id} leads by records that a power cut can take")
+
     def _ensure_candidates_hold(self, wanted: dict[int, Entry], controller: SimulatedController) -> None:
         """Those that may be elected: not a life that the controller does not know of yet, which is fenced."""
         for node_id in controller.isr:

@@ -210,7 +210,7 @@ MUTANTS = [
         _BROKERS_DIE,
         first_seed=355,
     ),
-    Mutant("what was answered is not on the disk", _node(flushes_before_it_answers=False), _POWER_CUTS, 3085),
+    Mutant("what was answered is not on the disk", _node(flushes_before_it_answers=False), _POWER_CUTS),
     Mutant("who is in sync alone holds what is committed", _hold_what_is_in_sync, _POWER_CUTS),
     Mutant("the longest log wins, whatever its epoch", _compare_ends_alone, _LEADERS_STALL_AND_POWER_GOES),
     Mutant("lives are looked at when it takes office alone", _look_at_lives_in_the_beginning_alone, _POWER_CUTS),

@@ -8,7 +8,7 @@ To the nodes and to the history it looks like `SimulatedController`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -103,8 +103,16 @@ class PlogControllers(Endpoint):
         """Says whether the present life of the node may be elected as it stands: it has lost nothing since who wrote
         the state knew it.
         """
+        return node.is_up and self._has_lost_nothing(node)
+
+    def _has_lost_nothing(self, node: SimulatedNode) -> bool:
         epoch = -1 if self.state is None else self.state.holders.get(node.node_id, -1)
-        return node.is_up and (node.first_session <= epoch or node.previous_session == epoch >= 0)
+        return node.first_session <= epoch or node.previous_session == epoch >= 0
+
+    def _has_answered(self, node: SimulatedNode, holders: Mapping[int, int]) -> bool:
+        """Says whether this life of the node is elected for what it has said, and lives."""
+        is_meant = node.session == holders.get(node.node_id) and self.sessions.get(node.node_id) == node.session
+        return node.is_up and is_meant and not self._has_lost_nothing(node)
 
     def _term_in_office(self) -> Term | None:
         """Finds the term of who is the controller, once it has taken office."""
@@ -222,7 +230,10 @@ class PlogControllers(Endpoint):
         written = dict.fromkeys(write.state.holders, self._zxid)
         holders = write.state.holders if self.keeps_lives else written
         is_said_by_leader = self.state is not None and write.state.leader_epoch == self.state.leader_epoch
-        was_sure = is_said_by_leader or self.state is None or self.knows(self._nodes[write.state.leader])
+        was_sure = is_said_by_leader or write.state.leader < 0 or self.state is None
+        was_sure = was_sure or self.knows(self._nodes[write.state.leader])
+        if not was_sure and self._has_answered(leader := self._nodes[write.state.leader], holders):
+            self._history.ensure_synced(leader)
         self.state = replace(write.state, partition_epoch=self._version + 1, holders=holders)
         self._history.on_decision(self, min_isr=self.min_isr, was_sure=was_sure)  # type: ignore[arg-type]
         return self.state.partition_epoch
