@@ -42,8 +42,6 @@ NOBODY = -1
 FIRST_PLOG = 5
 _SILENCE_S = 10.0
 """For how long it is looked whether really nobody leads."""
-_EQUAL_S = 10.0
-"""How many of the machine's seconds replicas may differ after all are in sync."""
 _NEW_DISK = 0.2
 _BATCH_START = struct.Struct(">qi")
 
@@ -107,11 +105,11 @@ class PowerCuts:
         took, machine = time.monotonic() - began, machine_seconds() - began_machine
         self.note(f"leaders {what}: {took:.1f} s, {machine:.1f} s of the machine")
 
-    def ensure_nobody_leads(self, partition: TopicPartition, seconds: float = _SILENCE_S) -> None:
+    def ensure_nobody_leads(self, partition: TopicPartition, silence_s: float = _SILENCE_S) -> None:
         """From when the controller has noticed the last power cut."""
         cut = self._at_cut[partition]
         wait_until(lambda: self.state(partition).epoch != cut.epoch, f"a controller looks at {partition}")
-        until = time.monotonic() + seconds
+        until = time.monotonic() + silence_s
 
         def is_over() -> bool:
             assert self.state(partition).leader == NOBODY, self.state(partition)
@@ -376,7 +374,6 @@ def play(cuts: PowerCuts, history: History, random: Random, *, with_transfers: b
         wait_until(
             lambda differ=differ: differ() == [],  # type: ignore[misc]
             lambda name=name, differ=differ: f"{name}: {differ()}",  # type: ignore[misc]
-            seconds=_EQUAL_S,
         )
 
 

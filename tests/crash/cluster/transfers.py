@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 from tests.support.topic_reader import read_partitions
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 
-_CALL_S = 15.0
+_ASKED_S = 15.0
 _ABORTED = 0.2
 
 
@@ -59,7 +59,7 @@ class Transfers:
             try:
                 if producer is None:
                     producer = Producer(self._settings)
-                    self._repeat(lambda: producer.init_transactions(_CALL_S))  # noqa: B023  called at once
+                    self._repeat(lambda: producer.init_transactions(_ASKED_S))  # noqa: B023  called at once
                 if not self._transfer(producer, number):
                     producer = None
             except KafkaException as error:
@@ -77,16 +77,16 @@ class Transfers:
         for partition in (0, 1):
             producer.produce(self._topic, b"%d" % number, partition=partition)
         if self._random.random() < _ABORTED:
-            is_sent = producer.flush(_CALL_S) == 0
-            self._repeat(lambda: producer.abort_transaction(_CALL_S))
+            is_sent = producer.flush(_ASKED_S) == 0
+            self._repeat(lambda: producer.abort_transaction(_ASKED_S))
             return is_sent
         self.unknown.add(number)
         try:
-            self._repeat(lambda: producer.commit_transaction(_CALL_S))
+            self._repeat(lambda: producer.commit_transaction(_ASKED_S))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            self._repeat(lambda: producer.abort_transaction(_CALL_S))
+            self._repeat(lambda: producer.abort_transaction(_ASKED_S))
             self.unknown.discard(number)
             return False
         self.committed.append(number)
