@@ -293,7 +293,7 @@ def by_plogs_client(cluster: MixedCluster, topic: str, transactional_id: str, ex
 
 
 def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
-    """No API that a cluster with ZooKeeper has not, but for two that plog's controller serves: a broker is forgotten, and
+    """No API that a cluster with ZooKeeper has not, but for two of plog's controller: it forgets brokers, and
     partitions say who holds them. plog says what it supports, so that whoever is to finalize features sees it; Kafka
     supports none. Versions that clients use after transaction.version 2 is finalized are plog's alone.
     """
