@@ -114,8 +114,15 @@ class LeaderEpochCache:
         the file says: a power cut may have taken back a truncation of the log, and not what that did to the file.
         """
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
-        if epoch > self.latest_epoch or (unsafe_from <= offset and 0 <= epoch != self.epoch_of(offset)):
+        if epoch > self.latest_epoch:
             self._begin(epoch, offset)
+        elif unsafe_from <= offset and 0 <= epoch != (known := self.epoch_of(offset)):
+            before = [e for e in self._entries if e.epoch <= epoch and e.start_offset < offset]
+            begun = [] if before and before[-1].epoch == epoch else [EpochEntry(epoch, offset)]
+            later = [e for e in self._entries if e.epoch >= epoch and e.start_offset > offset]
+            begins_later = known == UNDEFINED_EPOCH or epoch in [e.epoch for e in later[:1]]
+            # the file is that of a log with a later start, or contradicts the batch, and is believed no more
+            self._write([*before, *begun, *([e for e in later if e.epoch > epoch] if begins_later else [])])
 
     def _begin(self, epoch: int, start_offset: int) -> None:
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]

@@ -318,7 +318,7 @@ class SimulatedNode(Endpoint):
             life = self.life
             self._time.call_later(self._random.randint(1, 300), lambda: self.receive(life, self.flush))
         else:
-            response.offset, response.leader_epoch = log.log_end_offset, log.leader_epochs.latest_epoch
+            response.offset, response.leader_epoch = log.log_end_offset, log.last_epoch
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(request.topics[0].name, [response])])
 
     def produce(self, value: int) -> None:

@@ -93,10 +93,11 @@ def _look_up(
         case -1:
             if is_for_consumer:
                 partition.ensure_end_is_known()
-            elif not partition.state.has_leader:
-                replicas.ensure_flushed(partition)
             response.offset = end_offset
             response.leader_epoch = log.leader_epochs.latest_epoch
+            if not partition.state.has_leader:
+                replicas.ensure_flushed(partition)
+                response.leader_epoch = log.leader_epochs.epoch_of(end_offset - 1)  # an epoch may have no record
         case -2 | -4:
             response.offset = log.log_start_offset
             response.leader_epoch = log.leader_epochs.epoch_of(log.log_start_offset)
