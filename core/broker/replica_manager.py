@@ -65,7 +65,7 @@ class ReplicaManager:
         may_be_elsewhere: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         """Without `peers` this broker is the only one, and nothing is replicated. `may_be_elsewhere` is asked about
-        partitions that this broker does not have; without it other brokers have none.
+        partitions that this broker does not have; without it others have those that `apply` is told of.
         """
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
@@ -80,7 +80,7 @@ class ReplicaManager:
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
-        self._may_be_elsewhere = may_be_elsewhere
+        self._may_be_elsewhere = may_be_elsewhere or (lambda name: self._image.find_partition(name) is not None)
         self._log_manager = log_manager
         self._peers = peers
         self._clock = runtime.clock
@@ -320,7 +320,7 @@ class ReplicaManager:
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
-        if self._may_be_elsewhere is not None and self._may_be_elsewhere(name):
+        if self._peers is not None and self._may_be_elsewhere(name):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

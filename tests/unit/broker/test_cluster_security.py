@@ -273,7 +273,7 @@ def test_it_is_refused_before_a_directory_is_made(tmp_path: Path, monkeypatch: p
     put(zookeeper, "/brokers/ids", b"")
     opened = Opened(zookeeper)
 
-    async def connected(_session: FakeSession) -> None:
+    async def connected(_session: FakeSession, **_options: object) -> None:
         """There is nothing to wait for."""
 
     monkeypatch.setattr(FakeSession, "open", connected, raising=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,10 @@ class Job:
             producer.flush()
         self.produced += count
 
-    def replay(self, to: str, **options: str) -> None:
-        command.spark_replay([self.name], to=to, bootstrap_server=self.servers, master="local[1]", **options)  # type: ignore[arg-type]
+    def replay(self, to: str, **options: Any) -> None:
+        """By the command, which must not go by options that another command was given before in this process."""
+        said = {"to": to, "bootstrap_server": self.servers, "master": "local[1]", **options}
+        Context().run(command.spark_replay, [self.name], **said)
 
     def to_topic(self, **options: str) -> None:
         self.replay(f"topic:{self.target}", **options)
