@@ -106,9 +106,16 @@ class PowerCuts:
         self.note(f"leaders {what}: {took:.1f} s, {machine:.1f} s of the machine")
 
     def ensure_nobody_leads(self, partition: TopicPartition, silence_s: float = _SILENCE_S) -> None:
-        """From when the controller has noticed the last power cut."""
+        """From when a controller has noticed the last power cut: a broker is elected as long as its session lasts."""
         cut = self._at_cut[partition]
-        wait_until(lambda: self.state(partition).epoch != cut.epoch, f"a controller looks at {partition}")
+
+        def is_noticed() -> bool:
+            state = self.state(partition)
+            return state.epoch != cut.epoch and (
+                state.leader == NOBODY or self.cluster.brokers[state.leader].is_running
+            )
+
+        wait_until(is_noticed, f"a controller notices the cut of {partition}")
         until = time.monotonic() + silence_s
 
         def is_over() -> bool:

@@ -42,9 +42,11 @@ class Transfers:
         self.wait_for_more()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
+        """After a failure a transaction may never end."""
         self._is_over.set()
-        self._thread.join()
+        if failure is None:
+            self._thread.join()
 
     def wait_for_more(self, number: int = 5) -> None:
         before = len(self.committed)
