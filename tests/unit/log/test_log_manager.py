@@ -339,7 +339,8 @@ def test_a_start_says_nothing_of_segments_that_were_deleted(
 # --- followers
 
 
-def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path, is_synced: bool) -> None:
     """The broker was killed before the new log start of a deletion of records was on the disk; its epochs were. Without
     them a follower that parts ways there would be told to go on.
     """
@@ -353,6 +354,8 @@ def test_the_epochs_of_records_that_are_back_are_known(tmp_path: Path) -> None:
     log.update_high_watermark(log.log_end_offset)
     log.increment_log_start_offset(2)
     assert log.leader_epochs.entries[0] == EpochEntry(2, 2)
+    if is_synced:  # and so no batch is read again
+        (tmp_path / "recovery-point-offset-checkpoint").write_text(f"0\n1\na 0 {log.log_end_offset}\n")
     again = opened(tmp_path).create(A, topic_id, LogConfig())  # as after a kill
     assert again.log_start_offset == 0
     assert again.leader_epochs.entries == before
