@@ -376,11 +376,9 @@ class ClusterController:
         """
         yield from self._office.elect(self._office.recovery.leave_witnesses(now_ms))
         for some in slices(self._office.recovery.overdue(now_ms, self._office.policy.recovery_wait_ms())):
-            elections = {one: self._office.give_up(one) for one in some}
-            self._context.stats.unclean_elections += len(some)
-            yield from self._office.lead(
-                {one: self._office.elected(one, found) for one, found in elections.items() if found is not None}
-            )
+            found = {one: election for one in some if (election := self._office.give_up(one)) is not None}
+            self._context.stats.unclean_elections += len(found)
+            yield from self._office.lead({one: self._office.elected(one, election) for one, election in found.items()})
         self._office.recovery.say_missing()
         self._office.recovery.ask_again()
         yield from self._office.send_all()

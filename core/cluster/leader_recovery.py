@@ -67,10 +67,8 @@ class LeaderRecovery:
         """Of these, those that have waited for their witnesses long enough."""
         self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
         """Of each partition, by broker: the epoch of the life that has answered, and what."""
-        self._asked: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
-        """By broker and epoch, what it was asked."""
-        self._put_off: dict[tuple[int, int], set[TopicPartition]] = defaultdict(set)
-        """Of these, what it could not say: it is asked again after `ask_again`."""
+        self._asked: dict[tuple[int, int], dict[TopicPartition, ControlRequest | None]] = defaultdict(dict)
+        """By broker and epoch, the last question about each partition; None if the answer was that it can't say yet."""
         self._missing: dict[TopicPartition, tuple[list[int], bool]] = {}
         """For whom each partition waited when that was looked at last, and whether it has been said."""
 
@@ -81,7 +79,7 @@ class LeaderRecovery:
         self.waiting.pop(partition, None)
         self._without_witnesses.discard(partition)
         for asked in self._asked.values():
-            asked.discard(partition)
+            asked.pop(partition, None)
         self._ends.pop(partition, None)
         self._missing.pop(partition, None)
 
@@ -132,11 +130,13 @@ class LeaderRecovery:
                 if asked is None or partition in asked or not self._context.is_online(partition, broker_id):
                     continue
                 if broker_id in self._context.holders(partition):
-                    asked.add(partition)
                     wanted[broker_id].append(partition)
         for broker_id, partitions in wanted.items():
             for start in range(0, len(partitions), _MOST_PARTITIONS):
-                yield self._question(broker_id, partitions[start : start + _MOST_PARTITIONS])
+                some = partitions[start : start + _MOST_PARTITIONS]
+                question = self._question(broker_id, some)
+                asked_now[broker_id].update(dict.fromkeys(some, question))
+                yield question
 
     def _forget_the_gone(self) -> None:
         """Forgets deleted partitions, those that are led, and questions to lives that are over."""
@@ -148,13 +148,12 @@ class LeaderRecovery:
         for broker_id, epoch in list(self._asked):
             if broker_id not in brokers or brokers[broker_id].epoch != epoch:
                 del self._asked[broker_id, epoch]
-                self._put_off.pop((broker_id, epoch), None)
 
     def ask_again(self) -> None:
         """Lets those be asked again that could not answer."""
-        for life, partitions in self._put_off.items():
-            self._asked[life] -= partitions
-        self._put_off.clear()
+        for asked in self._asked.values():
+            for partition in [one for one, question in asked.items() if question is None]:
+                del asked[partition]
 
     def _question(self, broker_id: int, partitions: Iterable[TopicPartition]) -> ControlRequest:
         """Asks in the leader epoch that the broker was told; one of Kafka's takes up none in which nobody leads."""
@@ -170,26 +169,23 @@ class LeaderRecovery:
 
     def note(self, request: ControlRequest, answer: ListOffsetsResponse) -> list[TopicPartition]:
         """Takes note of what a broker answered, nothing if it could not be asked; gives the partitions of which all is
-        known now.
+        known now. An answer to an earlier question than the last one counts for nothing: somebody may have led since.
         """
         broker_id, epoch = request.broker_id, request.broker_epoch
         broker = self._context.brokers.get(broker_id)
         if broker is None or broker.epoch != epoch:
             return []
-        put_off = {
-            TopicPartition(topic.name, one.partition_index)
-            for topic in request.request.topics
-            for one in topic.partitions
-        }
+        asked = self._asked[broker_id, epoch]
+        answered = {TopicPartition(of.name, one.partition_index): one for of in answer.topics for one in of.partitions}
         known: list[TopicPartition] = []
-        for topic in answer.topics:
-            for one in topic.partitions:
-                partition = TopicPartition(topic.name, one.partition_index)
-                if one.error_code == ErrorCode.NONE and partition in self.waiting:
-                    end = LogEnd(one.leader_epoch if broker.is_plog else None, max(one.offset, 0))
-                    self._ends.setdefault(partition, {})[broker_id] = epoch, end
-                    known.append(partition)
-        self._put_off[broker_id, epoch] |= put_off.difference(known)
+        for partition in [one for one, question in asked.items() if question is request]:
+            one = answered.get(partition)
+            if one is None or one.error_code != ErrorCode.NONE:
+                asked[partition] = None
+                continue
+            end = LogEnd(one.leader_epoch if broker.is_plog else None, max(one.offset, 0))
+            self._ends.setdefault(partition, {})[broker_id] = epoch, end
+            known.append(partition)
         return [one for one in known if self.furthest(one) is not None]
 
     def say_missing(self) -> None:
@@ -205,7 +201,8 @@ class LeaderRecovery:
             self._missing[partition] = missing, seen == missing
         for brokers, names in to_say.items():
             listed = ", ".join(names[:_MOST_NAMES]) + (", .." if len(names) > _MOST_NAMES else "")
-            _log.warning("%d partitions have no leader, and wait for %s: %s", len(names), self._told(brokers), listed)
+            told = "1 partition has" if len(names) == 1 else f"{len(names)} partitions have"
+            _log.warning("%s no leader while waiting for %s: %s", told, self._told(brokers), listed)
 
     def _told(self, brokers: Iterable[int]) -> str:
         alive = self._context.brokers

@@ -197,8 +197,10 @@ def test_a_cluster_lives_dies_and_lives_again(tmp_path: Path) -> None:
             try:
                 assert by_hand.stdout is not None
                 assert by_hand.stdout.readline().startswith(f"ready {second.zookeeper} ")
-                new = call_plog("topic", "create", "new", "--partitions", "4", "--bootstrap-server", second.brokers[2])
-                assert new.returncode == 0, "the controller decides again"
+                create = ("topic", "create", "new", "--partitions", "4", "--bootstrap-server", second.brokers[2])
+                wait_until(
+                    lambda: call_plog(*create).returncode == 0, "the controller has a session again, and decides"
+                )
                 assert settings.read_text() == before
             finally:
                 by_hand.kill()

@@ -149,14 +149,19 @@ class Cluster:
     def answer(self, ends: Mapping[int, End | ErrorCode]) -> None:
         """They answer the questions that they were asked."""
         for one, end in ends.items():
-            asked = [request for request in self.sent if request.broker_id == one and request.api is LIST_OFFSETS]
-            told = ListOffsetsPartitionResponse(0)
-            if isinstance(end, End):
-                told.leader_epoch, told.offset = end
-            else:
-                told.error_code = end
-            answer = ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [told])])
-            self._drive(self.controller.on_log_ends(asked[-1], answer))
+            self.answer_to(self.asked(one)[-1], end)
+
+    def asked(self, one: int) -> list[ControlRequest]:
+        return [request for request in self.sent if request.broker_id == one and request.api is LIST_OFFSETS]
+
+    def answer_to(self, question: ControlRequest, end: End | ErrorCode) -> None:
+        told = ListOffsetsPartitionResponse(0)
+        if isinstance(end, End):
+            told.leader_epoch, told.offset = end
+        else:
+            told.error_code = end
+        answer = ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [told])])
+        self._drive(self.controller.on_log_ends(question, answer))
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
@@ -264,7 +269,7 @@ def test_the_log_says_once_for_whom_a_partition_waits(caplog: pytest.LogCaptureF
     cluster.answer({3: End(4, 11)})
     for _ in range(5):
         cluster.pass_time(250)
-    waits = "1 partitions have no leader, and wait for"
+    waits = "1 partition has no leader while waiting for"
     second, third = "broker 2, which has not said where its log ends", "broker 3, which is away"
     ends = "1 ends at offset 10 in epoch 4; 2 ends at offset 7 in epoch 4; 3 ends at offset 11 in epoch 4"
     assert caplog.messages == [
@@ -284,6 +289,26 @@ def test_an_answer_counts_for_the_life_that_gave_it() -> None:
     assert cluster.leader == -1
     cluster.answer({1: NEW_DISK})
     assert cluster.leader == 2
+
+
+def test_an_answer_to_a_question_of_before_an_election_counts_for_nothing() -> None:
+    """Whoever gave it may have fetched more from the leader since."""
+    cluster = Cluster()
+    cluster.die(3)
+    cluster.live.clear()
+    cluster.begin_term()
+    cluster.come(1, 2, 3)
+    question = cluster.asked(3)[-1]
+    cluster.answer({1: End(4, 10), 2: End(4, 7)})
+    cluster.pass_time(5 * MINUTE_MS)
+    assert cluster.leader == 1
+    cluster.die(1)
+    cluster.come(1)
+    cluster.answer({1: NEW_DISK, 2: End(4, 7)})
+    cluster.answer_to(question, End(4, 5))
+    assert cluster.leader == -1
+    cluster.answer({3: End(5, 1000)})
+    assert cluster.leader == 3
 
 
 def test_a_second_cut_finds_the_same_holders() -> None:
