@@ -1,10 +1,10 @@
-"""Finds who leads a partition of which no replica surely has all that is committed, as after a power cut of all.
+"""Finds the leader of a partition if no replica surely has every committed record, as after a power cut of all brokers.
 
-Every holder may have lost the end of its log. So nobody leads until all of them are back. Each is asked where its log
-ends, which it answers when it has recovered and flushed it: by ListOffsets of the latest offset, as ReplicaId -2, which
-a replica answers whoever leads, with its log end. The answer of a plog has the leader epoch of its last record; Kafka's
-brokers say the epoch that they know of instead. What was committed is in the log with the greatest epoch, and among
-those in the longest, unless all have lost it. An answer counts for the life of the broker that gave it.
+Every holder may have lost the end of its log. So no replica leads until all holders are back. The controller asks each
+one for its log end with ListOffsets of the latest offset as ReplicaId -2; a replica answers that request without being
+the leader, once it has recovered and flushed its log. A plog adds the leader epoch of its last record; a broker of
+Kafka's adds the current leader epoch instead. The log with the greatest epoch, and among equal ones the longest, has
+every committed record, unless all replicas have lost it. An answer counts for the life of the broker that gave it.
 
 Source: KIP-966 (unclean recovery: the choice of LastWrittenLeaderEpoch and LogEndOffset); kafka.tools
 ReplicaVerificationTool, which asks replicas in the same way.
@@ -62,15 +62,17 @@ class LeaderRecovery:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.waiting: dict[TopicPartition, None] = {}
-        """Partitions that nobody leads until their holders have answered."""
+        """Partitions without a leader until their holders have answered."""
         self._without_witnesses: set[TopicPartition] = set()
         """Of these, those that have waited for their witnesses long enough."""
         self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
-        """Of each partition, by broker: the epoch of the life that has answered, and what."""
+        """For each partition, by broker: the answer, and the broker epoch of the life that gave it."""
         self._asked: dict[tuple[int, int], dict[TopicPartition, ControlRequest | None]] = defaultdict(dict)
-        """By broker and epoch, the last question about each partition; None if the answer was that it can't say yet."""
+        """For each life of a broker (its id, its epoch), the last question about each partition. None if the broker could
+        not answer it yet: `ask_again` lets it be asked again.
+        """
         self._missing: dict[TopicPartition, tuple[list[int], bool]] = {}
-        """For whom each partition waited when that was looked at last, and whether it has been said."""
+        """For each partition, the brokers that it waited for at the last look, and whether that has been logged."""
 
     def begin(self, partition: TopicPartition) -> None:
         self.waiting[partition] = None
@@ -84,7 +86,7 @@ class LeaderRecovery:
         self._missing.pop(partition, None)
 
     def ends(self, partition: TopicPartition) -> dict[int, LogEnd]:
-        """Gives what the present lives of the replicas have answered."""
+        """Returns the answers of the replicas' present lives."""
         brokers = self._context.brokers
         return {
             one: end
@@ -93,7 +95,7 @@ class LeaderRecovery:
         }
 
     def latest_epoch(self, partition: TopicPartition) -> int:
-        """Gives the latest leader epoch of a record of which a replica has told; -1 if none has."""
+        """Returns the latest leader epoch in the replicas' answers, or -1."""
         return max((end.epoch for end in self.ends(partition).values() if end.epoch is not None), default=-1)
 
     def missing(self, partition: TopicPartition) -> list[int]:
@@ -102,8 +104,8 @@ class LeaderRecovery:
         return [one for one in self._context.holders(partition) if one not in ends]
 
     def furthest(self, partition: TopicPartition, *, of_all: bool = True) -> int | None:
-        """Gives the holder that has most. None as long as one is missing, unless that does not matter; and if nobody
-        has answered.
+        """Returns the holder that has the most records, or None: if no holder has answered, and with `of_all` as long as
+        one of them is missing.
         """
         ends = self.ends(partition)
         holders = self._context.holders(partition)
@@ -118,8 +120,8 @@ class LeaderRecovery:
     # --- questions
 
     def questions(self) -> Iterator[ControlRequest]:
-        """Gives the questions that are to be asked now, each to one life of a broker; none twice before it was
-        answered, nor before `ask_again` if it was answered that this can't be said yet.
+        """Yields the requests to send now, each to one life of a broker. None is repeated while its answer is due, nor
+        before `ask_again` if the broker could not answer it yet.
         """
         self._forget_the_gone()
         wanted: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -150,13 +152,13 @@ class LeaderRecovery:
                 del self._asked[broker_id, epoch]
 
     def ask_again(self) -> None:
-        """Lets those be asked again that could not answer."""
+        """Lets `questions` repeat each question that a broker could not answer yet."""
         for asked in self._asked.values():
             for partition in [one for one, question in asked.items() if question is None]:
                 del asked[partition]
 
     def _question(self, broker_id: int, partitions: Iterable[TopicPartition]) -> ControlRequest:
-        """Asks in the leader epoch that the broker was told; one of Kafka's takes up none in which nobody leads."""
+        """Asks a plog in the partition's leader epoch, and a Kafka in none: it ignores an epoch without a leader."""
         topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
         is_plog = self._context.brokers[broker_id].is_plog
         for name, number in partitions:
@@ -168,8 +170,8 @@ class LeaderRecovery:
         return ControlRequest(broker_id, self._context.brokers[broker_id].epoch, LIST_OFFSETS, _VERSION, request)
 
     def note(self, request: ControlRequest, answer: ListOffsetsResponse) -> list[TopicPartition]:
-        """Takes note of what a broker answered, nothing if it could not be asked; gives the partitions of which all is
-        known now. An answer to an earlier question than the last one counts for nothing: somebody may have led since.
+        """Takes note of a broker's answer, an empty one if the broker could not be asked. Returns the partitions that
+        have all answers now. Only the last question's answer counts: a replica may have led since an earlier one.
         """
         broker_id, epoch = request.broker_id, request.broker_epoch
         broker = self._context.brokers.get(broker_id)
@@ -189,8 +191,8 @@ class LeaderRecovery:
         return [one for one in known if self.furthest(one) is not None]
 
     def say_missing(self) -> None:
-        """Logs for which brokers partitions wait: once, and again when these are others. What changes until the next
-        call is not worth a line: after a restart brokers come one after the other.
+        """Logs the brokers that partitions wait for, once for each set of brokers. A set that has changed by the next call
+        is not logged: after a restart the brokers come one after the other.
         """
         to_say: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for partition in self.waiting:
@@ -212,8 +214,8 @@ class LeaderRecovery:
     # --- giving up
 
     def overdue(self, now_ms: int, wait_ms: int | None) -> list[TopicPartition]:
-        """Finds the partitions whose holders have kept those that are back waiting for too long. It is counted from the
-        registration of the first one that is back, so that another controller does not begin from zero.
+        """Finds the partitions that have waited too long for a holder. The time is counted from the registration of the
+        first holder that is back, so that another controller does not begin at zero.
         """
         return [one for one in self.waiting if self._is_overdue(one, now_ms, wait_ms)]
 
@@ -226,13 +228,13 @@ class LeaderRecovery:
         return waited_ms is not None and wait_ms <= waited_ms
 
     def _waited_ms(self, partition: TopicPartition, now_ms: int) -> int | None:
-        """Gives how long those that are back have waited; None if nobody is."""
+        """Returns how long the first holder that is back has waited, or None if no holder is back."""
         holders, brokers = self._context.holders(partition), self._context.brokers
         since = [brokers[one].registered_ms for one in self.ends(partition) if one in holders]
         return now_ms - min(since) if since else None
 
     def leave_witnesses(self, now_ms: int) -> list[TopicPartition]:
-        """Finds the partitions that can be led now because they have waited for their witnesses for five minutes."""
+        """Stops waiting for witnesses after five minutes; finds the partitions that have all other answers."""
         found: list[TopicPartition] = []
         for partition in self.waiting:
             if WITNESS not in self._context.state(partition).holders.values():
