@@ -68,8 +68,8 @@ class LeaderRecovery:
         self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
         """For each partition, by broker: the answer, and the broker epoch of the life that gave it."""
         self._asked: dict[tuple[int, int], dict[TopicPartition, ControlRequest | None]] = defaultdict(dict)
-        """For each life of a broker (its id, its epoch), the last question about each partition. None if the broker could
-        not answer it yet: `ask_again` lets it be asked again.
+        """For each life of a broker (its id, its epoch), the last question about each partition. None if the broker
+        could not answer it yet: `ask_again` lets it be asked again.
         """
         self._missing: dict[TopicPartition, tuple[list[int], bool]] = {}
         """For each partition, the brokers that it waited for at the last look, and whether that has been logged."""
@@ -104,8 +104,8 @@ class LeaderRecovery:
         return [one for one in self._context.holders(partition) if one not in ends]
 
     def furthest(self, partition: TopicPartition, *, of_all: bool = True) -> int | None:
-        """Returns the holder that has the most records, or None: if no holder has answered, and with `of_all` as long as
-        one of them is missing.
+        """Returns the holder that has the most records, or None: if no holder has answered, and with `of_all` as long
+        as one of them is missing.
         """
         ends = self.ends(partition)
         holders = self._context.holders(partition)
@@ -191,8 +191,8 @@ class LeaderRecovery:
         return [one for one in known if self.furthest(one) is not None]
 
     def say_missing(self) -> None:
-        """Logs the brokers that partitions wait for, once for each set of brokers. A set that has changed by the next call
-        is not logged: after a restart the brokers come one after the other.
+        """Logs the brokers that partitions wait for, once for each set of brokers. A set that has changed by the next
+        call is not logged: after a restart the brokers come one after the other.
         """
         to_say: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for partition in self.waiting:
