@@ -18,7 +18,17 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
 from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import Create, Delete, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
+from core.zookeeper.transaction import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeStat,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperError,
+)
 from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import (
     CONTROLLER,
@@ -121,15 +131,19 @@ class ControllerElection:
 
     async def _free(self, session_id: int) -> bool:
         """Deletes /controller if it is that session's; says whether it may still be there, as the connection was lost
-        meanwhile. Raises ZooKeeperError if it can't be deleted.
+        or another broker was elected meanwhile. Raises ZooKeeperError if it can't be deleted.
+
+        Another broker's node would have the same version; but its election has raised the epoch, so that is read first
+        (KafkaZkClient.deleteController).
         """
-        node = await self._session.read(CONTROLLER)
+        epoch, node = await self._session.read_many([CONTROLLER_EPOCH, CONTROLLER])
         if node is None or node.stat.ephemeral_owner != session_id:
             return False
+        checks = [] if epoch is None else [Check(CONTROLLER_EPOCH, epoch.stat.version)]
         try:
-            await self._session.commit([Delete(CONTROLLER, node.stat.version)])
+            await self._session.commit([*checks, Delete(CONTROLLER)])
         except ZooKeeperError as error:
-            if error.refusal not in (Refusal.CONNECTION_LOST, Refusal.NO_NODE):
+            if error.refusal not in (Refusal.CONNECTION_LOST, Refusal.NO_NODE, Refusal.BAD_VERSION):
                 raise
             return True
         return False

@@ -34,6 +34,8 @@ class Faults:
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.faults: deque[Fault | Refusal | None] = deque()
+        self.before_commit: Event | None = None
+        """What happens just before the next transaction."""
         self.before_loss: Event | None = None
         """What happens between a transaction that is done and the news that its connection was lost."""
         self.transactions: list[list[Operation]] = []
@@ -56,6 +58,9 @@ class Faults:
         return await super().read_many(paths)
 
     async def commit(self, operations: Sequence[Operation]) -> list[Answer]:
+        if self.before_commit is not None:
+            before_commit, self.before_commit = self.before_commit, None
+            await before_commit()
         fault = self.faults.popleft() if self.faults else None
         self.transactions.append(list(operations))
         if isinstance(fault, Refusal):

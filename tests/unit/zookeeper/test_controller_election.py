@@ -327,23 +327,31 @@ async def test_who_resigns_leaves_nothing(begin: Begin, fault: Fault | None) -> 
         assert await cluster.holder() == 8, "who is not in office takes nothing from others"
 
 
-async def test_who_resigns_leaves_the_office_of_another_alone(begin: Begin) -> None:
+@pytest.mark.parametrize("when", ["before it looks", "before it deletes"])
+async def test_who_resigns_leaves_the_office_of_another_alone(begin: Begin, when: str) -> None:
     """Another one was elected before its resignation arrived."""
     async with begin() as cluster:
         await cluster.candidate.is_elected()
         cluster.candidate.election.stop()
-        cluster.session.before_read_of(CONTROLLER, 1, cluster.elect_another)
+        if when == "before it looks":
+            cluster.session.before_read_of(CONTROLLER, 1, cluster.elect_another)
+        else:
+            cluster.session.before_commit = cluster.elect_another
         await cluster.candidate.election.resign()
         assert await cluster.holder() == 9
         assert cluster.candidate.epochs == [6, None]
 
 
-async def test_who_resigns_and_stands_is_elected_again(begin: Begin) -> None:
+@pytest.mark.parametrize("next_epoch", [7, 1])
+async def test_who_resigns_and_stands_is_elected_again(begin: Begin, next_epoch: int) -> None:
+    """Also if somebody has deleted /controller_epoch."""
     async with begin() as cluster:
         await cluster.candidate.is_elected()
+        if next_epoch == 1:
+            await cluster.other.commit([Delete(CONTROLLER_EPOCH)])
         await cluster.candidate.election.resign()
         await until(lambda: len(cluster.candidate.events) == 3)
-        assert cluster.candidate.epochs == [6, None, 7]
+        assert cluster.candidate.epochs == [6, None, next_epoch]
 
 
 # --- refusals
