@@ -23,16 +23,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from plog.testing import RunningBroker, RunningCluster
+    from plog.testing import RunningBroker, RunningCluster, RunningServer
 
+_Broker = TypeVar("_Broker", bound="RunningBroker")
 _FAILED = pytest.StashKey[bool]()
 _MARK = "plog_cluster"
 _SCOPE, _BROKERS, _SETTINGS = "plog_cluster_scope", "plog_cluster_brokers", "plog_cluster_settings"
@@ -76,19 +77,19 @@ def plog_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def plog_server(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """Gives a fresh `plog serve`, in a process of its own."""
+def plog_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Gives a fresh `plog serve`, in a process of its own, which the test may kill and start again."""
     from plog.testing import running_server
 
     yield from _run(request, running_server)
 
 
-def _run(
-    request: pytest.FixtureRequest, start: Callable[..., AbstractContextManager[RunningBroker]]
-) -> Iterator[RunningBroker]:
-    settings: dict[str, str] = {}
-    for mark in request.node.iter_markers("plog"):
-        settings = {**mark.kwargs, **settings}  # the one nearest to the test counts
+def _run(request: pytest.FixtureRequest, start: Callable[..., AbstractContextManager[_Broker]]) -> Iterator[_Broker]:
+    from plog.testing import ensure_obeyed
+
+    settings = _marked(request, "plog")
+    with _failing():
+        ensure_obeyed(settings, shown="plog({}=..)")
     directory = Path(tempfile.mkdtemp(prefix="plog-"))
     with start(directory / "data", **settings) as broker:
         yield broker
@@ -96,6 +97,27 @@ def _run(
         request.node.add_report_section("teardown", "plog", f"the broker's data is kept in {directory / 'data'}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    """Gives the settings of the marks of that name; the one nearest to the test counts."""
+    settings: dict[str, Any] = {}
+    for mark in reversed(list(request.node.iter_markers(name))):
+        if mark.args:
+            pytest.fail(f"{name}({mark.args[0]!r}): expected SETTING=VALUE, with _ for a dot", pytrace=False)
+        settings |= mark.kwargs
+    return settings
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Fails the test, in a line, for a setting of its mark that is refused."""
+    from plog.testing import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        pytest.fail(f"{error.message}{f'; {error.hint}' if error.hint else ''}", pytrace=False)
 
 
 def _cluster_scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: ARG001 - pytest names it
@@ -134,8 +156,7 @@ def _cluster_options(request: pytest.FixtureRequest) -> dict[str, Any]:
                     )
     options: dict[str, Any] = {"brokers": config.getini(_BROKERS), "features": config.getini(_FEATURES)}
     options |= dict(line.partition("=")[::2] for line in config.getini(_SETTINGS))
-    for mark in reversed(list(node.iter_markers(_MARK))):
-        options |= mark.kwargs  # the one nearest to the test counts
+    options |= _marked(request, _MARK)
     own = {"brokers": _brokers(options.pop("brokers")), "features": options.pop("features")}
     settings = {key.replace(".", "_"): str(value) for key, value in options.items()}
     _ensure_known(own["features"], settings)
@@ -148,19 +169,11 @@ def _brokers(value: object) -> int:
     return int(str(value))
 
 
-def _ensure_known(features: Any, settings: Iterable[str]) -> None:
+def _ensure_known(features: Any, settings: Mapping[str, str]) -> None:
     """Fails for features and settings that plog does not have: a test would be about something else than it says."""
-    from core.broker.broker_settings import BROKER_CONFIG
     from core.cluster.wanted_levels import levels_of_new_cluster
-    from core.common.did_you_mean import did_you_mean
-    from core.common.errors import UsageError
+    from plog.testing import ensure_obeyed
 
-    try:
+    with _failing():
         levels_of_new_cluster([features] if isinstance(features, str) else features, f"{_MARK}(features=..):")
-    except UsageError as error:
-        pytest.fail(str(error), pytrace=False)
-    known = {key.name.replace(".", "_") for key in BROKER_CONFIG}
-    for name in settings:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            pytest.fail(f"{_MARK}({name}=..): no such setting{f'; {meant}' if meant else ''}", pytrace=False)
+        ensure_obeyed(settings, is_cluster=True, shown=f"{_MARK}({{}}=..)")

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, KafkaError, UsageError
 
 if TYPE_CHECKING:
@@ -43,12 +42,14 @@ __all__ = [
     "KafkaError",
     "RunningBroker",
     "RunningCluster",
+    "RunningServer",
     "UsageError",
     "running_broker",
     "running_cluster",
     "running_server",
 ]
 
+_ANY_PORT = Endpoint("127.0.0.1", 0)
 _START_SECONDS = 30.0
 _HEALTHY_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -69,6 +70,37 @@ class RunningBroker:
         made as well, with one partition. Raises KafkaError if the broker refuses.
         """
         _create_topic(self.bootstrap_servers, name, partitions, configs, client_settings=self.client_settings)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer(RunningBroker):
+    """A `plog serve` of its own, which a test may end and start again: it keeps its address and its data. Owned by one
+    thread.
+    """
+
+    _process: BrokerProcess = field(kw_only=True, repr=False)
+
+    def kill(self) -> None:
+        """Ends it as a crash does."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Stops it cleanly. If that takes longer than 30 s, it is killed."""
+        self._process.stop(time.monotonic() + _START_SECONDS)
+
+    def start(self) -> None:
+        """Starts it again after a kill or a stop; returns when clients may connect. Raises AccessError, with what it
+        said, if it does not start.
+        """
+        if not self._process.is_running:
+            _start(self._process)
+
+    def pause(self) -> None:
+        """Has it do nothing any more, and answer nothing, although its connections stay open."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()
 
 
 class RunningCluster:
@@ -158,14 +190,10 @@ def running_broker(data_dir: Path | str | None = None, **settings: str) -> Itera
     """Runs a broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it
     gets one that is deleted at the end.
 
-    Raises AccessError if the directory can't be used, KafkaError for settings that are none, UsageError for those that
-    ask for security, which plog has not.
+    Raises AccessError if the directory or an address can't be used, KafkaError for values that are none, UsageError for
+    settings that plog does not have or does not act on, and for those that ask for security, which plog has not.
     """
-    from core.broker.asked_security import ensure_asks_for_none
-    from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-
-    config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
-    ensure_asks_for_none(config)
+    config = _config_of(settings)
     with _directory(data_dir) as directory:
         thread = _BrokerThread(directory, config)
         thread.start()
@@ -176,29 +204,53 @@ def running_broker(data_dir: Path | str | None = None, **settings: str) -> Itera
 
 
 @contextmanager
-def running_server(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
-    """Runs `plog serve` as a process of its own. Raises RuntimeError, with what it said, if it does not start."""
+def running_server(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningServer]:
+    """Runs `plog serve` as a process of its own, which does not outlive this one. Raises RuntimeError, with what it
+    said, if it does not start; otherwise what `running_broker` raises.
+    """
     from core.broker.broker_config import EPHEMERAL_SETTINGS
+    from core.processes.broker_process import BrokerProcess
+    from core.processes.free_port import ensure_free
+    from core.processes.process_group import ProcessGroup
 
-    with _directory(data_dir) as directory, tempfile.TemporaryDirectory(prefix="plog-server-") as beside:
-        ready, log = Path(beside, "ready"), Path(beside, "log")
-        options = [f"--set={key}={value}" for key, value in {**EPHEMERAL_SETTINGS, **_named(settings)}.items()]
-        command = [sys.executable, "-m", "plog", "serve", "--data-dir", str(directory), "--listen", "127.0.0.1:0"]
-        command += ["--lock-timeout", "0"]
-        with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, "--ready-file", str(ready), *options], stdout=output, stderr=output
-            )
+    config = _config_of(settings)
+    listeners = config.listeners_or(_ANY_PORT)
+    given = {**EPHEMERAL_SETTINGS, **_named(settings)}
+    if config.served_listeners:  # free ports are chosen here, so that it has the same after a restart
+        listeners = [replace(one, address=str(ensure_free(one.endpoint))) for one in listeners]
+        given["listeners"] = ",".join(map(str, listeners))
+    with (
+        _directory(data_dir) as directory,
+        tempfile.TemporaryDirectory(prefix="plog-server-") as beside,
+        ProcessGroup() as group,
+    ):
+        process = BrokerProcess(
+            config.given_node_id or 1,
+            directory,
+            listeners[0].endpoint,
+            arguments=["--lock-timeout", "0", *(f"--set={key}={value}" for key, value in given.items())],
+            group=group,
+            beside=Path(beside, "server"),
+            is_placed=not config.served_listeners,
+        )
         try:
-            deadline = time.monotonic() + _START_SECONDS
-            while not ready.exists():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"plog serve did not start: {log.read_text()}")
-                time.sleep(0.005)
-            yield RunningBroker(ready.read_text().strip(), directory)
+            _start(process)
+        except AccessError as error:
+            raise RuntimeError(f"plog serve did not start: {process.log.read_text()}") from error
+        try:
+            yield RunningServer(str(process.endpoint), directory, _process=process)
         finally:
-            process.terminate()
-            process.wait()
+            process.stop(time.monotonic() + _START_SECONDS)
+
+
+def _start(process: BrokerProcess) -> None:
+    process.start()
+    deadline = time.monotonic() + _START_SECONDS
+    while not process.look_whether_ready():
+        if time.monotonic() > deadline:
+            process.kill()
+            raise AccessError(f"plog serve is not ready after {_START_SECONDS:.0f} s", where=str(process.data_dir))
+        time.sleep(0.005)
 
 
 @contextmanager
@@ -212,14 +264,15 @@ def running_cluster(
     `features` are what `plog cluster start --feature` takes: `none`, or FEATURE=LEVEL, once or several times.
 
     Raises AccessError if an extra or Java is missing, the directory can't be used, or a broker does not start;
-    KafkaError for settings that are none, UsageError for such features.
+    KafkaError for values that are none, UsageError for settings and features that plog does not have, and for settings
+    that each broker has of its own, such as `listeners`.
     """
-    from core.common.endpoint import Endpoint
     from core.processes.local_cluster import ClusterOptions, LocalCluster
 
+    ensure_obeyed(settings, is_cluster=True)
     options = ClusterOptions(
         brokers=brokers,
-        listen=(Endpoint("127.0.0.1", 0),),
+        listen=(_ANY_PORT,),
         settings=_named(settings),
         features=[features] if isinstance(features, str) else features,
     )
@@ -256,6 +309,43 @@ def _create_topic(
         )
     finally:
         client.close()
+
+
+def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, shown: str = "{}") -> None:
+    """Raises UsageError for a setting, with _ or a dot in its name, that would change nothing: a test would be about
+    something else than it says. `shown` is how the message has its name.
+    """
+    from core.broker.broker_settings import BROKER_CONFIG
+    from core.common.did_you_mean import did_you_mean
+
+    own: Mapping[str, str] = {}
+    if is_cluster:
+        from core.processes.local_cluster import SETTINGS_OF_EACH_BROKER as own  # noqa: N811 - for this function
+
+    known = {key.name.replace(".", "_"): key for key in BROKER_CONFIG}
+    for given in settings:
+        name = given.replace(".", "_")
+        if name not in known:
+            raise UsageError(f"{shown.format(given)}: no such setting", hint=did_you_mean(name, known))
+        if known[name].is_kept_only:
+            raise UsageError(f"{shown.format(given)}: plog keeps this setting and does not act on it")
+        if known[name].name in own:
+            raise UsageError(f"{shown.format(given)}: each broker has its own")
+        if not is_cluster and name in ("log_dir", "log_dirs"):
+            raise UsageError(f"{shown.format(given)}: the directory is another one", hint="running_server has data_dir")
+        if not is_cluster and name.startswith(("zookeeper_", "plog_zookeeper_")):
+            raise UsageError(f"{shown.format(given)}: a broker alone has no ZooKeeper", hint="plog_cluster has one")
+
+
+def _config_of(settings: Mapping[str, str]) -> BrokerConfig:
+    """Parses the settings of a broker for a test; raises as `running_broker` says."""
+    from core.broker.asked_security import ensure_asks_for_none
+    from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+
+    config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
+    ensure_asks_for_none(config)
+    ensure_obeyed(settings)
+    return config
 
 
 def _named(settings: Mapping[str, str]) -> dict[str, str]:
@@ -306,9 +396,8 @@ class _BrokerThread(threading.Thread):
 
     async def _serve(self, node: Node, runtime: LoopRuntime) -> None:
         from core.broker.socket_server import SocketServer
-        from core.common.endpoint import Endpoint
 
-        server = SocketServer(node, runtime, Endpoint("127.0.0.1", 0))
+        server = SocketServer(node, runtime, self._config.listeners_or(_ANY_PORT))
         await server.start()
         self._loop, self._server = asyncio.get_running_loop(), server
         self._is_decided.set()

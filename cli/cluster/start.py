@@ -19,17 +19,6 @@ from cli.place import level_of
 from core.common.errors import PlogError, UsageError
 
 _MOST_BROKERS = 16
-_OF_EACH_BROKER = {
-    "node.id": "the brokers are 1 to N",
-    "broker.id": "the brokers are 1 to N",
-    "broker.rack": "use --rack",
-    "listeners": "use --listen",
-    "advertised.listeners": "use --listen",
-    "log.dirs": "use --data-dir",
-    "log.dir": "use --data-dir",
-    "zookeeper.connect": "use --zookeeper",
-}
-"""Settings that can't be the same for all brokers, or have an option; and what to do instead."""
 
 
 def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
@@ -170,11 +159,12 @@ def _checked(given: list[str]) -> dict[str, str]:
     """
     from cli.known_settings import say_unknown
     from core.broker.broker_config import BrokerConfig
+    from core.processes.local_cluster import SETTINGS_OF_EACH_BROKER
 
     settings = parse_settings(given)
     for name in settings:
-        if name in _OF_EACH_BROKER:
-            raise UsageError(f"--set {name}: each broker has its own", hint=_OF_EACH_BROKER[name])
+        if name in SETTINGS_OF_EACH_BROKER:
+            raise UsageError(f"--set {name}: each broker has its own", hint=SETTINGS_OF_EACH_BROKER[name])
     for name in BrokerConfig.parse(settings).unknown:
         say_unknown(name)
     return settings

@@ -191,11 +191,10 @@ def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]
     from core.broker.listener import Listener
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
+    if listen is None:
+        return config.listeners_or(Endpoint("127.0.0.1", DEFAULT_PORT))
     config.ensure_listeners_fit()
-    if listen is None and config.served_listeners:
-        return [replace(one, address=str(one.endpoint)) for one in config.served_listeners]
-    address = parse_endpoint(listen) if listen else Endpoint("127.0.0.1", DEFAULT_PORT)
-    return [Listener.plaintext_at(address, config.main_listener)]
+    return [Listener.plaintext_at(parse_endpoint(listen), config.main_listener)]
 
 
 @contextlib.contextmanager

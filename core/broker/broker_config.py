@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from core.broker.broker_settings import BROKER_CONFIG, BrokerSettings, Setting
 from core.broker.listener import PLAINTEXT, Listener, parse_client_listeners
@@ -28,7 +29,7 @@ EPHEMERAL_SETTINGS: Mapping[str, str] = {
 """What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BrokerConfig(BrokerSettings):
     """Settings by Kafka's names: `settings` are in force and somebody gave them, `unknown` those plog does not know.
 
@@ -132,6 +133,15 @@ class BrokerConfig(BrokerSettings):
         served = self.served_listeners
         return served[0].endpoint if served else None
 
+    def listeners_or(self, address: Endpoint) -> list[Listener]:
+        """Gives the listeners that are configured, or else a single one at that address. Raises UsageError if they do
+        not fit together.
+        """
+        self.ensure_listeners_fit()
+        if self.served_listeners:
+            return [replace(one, address=str(one.endpoint)) for one in self.served_listeners]
+        return [Listener.plaintext_at(address, self.main_listener)]
+
     def find_advertised(self, name: str) -> Endpoint | None:
         """Finds where clients of that listener connect, if it is configured. If there is but one listener, it may go by
         another name there: then it is the first PLAINTEXT one.
@@ -142,7 +152,7 @@ class BrokerConfig(BrokerSettings):
             found += [listener for listener in listeners if listener.is_plaintext]
         return found[0].endpoint if found else None
 
-    @property
+    @cached_property
     def inter_broker_listener(self) -> str:
         """Gives the name of the listener at which other brokers reach this one: if `inter.broker.listener.name` does
         not say so, the one that is called PLAINTEXT, or else the first.

@@ -1,4 +1,4 @@
-"""One broker of a cluster, as a process of its own: `plog serve`."""
+"""A broker as a process of its own: `plog serve`."""
 
 from __future__ import annotations
 
@@ -36,17 +36,24 @@ class BrokerProcess:
         arguments: Sequence[str],
         group: ProcessGroup,
         keeps: Sequence[int] = (),
+        beside: Path | None = None,
+        is_placed: bool = True,
     ) -> None:
-        """`arguments` are more of `plog serve`'s; the process keeps the descriptors `keeps`."""
+        """`arguments` are more of `plog serve`'s; the process keeps the descriptors `keeps`. What it prints and where
+        it listens is in files beside its directory, or beside the path `beside`. It listens at `listen`, or, unless
+        `is_placed`, where its arguments say.
+        """
         self.node_id = node_id
         self.data_dir = data_dir
         self.endpoint = listen
         """Where it listens; a port 0 is replaced when it is ready."""
-        self.log = data_dir.with_name(f"{data_dir.name}.log")
+        beside = beside or data_dir
+        self.log = beside.with_name(f"{beside.name}.log")
         self.is_wanted = False
         """Whether it was started, and not stopped or killed by us."""
         self.is_paused = False
-        self._ready_file = data_dir.with_name(f"{data_dir.name}.ready")
+        self._ready_file = beside.with_name(f"{beside.name}.ready")
+        self._is_placed = is_placed
         self._arguments = arguments
         self._group = group
         self._keeps = keeps
@@ -73,7 +80,8 @@ class BrokerProcess:
         self.is_wanted, self.is_paused = True, False
 
     def _words(self) -> list[str]:
-        where = ["--data-dir", str(self.data_dir), "--listen", str(self.endpoint)]
+        where = ["--data-dir", str(self.data_dir)]
+        where += ["--listen", str(self.endpoint)] if self._is_placed else []
         return ["serve", "--node-id", str(self.node_id), *where, *self._arguments]
 
     @property

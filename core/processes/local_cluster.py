@@ -34,6 +34,18 @@ DEFAULT_BROKERS = 3
 _FIRST_BROKER = Endpoint("127.0.0.1", 9092)
 _ZOOKEEPER = Endpoint("127.0.0.1", 2181)
 
+SETTINGS_OF_EACH_BROKER: Mapping[str, str] = {
+    "node.id": "the brokers are 1 to N",
+    "broker.id": "the brokers are 1 to N",
+    "broker.rack": "use --rack",
+    "listeners": "use --listen",
+    "advertised.listeners": "use --listen",
+    "log.dirs": "use --data-dir",
+    "log.dir": "use --data-dir",
+    "zookeeper.connect": "use --zookeeper",
+}
+"""Settings that can't be the same for all brokers, or have an option; and what to type instead."""
+
 _ZOOKEEPER_SETTINGS = {"tickTime": "500", "maxSessionTimeout": "60000"}
 """A session may be as short as two ticks."""
 _JAVA_OPTIONS = ("-Xmx64m", "-XX:TieredStopAtLevel=1")

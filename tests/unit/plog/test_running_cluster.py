@@ -221,6 +221,8 @@ def test_the_configuration_says_who_shares_one(tmp_path: Path) -> None:
         ('brokers="x"', "plog_cluster(brokers='x'): expected a number from 1 on"),
         ("brokers=0", "plog_cluster(brokers=0): expected a number from 1 on"),
         ('min_insync_replcas="2"', "plog_cluster(min_insync_replcas=..): no such setting; did you mean min_insync_rep"),
+        ('"min.insync.replicas=2"', "plog_cluster('min.insync.replicas=2'): expected SETTING=VALUE, with _ for a dot"),
+        ('listeners="PLAINTEXT://:9092"', "plog_cluster(listeners=..): each broker has its own"),
         ('features="nosuch=1"', "plog_cluster(features=..): nosuch=1: expected none, or FEATURE=LEVEL"),
     ],
 )
