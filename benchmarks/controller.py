@@ -128,6 +128,7 @@ async def _one_term(session: ZooKeeperSession) -> tuple[float, int]:
         ask=lambda *_: asyncio.sleep(0),
         policy=DEFAULT_POLICY,
         clock=SystemClock(),
+        read_settings=lambda: asyncio.sleep(0),
         on_over=lambda: None,
     )
     begun: asyncio.Future[Any] = loop.create_future()

@@ -68,15 +68,19 @@ class ControllerTerm:
         ask: Ask,
         policy: ElectionPolicy,
         clock: Clock,
+        read_settings: Callable[[], Awaitable[None]],
         on_over: Callable[[], None],
     ) -> None:
-        """`on_over` is called when the term can't go on, though nobody else has been elected yet."""
+        """`read_settings` returns when `policy` knows all settings that were changed before what was read last.
+        `on_over` is called when the term can't go on, though nobody else has been elected yet.
+        """
         self.epoch = epoch
         self._session = session
         self._store = store
         self._make_queue = make_queue
         self._ask = ask
         self._clock = clock
+        self._read_settings = read_settings
         self._on_over = on_over
         self._office = ControllerOffice(node_id, epoch, send=self._send, policy=policy)
         self.context = self._office.context
@@ -160,8 +164,13 @@ class ControllerTerm:
         await self.drive(self.controller.features.begin(finalized, version))
 
     async def _read_brokers(self) -> dict[int, LiveBroker]:
-        """Reads the brokers that are registered, and can work at the features that are finalized."""
-        return self.controller.features.compatible(await self._store.read_brokers())
+        """Reads the brokers that are registered, and can work at the features that are finalized; then the settings
+        that those which are gone may have obeyed. With an older `min.insync.replicas` somebody might be elected who
+        lacks what they committed.
+        """
+        brokers = await self._store.read_brokers()
+        await self._read_settings()
+        return self.controller.features.compatible(brokers)
 
     def close(self) -> None:
         """Ends it, as somebody else is elected, or nobody is any more."""

@@ -398,6 +398,7 @@ class ZooKeeperEntry:
             ask=ask,
             policy=policy,
             clock=self._clock,
+            read_settings=self._changes.catch_up,
             on_over=on_over,
         )
 

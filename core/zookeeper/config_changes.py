@@ -86,6 +86,14 @@ class ConfigChanges:
         self._known.update(entities)
         return [_readable_settings_of(node, entity) for node, entity in zip(nodes, entities, strict=True)]
 
+    async def catch_up(self) -> None:
+        """Returns when all is taken up that was announced before what this session has read last, but for what can't
+        be read, of which the log tells. Raises ZooKeeperError if the session is closed.
+        """
+        self._on_children(await self._session.children(CONFIG_CHANGES))
+        assert self._task is not None
+        await asyncio.wait([self._task])
+
     def stop(self) -> None:
         for watch in self._watches:
             watch.cancel()

@@ -168,6 +168,9 @@ class Office:
         self.overs = 0
         self.clock = ManualClock()
         self.asked: list[tuple[int, ListOffsetsRequest]] = []
+        self.min_isr = 1
+        self.unread_min_isr: int | None = None
+        """What `min_isr` becomes when settings are read."""
         self.term: ControllerTerm
 
     def begin(self) -> None:
@@ -178,10 +181,14 @@ class Office:
             epoch=5,
             make_queue=self._make_queue,
             ask=self.ask,
-            policy=DEFAULT_POLICY,
+            policy=DEFAULT_POLICY._replace(min_isr=lambda _topic: self.min_isr),
             clock=self.clock,
+            read_settings=self._read_settings,
             on_over=self._on_over,
         )
+
+    async def _read_settings(self) -> None:
+        self.min_isr = self.min_isr if self.unread_min_isr is None else self.unread_min_isr
 
     async def ask(self, broker_id: int, _api: object, _version: int, request: ListOffsetsRequest) -> Any:
         self.asked.append((broker_id, request))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,19 @@ async def test_who_is_deposed_while_it_writes_tells_nobody(it: Office) -> None:
     assert it.store.written == []
     assert [len(queue.sent) for _, _, queue in it.queues] == before
     assert it.overs == 0
+
+
+@pytest.mark.parametrize(("unread", "leader"), [(None, 2), (1, -1)])
+async def test_settings_that_a_dead_leader_obeyed_are_known_before_another_is_elected(
+    it: Office, unread: int | None, leader: int
+) -> None:
+    """While min.insync.replicas was 2, broker 2 lacked nothing; the leader has committed alone since it is 1."""
+    it.min_isr, it.unread_min_isr = 2, unread
+    it.term.context.put(T0, replace(it.term.context.state(T0), isr=(1,), holders={1: 11, 2: 12}))
+    it.store.brokers = {2: live(2, 12)}
+    it.change(BROKER_IDS)
+    await it.settle()
+    assert it.term.context.state(T0).leader == leader
 
 
 async def test_nobody_hears_of_a_leader_before_it_is_written_down(it: Office) -> None:
