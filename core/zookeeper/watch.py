@@ -52,7 +52,7 @@ class Watch:
         self._is_stale = True
         if self._task is None and not self.is_cancelled:
             self._task = asyncio.get_running_loop().create_task(self._read_while_stale())
-            self._task.add_done_callback(self._on_done)
+            self._task.add_done_callback(self._say_failure)
 
     async def read(self) -> bool:
         """Reads once, and says whether there was an answer: if not, the connection was lost."""
@@ -67,12 +67,14 @@ class Watch:
         return True
 
     async def _read_while_stale(self) -> None:
-        while self._is_stale:
-            self._is_stale = False
-            await self.read()  # if the connection is lost, the next one asks for a read
+        try:
+            while self._is_stale:
+                self._is_stale = False
+                await self.read()  # if the connection is lost, the next one asks for a read
+        finally:
+            self._task = None  # in the same turn: a callback of the task's end would come after a `refresh` in between
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
+    def _say_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the watch of %s in ZooKeeper has ended: %s", self._path, error, exc_info=error)
 
