@@ -113,7 +113,9 @@ class Registration:
         await self._is_registered.wait()
 
     async def _try(self) -> int | None:
-        """Gives the epoch; None if another session has the node. A connection that was lost may have done it."""
+        """Gives the epoch; None if another session has the node: ours may have ended meanwhile. A connection that was
+        lost may have done it.
+        """
         now_ms = self._clock.now_ms()
         data = replace(self._broker, timestamp_ms=now_ms, first_epoch=self._first_epoch).encode()
         operations: list[Operation] = [Create(self._path, is_ephemeral=True), SetData(self._path, data, version=0)]
@@ -121,13 +123,15 @@ class Registration:
             try:
                 stat = (await self._session.commit(operations))[1]
                 assert isinstance(stat, NodeStat)
-                return stat.czxid
             except ZooKeeperError as error:
                 if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
                     raise
                 node = await self._session.read(self._path)
-                if node is not None:
-                    return node.stat.czxid if node.stat.ephemeral_owner == self._session.session_id else None
+                if node is None:
+                    continue
+                stat = node.stat
+            is_over = self._session.state is SessionState.EXPIRED
+            return stat.czxid if stat.ephemeral_owner == self._session.session_id and not is_over else None
 
 
 async def until_free(session: ZooKeeperSession, broker_id: int) -> None:

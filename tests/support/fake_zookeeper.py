@@ -145,7 +145,8 @@ class FakeSession:
     def hear(self) -> None:
         """Has the news of an expiry reach the user."""
         if self.session_id != self._id_of_servers:
-            self._move_to(SessionState.EXPIRED)
+            if self.state is not SessionState.EXPIRED:
+                self._move_to(SessionState.EXPIRED)
             self.session_id = self._id_of_servers
             self._move_to(SessionState.CONNECTED)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
@@ -16,7 +16,7 @@ from core.common.clock import ManualClock
 from core.common.errors import AccessError, UsageError
 from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Node
+from core.zookeeper.transaction import Answer, Node, Operation
 from core.zookeeper.znodes import PERSISTENT_PATHS, BrokerEndpoint, BrokerNode, broker_path, decode_broker
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession, close, until
@@ -119,6 +119,43 @@ async def test_there_is_no_epoch_between_two_sessions() -> None:
     session.hear_of_expiry()
     assert broker.registration.epoch is None
     assert broker.events == [epoch, "lost"]
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_session_that_ends_with_the_answer_is_followed_by_a_registration(
+    monkeypatch: pytest.MonkeyPatch, *, is_first: bool, is_followed: bool
+) -> None:
+    """The news of its end, or of the next session, comes before the answer is looked at."""
+    session = FaultyModel(FakeZooKeeper(), 1)
+    broker = Broker(session)
+    commit = session.commit
+
+    async def expire_after(operations: Sequence[Operation]) -> list[Answer]:
+        answers = await commit(operations)
+        if operations[0].path == PATH:
+            monkeypatch.undo()
+            session.expire()
+            if not is_followed:
+                session.hear_of_expiry()
+                asyncio.get_running_loop().call_soon(session.hear)
+            else:
+                session.hear()
+        return answers
+
+    if not is_first:
+        await broker.registration.register()
+    monkeypatch.setattr(session, "commit", expire_after)
+    if is_first:
+        await broker.registration.register()
+    else:
+        session.expire()
+        session.hear()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    node = await broker.node()
+    assert node.stat.ephemeral_owner == session.session_id
+    assert broker.registration.epoch == node.stat.czxid
 
 
 @pytest.mark.parametrize("fault", Fault)
