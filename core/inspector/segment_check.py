@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch, first_offset_of, stated_offset
+from core.records.batches import Batch, first_offset_of, refused_frame, stated_offset
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
@@ -388,9 +388,14 @@ class SegmentCheck:
         if self.options.is_deep and batches:
             from core.inspector.record_check import check_records
 
+            bad = set[int]()
             for batch, cause in check_records(batches):
+                bad.add(batch.position)
                 if (self.path, batch.position) not in self.producers.bad_batches:
                     yield self._finding(Code.BAD_BATCH, cause, batch)
+            for batch in batches:
+                if batch.position not in bad and (refusal := refused_frame(batch)) is not None:
+                    yield replace(self._finding(Code.BAD_BATCH, refusal, batch), records=0)  # they are read here
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
         count = batch.count if isinstance(batch, RecordBatch) else None

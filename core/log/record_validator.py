@@ -17,6 +17,7 @@ from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaErr
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import MUCH_FOLLOWS, Steps
 from core.log.log_config import LogConfig
+from core.records.batches import refused_frame
 from core.records.compression import CompressionType, compress, stream_compressor
 from core.records.record import Record
 from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch
@@ -50,6 +51,8 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
     target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
     if target is not None or check.asks_anything:
+        if (refusal := refused_frame(batch)) is not None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, refusal)
         try:
             content = read_if_small(batch)
             if not isinstance(content, list):

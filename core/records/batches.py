@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from core.common.errors import CorruptRecordError
-from core.records.compression import CompressionType
+from core.records.compression import CompressionType, refused_by_kafka
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
@@ -50,6 +50,16 @@ def first_offset_of(batch: Batch, next_offset: int) -> int:
         return batch.last_offset if batch.compression is CompressionType.NONE else batch.base_offset
     except (CorruptRecordError, IndexError):
         return min(next_offset, batch.last_offset)
+
+
+def refused_frame(batch: Batch) -> str | None:
+    """Says why no reader of Kafka's takes the compressed records of a batch that are read here; None if they do."""
+    if batch.compression is CompressionType.NONE:
+        return None
+    if isinstance(batch, RecordBatch):
+        start = batch.start + HEADER_SIZE
+        return refused_by_kafka(batch.compression, batch.buffer[start : batch.start + batch.size_bytes])
+    return refused_by_kafka(batch.compression, batch.key_and_value()[1] or b"")
 
 
 def count_records(batches: Iterable[Batch]) -> int:

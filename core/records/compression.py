@@ -1,12 +1,15 @@
 """The five codecs of Kafka's record batches, and the shapes in which clients write them.
 
-- gzip: one or more members (RFC 1952)
+- gzip: one or more members (RFC 1952). What follows the last and begins no member is passed over, as by java.util.zip
 - snappy: Java (and everything of magic 0 and 1) writes the xerial stream: 8 bytes of magic, int32 version, int32 lowest
-  compatible version, then blocks of int32 length and a raw snappy block each of at most 32 KB; librdkafka writes one
-  raw block. Both are read, xerial is written.
-- lz4: a frame with independent blocks of 64 KB. Magic 0's frame headers carry a checksum that old Kafka computed
-  wrongly (KAFKA-3160); it is accepted there only.
-- zstd: a frame, with or without its content size (KIP-110)
+  compatible version, then blocks of int32 length and a raw snappy block each of at most 32 KB; streams may be joined.
+  librdkafka writes one raw block. Both are read, xerial is written.
+- lz4: one frame with independent blocks of at most 64 KB. Its content size and content checksum are not looked at, nor
+  is what follows it, as in Kafka's Lz4BlockInputStream. Magic 0's frame headers carry a checksum that old Kafka
+  computed wrongly (KAFKA-3160); it is accepted there only.
+- zstd: frames, with or without their content size (KIP-110), and skippable ones before, between and after them
+
+A few frames are read here and not by Kafka: `refused_by_kafka` names them.
 
 The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress`
 stops at `limit` bytes, or at the limit that is set for everyone (core.common.expansion_limit). Whoever must not be held
@@ -168,14 +171,20 @@ _GZIP_WINDOW = 31  # the largest, with gzip's header and trailer
 _GZIP_INPUT_BYTES = 64 * 1024
 """Compressed bytes that are read at once: what a call leaves over it copies."""
 
-_GZIP_SIZE_BYTES = 4
-"""A member ends with the number of bytes it expands to, modulo 2^32 (RFC 1952)."""
+_GZIP_START = b"\x1f\x8b\x08"
+"""What begins a member: its magic, and deflate, the one method."""
+
+_GZIP_FRAME_BYTES = 18
+"""Header and trailer of a member: what follows the last one, and is not more, is none."""
 
 
-def _decompress_gzip(data: Buffer, limit: int, _magic: int) -> Iterator[bytes]:
+def _decompress_gzip(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
     from isal import isal_zlib
 
-    _ensure_within(int.from_bytes(data[-_GZIP_SIZE_BYTES:], "little"), limit)  # before memory is taken
+    if bytes(data[: len(_GZIP_START)]) != _GZIP_START[: len(data)]:
+        raise CorruptRecordError(
+            f"gzip data does not begin as such: {bytes(data[:4]).hex()} is {_name_of_format(data)}"
+        )
     rest, position = data[:_GZIP_INPUT_BYTES], _GZIP_INPUT_BYTES
     while len(rest):
         member = isal_zlib.decompressobj(_GZIP_WINDOW)
@@ -192,8 +201,21 @@ def _decompress_gzip(data: Buffer, limit: int, _magic: int) -> Iterator[bytes]:
             yield piece
             rest = member.unconsumed_tail
         rest = member.unused_data
-        if not len(rest):
-            rest, position = data[position : position + _GZIP_INPUT_BYTES], position + _GZIP_INPUT_BYTES
+        if len(rest) <= _GZIP_FRAME_BYTES:
+            rest = rest + bytes(data[position : position + _GZIP_INPUT_BYTES])
+            position += _GZIP_INPUT_BYTES
+        if len(rest) <= _GZIP_FRAME_BYTES or rest[: len(_GZIP_START)] != _GZIP_START:
+            return
+
+
+def _name_of_format(data: Buffer) -> str:
+    """Names what the bytes seem to be instead."""
+    start = bytes(data[:8])
+    for magic, name in _FORMATS.items():
+        if start.startswith(magic):
+            return name
+    is_zlib = len(start) >= 2 and start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+    return "zlib's format" if is_zlib else "no format that Kafka knows"
 
 
 # --- snappy
@@ -237,7 +259,10 @@ def _decompress_snappy(data: Buffer, limit: int, _magic: int) -> Iterator[bytes]
         return
     position = _XERIAL_HEADER.size
     total = 0
-    while position < len(view):
+    while len(view) - position >= _INT32.size:  # fewer bytes are passed over, as SnappyInputStream does
+        if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:  # another stream
+            position += _XERIAL_HEADER.size
+            continue
         (size,) = _INT32.unpack_from(view, position)
         position += _INT32.size
         if not 0 <= size <= len(view) - position:
@@ -295,11 +320,25 @@ class _Lz4Stream:
         return self._head + bytes(self._frame.flush())
 
 
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUMS, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_DICTIONARY = 32, 16, 8, 4, 1
+
+
 def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
+    """Header of a frame: int32 magic, byte flags, byte block size, [int64 content size], [int32 dictionary], byte
+    checksum.
+    """
     import lz4.frame
 
-    if magic == 0:
-        data = _with_right_lz4_header(data)
+    if bytes(data[:4]) != _LZ4_MAGIC[: len(data)]:
+        raise CorruptRecordError(
+            f"lz4 data does not begin as a frame: {bytes(data[:4]).hex()} is {_name_of_format(data)}"
+        )
+    flags = data[4] if len(data) > 4 else 0
+    if flags & _LZ4_DICTIONARY:
+        raise CorruptRecordError("the lz4 frame needs a dictionary, and Kafka has none")
+    if magic == 0 or flags & (_LZ4_CONTENT_SIZE | _LZ4_CONTENT_CHECKSUM):
+        data = _with_plain_lz4_header(data, ensures_checksum=magic != 0)
     frame = lz4.frame.LZ4FrameDecompressor()
     feed: Buffer = data
     while True:
@@ -311,26 +350,26 @@ def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
         feed = b""
 
 
-def _with_right_lz4_header(data: Buffer) -> bytes:
-    """Gives the frame with the header that the library makes for the same flags: magic 0 has a wrong checksum in it.
-
-    Frame header: int32 magic, byte flags, byte block size, [int64 content size], byte checksum.
+def _with_plain_lz4_header(data: Buffer, *, ensures_checksum: bool) -> bytes:
+    """Gives the frame with the header that the library makes for the same flags, but for those of a content size and a
+    content checksum; raises CorruptRecordError if its own checksum is wrong, unless that does not matter.
     """
     import lz4.frame
 
-    if len(data) < 7:
+    has_size = bool(data[4] & _LZ4_CONTENT_SIZE) if len(data) > 4 else False
+    end = 15 if has_size else 7
+    if len(data) < end:
         raise CorruptRecordError("lz4 frame is cut short")
-    flags, block = data[4], data[5]
-    content_size = int.from_bytes(data[6:14], "little") if flags & 0x08 else 0
+    if ensures_checksum:
+        lz4.frame.LZ4FrameDecompressor().decompress(data[:end])
     header: bytes = lz4.frame.compress_begin(
         lz4.frame.create_compression_context(),
-        source_size=content_size,
-        block_size=block >> 4 & 7,
-        block_linked=not flags & 0x20,
-        content_checksum=bool(flags & 0x04),
-        block_checksum=bool(flags & 0x10),
+        block_size=data[5] >> 4 & 7,
+        block_linked=not data[4] & _LZ4_INDEPENDENT,
+        block_checksum=bool(data[4] & _LZ4_BLOCK_CHECKSUMS),
     )
-    return header + bytes(data[15 if flags & 0x08 else 7 :])
+    trailer = 4 if data[4] & _LZ4_CONTENT_CHECKSUM else 0
+    return header + bytes(data[end : len(data) - trailer if trailer else len(data)])
 
 
 # --- zstd
@@ -380,7 +419,7 @@ def _decompress_zstd_at_once(data: Buffer, _limit: int, _magic: int) -> Iterator
     import zstandard
 
     try:
-        yield from _ensure_whole_zstd_frame(data)
+        yield from _ensure_whole_zstd_frames(data)
         yield from _read_zstd(_zstd_contexts().decompressor, data)
     except zstandard.ZstdError as error:
         raise ValueError(error) from error
@@ -391,7 +430,7 @@ def _decompress_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
     import zstandard
 
     try:
-        yield from _ensure_whole_zstd_frame(data)
+        yield from _ensure_whole_zstd_frames(data)
         pieces = list(islice(_read_zstd(_zstd_contexts().decompressor, data), 2))
         yield from pieces if len(pieces) < 2 else _read_zstd(zstandard.ZstdDecompressor(), data)
     except zstandard.ZstdError as error:
@@ -407,31 +446,76 @@ def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
 _MOST_BLOCKS = 8192
 """The most headers that are looked at in one go."""
 
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
-def _ensure_whole_zstd_frame(data: Buffer) -> Iterator[bytes]:
-    """The reader takes a frame that ends early for a whole one, so this walks the first frame's blocks (RFC 8878,
-    3.1.1); gives an empty piece from time to time.
 
-    Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size.
+def _ensure_whole_zstd_frames(data: Buffer) -> Iterator[bytes]:
+    """The reader takes a frame that ends early for a whole one, so this walks the blocks of all frames (RFC 8878,
+    3.1.1); gives an empty piece from time to time. Raises CorruptRecordError for a frame that needs a dictionary.
+
+    Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size. A skippable
+    frame is its magic, int32 little-endian size, and so many bytes.
     """
     import zstandard
 
-    position = zstandard.frame_header_size(data)
-    last = False
-    blocks = 0
-    while not last:
-        header = int.from_bytes(data[position : position + 3], "little")
-        if position + 3 > len(data):
-            break
-        last = bool(header & 1)
-        position += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
-        blocks += 1
-        if blocks % _MOST_BLOCKS == 0:
-            yield b""
-    if zstandard.get_frame_parameters(data).has_checksum:
-        position += 4
-    if not last or position > len(data):
-        raise CorruptRecordError("zstd frame is cut short")
+    position, blocks = 0, 0
+    view = memoryview(data)
+    while position < len(view):
+        head = view[position : position + _ZSTD_HEADER_BYTES]
+        if int.from_bytes(head[:4], "little") in _SKIPPABLE:
+            position += 8 + int.from_bytes(head[4:8], "little")
+            if len(head) < 8 or position > len(view):
+                raise CorruptRecordError("zstd frame is cut short")
+            continue
+        if position == 0 and bytes(head[:4]) != _ZSTD_MAGIC[: len(head)]:
+            raise CorruptRecordError(
+                f"zstd data does not begin as a frame: {bytes(head[:4]).hex()} is {_name_of_format(head)}"
+            )
+        parameters = zstandard.get_frame_parameters(head)
+        if parameters.dict_id:
+            raise CorruptRecordError(f"the zstd frame needs dictionary {parameters.dict_id}, and Kafka has none")
+        position += zstandard.frame_header_size(head)
+        last = False
+        while not last:
+            header = int.from_bytes(view[position : position + 3], "little")
+            if position + 3 > len(view):
+                break
+            last = bool(header & 1)
+            position += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+            blocks += 1
+            if blocks % _MOST_BLOCKS == 0:
+                yield b""
+        if parameters.has_checksum:
+            position += 4
+        if not last or position > len(view):
+            raise CorruptRecordError("zstd frame is cut short")
+
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_BYTES = 18
+"""The largest header of a frame."""
+
+_FORMATS = {
+    _GZIP_START: "gzip",
+    _XERIAL_MAGIC: "a snappy stream",
+    _LZ4_MAGIC: "an lz4 frame",
+    b"\x02\x21\x4c\x18": "an lz4 frame of the legacy format",
+    _ZSTD_MAGIC: "a zstd frame",
+    **{number.to_bytes(4, "little"): "a skippable frame" for number in _SKIPPABLE},
+}
+
+
+def refused_by_kafka(codec: CompressionType, data: Buffer) -> str | None:
+    """Says why Kafka's readers refuse data that is read here; None if they do not.
+
+    Source: org.apache.kafka.common.compress.Lz4BlockInputStream, org.xerial.snappy.SnappyInputStream.
+    """
+    if codec is CompressionType.LZ4 and len(data) > 4 and not data[4] & _LZ4_INDEPENDENT:
+        return "the blocks of the lz4 frame depend on one another, which no Java consumer can read"
+    is_xerial = codec is CompressionType.SNAPPY and bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+    if is_xerial and len(data) >= _XERIAL_HEADER.size and _XERIAL_HEADER.unpack_from(data)[1] < 1:
+        return "the snappy stream has a version below 1, which no Java consumer can read"
+    return None
 
 
 _COMPRESSORS = {

@@ -3,7 +3,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import random
+import zlib
 
+import lz4.block
 import lz4.frame
 import pytest
 import snappy
@@ -18,6 +20,7 @@ from core.records.compression import (
     compress,
     decompress,
     decompressed_pieces,
+    refused_by_kafka,
     stream_compressor,
 )
 from tests.support.for_each import for_each
@@ -58,6 +61,74 @@ def test_what_other_libraries_write_is_read() -> None:
     assert decompress(CompressionType.LZ4, lz4.frame.compress(TEXT, content_checksum=True, store_size=True)) == TEXT
     unsized = zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(TEXT)
     assert decompress(CompressionType.ZSTD, unsized) == TEXT
+
+
+SKIPPABLE = (0x184D2A53).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"stuff"
+GZIPPED, ZSTD_FRAME = gzip.compress(TEXT), zstandard.ZstdCompressor().compress(TEXT)
+XERIAL = compress(CompressionType.SNAPPY, TEXT)
+LZ4_FRAME = lz4.frame.compress(TEXT, block_linked=False, content_checksum=True, store_size=True)
+WRONG_CHECKSUM = LZ4_FRAME[:-4] + bytes(4)
+ZSTD_WITH_DICTIONARY = zstandard.ZstdCompressor(
+    dict_data=zstandard.train_dictionary(1000, [b"sample %d, of text %d" % (n, n * n) for n in range(2000)])
+).compress(TEXT)
+DICTIONARY = zstandard.get_frame_parameters(ZSTD_WITH_DICTIONARY).dict_id
+LZ4_LEGACY = (0x184C2102).to_bytes(4, "little") + lz4.block.compress(TEXT)
+
+ODD_FRAMES = {
+    "gzip, a member after it": (CompressionType.GZIP, GZIPPED + GZIPPED, 2),
+    "gzip, zeros after it": (CompressionType.GZIP, GZIPPED + bytes(100), 1),
+    "gzip, junk after it": (CompressionType.GZIP, GZIPPED + b"junk" * 10, 1),
+    "gzip, a member's first bytes after it": (CompressionType.GZIP, GZIPPED + GZIPPED[:18], 1),
+    "zstd, a skippable frame before it": (CompressionType.ZSTD, SKIPPABLE + ZSTD_FRAME, 1),
+    "zstd, several frames": (CompressionType.ZSTD, ZSTD_FRAME + SKIPPABLE + ZSTD_FRAME + SKIPPABLE, 2),
+    "lz4, content size and checksum": (CompressionType.LZ4, LZ4_FRAME, 1),
+    "lz4, a wrong content checksum": (CompressionType.LZ4, WRONG_CHECKSUM, 1),
+    "lz4, another frame after it": (CompressionType.LZ4, LZ4_FRAME + b"junk", 1),
+    "snappy, two streams": (CompressionType.SNAPPY, XERIAL + XERIAL, 2),
+    "snappy, too few bytes for a block after it": (CompressionType.SNAPPY, XERIAL + b"abc", 1),
+}
+
+
+@pytest.mark.parametrize(("codec", "data", "times"), ODD_FRAMES.values(), ids=ODD_FRAMES)
+def test_what_kafkas_readers_take_is_read(codec: CompressionType, data: bytes, times: int) -> None:
+    assert decompress(codec, data) == TEXT * times
+    assert b"".join(decompressed_pieces(codec, data)) == TEXT * times
+    assert refused_by_kafka(codec, data) is None
+
+
+REFUSED_FRAMES = {
+    "gzip, cut in the second member": (CompressionType.GZIP, GZIPPED + GZIPPED[:30], "gzip data is cut short"),
+    "gzip, zlib's": (CompressionType.GZIP, zlib.compress(TEXT), "gzip data does not begin.* is zlib's format"),
+    "gzip, nothing": (CompressionType.GZIP, b"nonsense", "gzip data does not begin.* is no format that Kafka knows"),
+    "zstd, junk after it": (CompressionType.ZSTD, ZSTD_FRAME + b"junk", "Unknown frame descriptor"),
+    "zstd, cut in the second": (CompressionType.ZSTD, ZSTD_FRAME + ZSTD_FRAME[:-1], "zstd frame is cut short"),
+    "zstd, cut in a skippable": (CompressionType.ZSTD, ZSTD_FRAME + SKIPPABLE[:-1], "zstd frame is cut short"),
+    "zstd, a dictionary": (CompressionType.ZSTD, ZSTD_WITH_DICTIONARY, f"needs dictionary {DICTIONARY}"),
+    "zstd, a dictionary later": (CompressionType.ZSTD, ZSTD_FRAME + ZSTD_WITH_DICTIONARY, "needs dictionary"),
+    "zstd, gzip's": (CompressionType.ZSTD, GZIPPED, "zstd data does not begin as a frame: 1f8b08.. is gzip"),
+    "lz4, a skippable frame": (CompressionType.LZ4, SKIPPABLE + LZ4_FRAME, "is a skippable frame"),
+    "lz4, legacy": (CompressionType.LZ4, LZ4_LEGACY, "is an lz4 frame of the legacy format"),
+    "lz4, cut in its checksum": (CompressionType.LZ4, LZ4_FRAME[:-1], "lz4 frame is cut short"),
+    "lz4, a dictionary": (CompressionType.LZ4, LZ4_FRAME[:4] + b"\x61" + LZ4_FRAME[5:], "needs a dictionary"),
+}
+
+
+@pytest.mark.parametrize(("codec", "data", "why"), REFUSED_FRAMES.values(), ids=REFUSED_FRAMES)
+def test_what_is_wrong_with_a_frame_is_named(codec: CompressionType, data: bytes, why: str) -> None:
+    for read in (decompress, lambda codec, data: b"".join(decompressed_pieces(codec, data))):
+        with pytest.raises(CorruptRecordError, match=why):
+            read(codec, data)
+
+
+def test_what_is_read_and_kafkas_readers_refuse() -> None:
+    linked = lz4.frame.compress(TEXT, block_linked=True)
+    old = XERIAL[:8] + bytes(8) + XERIAL[16:]
+    for codec, data, why in (
+        (CompressionType.LZ4, linked, "depend on one another"),
+        (CompressionType.SNAPPY, old, "version"),
+    ):
+        assert decompress(codec, data) == TEXT
+        assert why in (refused_by_kafka(codec, data) or "")
 
 
 def test_what_is_written_others_read() -> None:
