@@ -157,8 +157,10 @@ def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
         say("nothing to compact")
     else:
         records = sum(stats.records_before - stats.records_after for stats in found)
-        size = size_text(sum(stats.bytes_before - stats.bytes_after for stats in found))
-        say(f"{records:,} records and {size} {'are gone' if is_done else 'would go; --apply does it'}")
+        saved = sum(stats.bytes_before - stats.bytes_after for stats in found)
+        would = "are gone" if is_done else "would go; --apply does it"
+        larger = f"{size_text(-saved)} more {'are' if is_done else 'would be'} taken, for new headers; "
+        say(f"{larger if saved < 0 else ''}{records:,} records and {size_text(max(saved, 0))} {would}")
 
 
 def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | None, output: OutputFormat) -> None:

@@ -120,7 +120,11 @@ class CorruptRecordError(PlogError):
 
     def in_file(self, path: object) -> CorruptRecordError:
         """Makes the same error, saying that its position is one in that file."""
-        return CorruptRecordError(self.cause, position=self.position, offset=self.offset, path=str(path))
+        return type(self)(self.cause, position=self.position, offset=self.offset, path=str(path))
+
+
+class UndecodableError(CorruptRecordError):
+    """The checksum of a batch is right, but its records do not decode: somebody wrote it so, and nothing mends it."""
 
 
 class UnreadableFileError(CorruptRecordError):

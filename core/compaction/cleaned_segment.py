@@ -27,6 +27,8 @@ class CleanedSegment:
         self.replaced = tuple(replaced)
         self.base_offset = self.replaced[0]
         self.size_bytes = 0
+        self.is_changed = True
+        """Whether it holds other bytes than what it replaces, or replaces several."""
         self._config = config
         self._filesystem = filesystem
         self._pieces: list[Buffer] = []

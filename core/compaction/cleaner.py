@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, UndecodableError
 from core.common.filesystem import FileSystem
 from core.compaction.batch_verdict import BatchVerdict
 from core.compaction.cleaned_segment import CleanedSegment
@@ -33,6 +33,7 @@ from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
+from core.log.batch_place import offsets_text
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.columns import RecordKeys, decode_keys
@@ -142,9 +143,9 @@ class _Cleaning:
     def _put_records(self, data: Sequence[Batch]) -> bool:
         try:
             keys = decode_keys(data)
-        except CorruptRecordError:
+        except CorruptRecordError as error:
             if len(data) == 1:
-                raise
+                raise _undecodable(data[0], error) from None
             return all(self._put_records([batch]) for batch in data)  # they may be too large together only
         self._stats.map_records += len(keys.offsets)
         is_dirty = keys.offsets >= self._log.first_dirty_offset
@@ -172,7 +173,7 @@ class _Cleaning:
         log = self._log
         segments = [log.segments[number] for number in numbers]
         out = CleanedSegment(log.directory, [s.base_offset for s in segments], log.config, self._cleaner.filesystem)
-        is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
+        is_changed = len(segments) > 1
         for run in self._reader.runs(numbers):
             is_dirty = log.segments[run[0]].base_offset >= log.first_dirty_offset
             joined = self._reader.join(run) if is_dirty else None
@@ -185,9 +186,10 @@ class _Cleaning:
                 is_changed |= self._copy_segment(number, out)
         while self._transactions.kept:
             out.add_aborted(self._transactions.kept.pop(0))
-        if not is_changed:
+        if not is_changed and self._cleaner.leaves_unchanged:
             out.discard()
             return None
+        out.is_changed = is_changed
         out.finish(segments[-1].modified_ms)
         return out
 
@@ -362,9 +364,9 @@ class _Cleaning:
         batches = [v.batch for v in verdicts]
         try:
             keys = decode_keys(batches)
-        except CorruptRecordError:
+        except CorruptRecordError as error:
             if len(verdicts) == 1:
-                raise
+                raise _undecodable(batches[0], error) from None
             for verdict in verdicts:
                 self._settle_by_keys([verdict], keeps_legacy_tombstones=keeps_legacy_tombstones)
             return
@@ -414,9 +416,9 @@ class _Cleaning:
             return
         try:
             places = locate_records([v.batch for v in verdicts])
-        except CorruptRecordError:
+        except CorruptRecordError as error:
             if len(verdicts) == 1:
-                raise
+                raise _undecodable(verdicts[0].batch, error) from None
             for verdict in verdicts:
                 self._rebuild([verdict])
             return
@@ -425,6 +427,11 @@ class _Cleaning:
         horizons = np.array([self._new_horizon if v.needs_horizon else _NO_HORIZON for v in verdicts])
         for verdict, rebuilt in zip(verdicts, rebuild_batches(places, rows, horizons), strict=True):
             verdict.rebuilt, verdict.max_timestamp = rebuilt
+
+
+def _undecodable(batch: Batch, error: CorruptRecordError) -> UndecodableError:
+    cause = f"the records of {offsets_text(batch)} do not decode: {error.cause}"
+    return UndecodableError(cause, position=batch.position)
 
 
 def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.common.errors import CorruptRecordError, PlogError
+from core.common.errors import CorruptRecordError, PlogError, UndecodableError
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import LastRecord, LogToClean, SegmentToClean
@@ -88,8 +89,9 @@ class CleanerProcess:
         except (OSError, ValueError):  # closed
             line = b""
         if not line:
+            ended = _how_it_ended(process.wait())  # its pipes are closed: it ends, or `close` has ended it
             self.close()
-            raise PlogError("the cleaner's process ended before its work did")
+            raise PlogError(f"the cleaner's process ended before its work did{ended}")
         return _parse_answer(json.loads(line))
 
     def close(self) -> None:
@@ -104,6 +106,14 @@ class CleanerProcess:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
+
+
+def _how_it_ended(status: int) -> str:
+    """Names the signal, if one did it."""
+    if status >= 0:
+        return ""
+    name = signal.Signals(-status).name
+    return f", by {name}" + (", as of a machine that has no memory left" if name == "SIGKILL" else "")
 
 
 def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -122,9 +132,9 @@ def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
     if "base_offset" in answer:
         return SegmentReady(answer["base_offset"], tuple(answer["replaced"]))
     if "corrupt" in answer:
-        raise CorruptRecordError(
-            answer["corrupt"], position=answer["position"], offset=answer["offset"], path=answer["path"]
-        )
+        kind = UndecodableError if answer.get("is_undecodable") else CorruptRecordError
+        where = answer.get("position", -1), answer.get("offset", -1), answer["path"]
+        raise kind(answer["corrupt"], position=where[0], offset=where[1], path=where[2])
     if "refused" in answer:
         raise PlogError(answer["refused"])
     return LogCleaned(answer["end_offset"], CleanerStats(**answer["stats"]))

@@ -25,6 +25,7 @@ from core.records.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
+    MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
@@ -79,8 +80,8 @@ class CleanerReader:
             return None
         if not data:
             return None
-        headers = BatchHeaders(b"".join(data), np.concatenate(starts))
-        if not headers or not _are_plain(headers) or not _are_rising(headers, np.concatenate(bases)):
+        headers = _plain_headers(b"".join(data), np.concatenate(starts))
+        if headers is None or not _are_rising(headers, np.concatenate(bases)):
             return None
         self._on_bytes(size_bytes)
         return headers
@@ -114,8 +115,8 @@ class CleanerReader:
         """
         next_offset = segment.base_offset
         for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
-            headers = BatchHeaders(data, np.array(starts, np.int64), data_position)
-            if headers and _are_plain(headers):
+            headers = _plain_headers(data, np.array(starts, np.int64), data_position)
+            if headers is not None:
                 next_offset = _ensure_rising(headers, next_offset)
                 yield headers
             else:
@@ -127,13 +128,15 @@ class CleanerReader:
             self._on_bytes(len(data))
 
 
-def _are_plain(headers: BatchHeaders) -> bool:
-    """Whether they are of magic 2, hold records, uncompressed, and nothing but their keys decides what stays."""
-    return bool(
-        (headers.field("magic") == CURRENT_MAGIC).all()
-        and not (headers.field("attributes") & _NOT_PLAIN).any()
-        and (headers.field("count") > 0).all()
-    )
+def _plain_headers(data: bytes, starts: Rows, position: int = 0) -> BatchHeaders | None:
+    """Gives the headers of batches of magic 2 that hold records, uncompressed, of which nothing but the keys decides
+    what stays; None if there are none, or others among them. A message of an older magic may be shorter than a header.
+    """
+    if not len(starts) or (np.frombuffer(data, np.uint8)[starts + MAGIC_POSITION] != CURRENT_MAGIC).any():
+        return None
+    headers = BatchHeaders(data, starts, position)
+    is_plain = not (headers.field("attributes") & _NOT_PLAIN).any() and (headers.field("count") > 0).all()
+    return headers if is_plain else None
 
 
 def _are_rising(headers: BatchHeaders, bases: Rows) -> bool:

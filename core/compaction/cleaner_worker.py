@@ -6,10 +6,11 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, UndecodableError
 from core.common.filesystem import FileSystem, access_error
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_process import CleanerSettings, parse_log
@@ -33,9 +34,15 @@ def main() -> None:
         try:
             _clean(log, request["now_ms"], CleanerSettings(**request["settings"]), filesystem)
         except CorruptRecordError as error:
-            _answer(corrupt=error.cause, position=error.position, offset=error.offset, path=error.path)
+            where = {"position": error.position, "offset": error.offset, "path": error.path}
+            _answer(corrupt=error.cause, **where, is_undecodable=isinstance(error, UndecodableError))
         except OSError as error:
             _answer(refused=str(access_error(error, error.filename or log.directory, "clean")))
+        except MemoryError:
+            _answer(refused="there is not enough memory")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours with one log must not stop the cleaning of others
+            traceback.print_exc()
+            _answer(corrupt=f"plog met a bug of its own: {type(error).__name__}: {error}", path=str(log.directory))
 
 
 def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from core.common.background import RunInBackground
 from core.common.clock import Clock
-from core.common.errors import CorruptRecordError, PlogError
+from core.common.errors import CorruptRecordError, PlogError, UndecodableError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner_process import CleanerProcess, CleanerSettings, LogCleaned, SegmentReady
@@ -230,7 +230,8 @@ class LogCleaner:
     def _give_up(self, log: PartitionLog, reason: CorruptRecordError) -> None:
         self.uncleanable[log.partition] = reason
         self._on_damage(log, reason)
-        _log.error("%s is uncleanable: %s; see plog verify %s", log.partition, reason, log.directory)
+        verify = "plog verify --deep" if isinstance(reason, UndecodableError) else "plog verify"
+        _log.error("%s is uncleanable: %s; see %s %s", log.partition, reason, verify, log.directory)
 
     def _try_later(self, log: PartitionLog, reason: PlogError) -> None:
         self._tried_ms[log.partition] = self._clock.monotonic_ms()

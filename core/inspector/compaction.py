@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
-from core.common.errors import CorruptRecordError, KafkaError, PlogError, UsageError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError, UndecodableError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
 from core.common.topic_partition import TopicPartition
@@ -70,8 +70,9 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What becomes of one partition. `refusal`: why nothing can be done to it; `waits`: why a broker would not do it
-    yet. `stats` is None if either is given. `end_offset`: up to where it is clean then.
+    """What becomes of one partition. `refusal`: why nothing can be done to it, or from `end_offset` on if rounds before
+    were done; `waits`: why a broker would not do it yet. `stats` is None if nothing is done. `end_offset`: up to where
+    it is clean then.
     """
 
     directory: Path
@@ -314,7 +315,7 @@ class Compaction:
                 if done is not None and done.stats is not None and plan.stats is not None:
                     plan.stats.continue_from(done.stats)
                 if plan.stats is None:
-                    return done or plan
+                    return replace(done, refusal=plan.refusal) if done is not None else plan
                 done = plan
                 if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
                     return done
@@ -342,7 +343,7 @@ class Compaction:
             raise
         if self._options.rolls:
             self._write_active_segment(opened)
-        self._swap(log.partition, directory, cleaned, cleaner)
+        self._swap(log.partition, directory, cleaned, cleaner.end_offset)
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
@@ -352,16 +353,14 @@ class Compaction:
             self._write_checkpoint(partition, clean_offset)
         finish_swaps(directory, self._filesystem)
 
-    def _swap(
-        self, partition: TopicPartition, directory: Path, cleaned: list[CleanedSegment], cleaner: Cleaner
-    ) -> None:
-        stats = cleaner.stats
-        is_changed = stats.bytes_after != stats.bytes_before or len(cleaned) != sum(len(c.replaced) for c in cleaned)
+    def _swap(self, partition: TopicPartition, directory: Path, cleaned: list[CleanedSegment], end_offset: int) -> None:
+        """Puts the segments in their places, unless they are the same."""
+        is_changed = any(segment.is_changed for segment in cleaned)
         if is_changed:
             begin_swap(directory, [segment.base_offset for segment in cleaned], self._filesystem)
         else:
             self._drop_cleaned(directory)
-        self._write_checkpoint(partition, cleaner.end_offset)
+        self._write_checkpoint(partition, end_offset)
         if is_changed:
             finish_swaps(directory, self._filesystem)
 
@@ -397,7 +396,12 @@ class OpenedLog:
     part: CleanablePart | None = None
 
     def refusal(self, error: CorruptRecordError) -> str:
-        """Says why it can't be compacted as it is."""
+        """Says why it can't be compacted as it is, and what can be done."""
+        if isinstance(error, UndecodableError):
+            return (
+                f"{self.paths.text(str(error))}; its checksum is right, so there is nothing to mend: plog topic "
+                "delete-records gives it up with what is before it, plog consume --no-exit-on-error reads the others"
+            )
         return f"{self.paths.text(str(error))}; mend it first: plog recover {self.directory}"
 
 

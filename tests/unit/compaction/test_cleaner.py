@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import struct
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -10,10 +11,12 @@ import pytest
 
 from core.common.errors import CorruptRecordError
 from core.common.steps import finish
+from core.common.topic_partition import TopicPartition
 from core.compaction import cleaner_reader
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner, _Cleaning
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.inspector.compaction import Compaction, CompactionOptions
 from core.log.partition_log import PartitionLog
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, iter_batches
@@ -21,6 +24,7 @@ from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support import crafted
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.for_each import for_each
 from tests.support.golden import case
@@ -102,7 +106,7 @@ def test_a_rounds_last_batch_stays_so_that_the_end_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_one_by_one: bool
 ) -> None:
     if is_one_by_one:
-        monkeypatch.setattr(cleaner_reader, "_are_plain", lambda _: False)
+        monkeypatch.setattr(cleaner_reader, "_plain_headers", lambda *_: None)
     log = open_log(tmp_path / "t-0")
     add(log, (b"a", b"1"))
     add(log, (None, b"x"))
@@ -335,7 +339,7 @@ def test_batches_all_at_once_and_one_by_one_leave_the_same(
         other = shutil.copytree(log.directory, tmp_path / f"one-{turn}" / "t-0")
         options = {"now_ms": NOW + 100 * turn, "dedupe_buffer_bytes": buffer_bytes}
         with monkeypatch.context() as patched:
-            patched.setattr(cleaner_reader, "_are_plain", lambda _: False)
+            patched.setattr(cleaner_reader, "_plain_headers", lambda *_: None)
             slow = open_log(other, segment_bytes=30_000, delete_retention_ms=50)
             slow_end, slow_cleaner = compact(slow, checkpoint, **options)
             slow.close()
@@ -366,3 +370,62 @@ def test_indexes_of_a_cleaned_segment_find_what_is_there(tmp_path: Path) -> None
     assert at.offset == 150
     data = log_files(log.directory)["00000000000000000000.log"]
     assert len(list(iter_batches(memoryview(data)))) == 90
+
+
+OLD = [(0, None), (1, None), (0, crafted.GZIP), (1, crafted.SNAPPY), (1, crafted.LZ4)]
+
+
+@for_each("old, place", product(OLD, range(3)))
+def test_messages_of_old_magics_are_cleaned_wherever_they_stand(
+    tmp_path: Path, old: tuple[int, int | None], place: int
+) -> None:
+    """A short message may end before a header of magic 2 would. Of each key the last record stays."""
+    magic, codec = old
+    batches: list[bytes] = []
+    for number in range(3):
+        pair, offsets = [(b"a", b"%d" % number), (b"%d" % number, None)], [2 * number, 2 * number + 1]
+        if number != place:
+            batches.append(crafted.batch(offsets[0], pair))
+        elif codec is None:
+            batches += [crafted.message(o, *record, magic) for o, record in zip(offsets, pair, strict=True)]
+        else:
+            batches.append(crafted.wrapper(offsets, pair, magic, codec=codec))
+    last = crafted.batch(6, [(b"z", b"9")])
+    crafted.write_partition(tmp_path / "t-0", {0: b"".join(batches), 6: last})
+    log = clean(open_log(tmp_path / "t-0"))
+    assert content(log) == [(1, b"0", None), (3, b"1", None), (4, b"a", b"2"), (5, b"2", None), (6, b"z", b"9")]
+
+
+def test_a_segment_of_the_same_size_has_changed(tmp_path: Path) -> None:
+    """A tombstone's horizon takes as many bytes as the record that went."""
+    crafted.write_partition(
+        tmp_path / "t-0",
+        {
+            0: crafted.batch(0, [(b"a", None), (b"c", b"1"), (b"d", b"11")]) + crafted.batch(3, [(b"d", b"2")]),
+            10: crafted.batch(10, [(b"z", b"3")]),
+        },
+    )
+    before = (tmp_path / "t-0" / f"{0:020}.log").read_bytes()
+    compaction = Compaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
+    plan = compaction.apply(TopicPartition("t", 0))
+    assert plan.stats is not None
+    assert (plan.stats.superseded, plan.stats.bytes_before) == (1, plan.stats.bytes_after)
+    after = (tmp_path / "t-0" / f"{0:020}.log").read_bytes()
+    assert after != before
+    assert content(open_log(tmp_path / "t-0"))[:2] == [(0, b"a", None), (1, b"c", b"1")]
+
+
+def test_a_batch_that_does_not_decode_is_named_and_nothing_is_mended(tmp_path: Path) -> None:
+    crafted.write_partition(
+        tmp_path / "t-0",
+        {
+            0: crafted.batch(0, [(b"a", b"1")]) + crafted.batch(1, [(b"b", b"1")], codec=crafted.GZIP),
+            10: crafted.batch(10, [(b"z", b"3")]),
+        },
+    )
+    compaction = Compaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
+    for ask in (compaction.plan, compaction.apply):
+        refusal = ask(TopicPartition("t", 0)).refusal or ""
+        assert "the records of offset 1 do not decode: gzip data does not begin" in refusal
+        assert "its checksum is right, so there is nothing to mend" in refusal
+        assert "plog recover" not in refusal

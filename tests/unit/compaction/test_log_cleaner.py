@@ -13,7 +13,7 @@ import pytest
 from core.common.background import run_now
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
-from core.common.errors import CorruptRecordError, PlogError
+from core.common.errors import CorruptRecordError, PlogError, UndecodableError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.compaction import log_cleaner
@@ -32,6 +32,8 @@ from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, drop_swaps, settle_swap
+from core.records.record_batch import RecordBatch
+from tests.support import crafted
 from tests.support.broker import Background, SteeredNode, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
 from tests.support.server import call_plog
@@ -235,6 +237,26 @@ def test_real_damage_is_found_before_anything_is_replaced(broker: SteeredNode) -
     assert broker.cleaning.cleaner.uncleanable_bytes == log.size_bytes
     assert [gap.start_offset for gap in log.gaps] == [1]  # readers are told, and topic describe says so
     assert len(log.segments) == before
+
+
+def test_a_batch_that_does_not_decode_stops_the_cleaning_of_its_own_log_alone(
+    broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.cleaning.cleaner._make_process = CleanerProcess
+    broker.runtime.use(run_cleaning=run_now)
+    fill_compacted(broker, "t", "u")
+    poison = crafted.batch(0, [(b"k", b"v")], codec=crafted.GZIP)
+    log_of(broker, "u").append_as_leader(RecordBatch(memoryview(bytearray(poison))), 0, from_client=False)
+    fill(broker, topic="u")
+    tick(broker)
+    assert T0 in clean_offsets(broker)
+    (reason,) = broker.cleaning.cleaner.uncleanable.values()
+    assert isinstance(reason, UndecodableError)
+    assert "the records of offset 100 do not decode: gzip data does not begin" in str(reason)
+    (told,) = [
+        record.getMessage() for record in caplog.records if record.name == "plog.cleaner" and record.levelno > 20
+    ]
+    assert f"see plog verify --deep {log_of(broker, 'u').directory}" in told
 
 
 def test_where_the_disk_refuses_it_is_tried_again(broker: SteeredNode, process: InlineProcess) -> None:

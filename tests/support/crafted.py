@@ -1,0 +1,150 @@
+"""Log files made byte by byte, in all shapes that brokers, cleaners and other people's clients have left: what
+tests/support/log_frames.py and record_decoder.py read. Nothing of `core` is imported.
+
+A record is (key, value); a null is None.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import lz4.frame
+import snappy
+import zstandard
+
+from tests.support.log_frames import crc32c
+
+Record = tuple[bytes | None, bytes | None]
+NOW = 1_700_000_000_000
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+
+
+def batch(
+    base_offset: int,
+    records: Sequence[Record],
+    *,
+    deltas: Sequence[int] | None = None,
+    codec: int = 0,
+    compress: Callable[[bytes], bytes] = bytes,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """A batch of magic 2; `deltas` are the records' offsets in it, if they do not go up by one."""
+    deltas = range(len(records)) if deltas is None else deltas
+    section = compress(b"".join(_record(delta, *record) for delta, record in zip(deltas, records, strict=True)))
+    last = deltas[-1] if last_offset_delta is None else last_offset_delta
+    after_crc = struct.pack(">hiqqqhii", codec, last, NOW, NOW, -1, -1, -1, len(records)) + section
+    return struct.pack(">qiibI", base_offset, len(after_crc) + 9, 0, 2, crc32c(after_crc)) + after_crc
+
+
+def _record(delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = b"\0" + _varint(0) + _varint(delta) + _varint_bytes(key) + _varint_bytes(value) + _varint(0)
+    return _varint(len(body)) + body
+
+
+def _varint(number: int) -> bytes:
+    zigzag, out = number << 1 ^ number >> 63, b""
+    while zigzag > 127:
+        out, zigzag = out + bytes([zigzag & 127 | 128]), zigzag >> 7
+    return out + bytes([zigzag])
+
+
+def _varint_bytes(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
+
+
+def message(offset: int, key: bytes | None, value: bytes | None, magic: int, attributes: int = 0) -> bytes:
+    """A message of magic 0 or 1."""
+    fields = b"".join(struct.pack(">i", -1) if f is None else struct.pack(">i", len(f)) + f for f in (key, value))
+    body = bytes([magic, attributes]) + (struct.pack(">q", NOW) if magic else b"") + fields
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapper(
+    offsets: Sequence[int],
+    records: Sequence[Record],
+    magic: int,
+    *,
+    codec: int = GZIP,
+    inner_magic: int | None = None,
+    compress: Callable[[bytes], bytes] | None = None,
+    offset: int | None = None,
+) -> bytes:
+    """A compressed message with others inside, of its own magic or of `inner_magic`. Those in a wrapper of magic 0 have
+    their own offsets, in one of magic 1 offsets that count from the first. `offset` is its own, if that is not its last
+    one's.
+    """
+    inner = magic if inner_magic is None else inner_magic
+    base = offsets[0] if magic == 1 else 0
+    section = b"".join(message(o - base, *r, inner) for o, r in zip(offsets, records, strict=True))
+    data = (compress or _OF_OLD[codec](magic))(section)
+    return message(offsets[-1] if offset is None else offset, None, data, magic, codec)
+
+
+def xerial(data: bytes) -> bytes:
+    """As Java writes snappy: a stream of blocks."""
+    blocks = (snappy.compress(data[start : start + 32768]) for start in range(0, len(data), 32768))
+    return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
+
+
+def lz4_frame(data: bytes, **options: bool) -> bytes:
+    return bytes(lz4.frame.compress(data, block_linked=False, **options))
+
+
+def _old_lz4(data: bytes) -> bytes:
+    """Of magic 0: the checksum of its header is wrong (KAFKA-3160)."""
+    frame = bytearray(lz4_frame(data, store_size=False))
+    frame[6] ^= 0x55
+    return bytes(frame)
+
+
+_OF_OLD: Mapping[int, Callable[[int], Callable[[bytes], bytes]]] = {
+    GZIP: lambda _: gzip.compress,
+    SNAPPY: lambda _: xerial,
+    LZ4: lambda magic: lz4_frame if magic else _old_lz4,
+}
+
+SKIPPABLE = struct.pack("<II", 0x184D2A5F, 6) + b"sealed"
+_zstd = zstandard.ZstdCompressor().compress
+
+
+def _halves(data: bytes, compress: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
+    return compress(data[: len(data) // 2]), compress(data[len(data) // 2 :])
+
+
+ODD_FRAMES: Mapping[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "gzip of two members": (GZIP, lambda data: b"".join(_halves(data, gzip.compress))),
+    "gzip and zeros": (GZIP, lambda data: gzip.compress(data) + bytes(300)),
+    "gzip and junk": (GZIP, lambda data: gzip.compress(data) + b"junk" * 9),
+    "zstd after a skippable frame": (ZSTD, lambda data: SKIPPABLE + _zstd(data)),
+    "zstd of two frames": (ZSTD, lambda data: SKIPPABLE.join(_halves(data, _zstd)) + SKIPPABLE),
+    "lz4 with a content checksum": (LZ4, lambda data: lz4_frame(data, content_checksum=True, store_size=True)),
+    "lz4 with a wrong content checksum": (LZ4, lambda data: lz4_frame(data, content_checksum=True)[:-4] + b"nope"),
+    "lz4 and junk": (LZ4, lambda data: lz4_frame(data) + b"junk"),
+    "lz4 with linked blocks": (LZ4, lambda data: bytes(lz4.frame.compress(data, block_linked=True))),
+    "snappy raw": (SNAPPY, lambda data: bytes(snappy.compress(data))),
+    "two xerial streams": (SNAPPY, lambda data: b"".join(_halves(data, xerial))),
+}
+"""Frames of other encoders that are read: (codec, compress)."""
+
+_dictionary = zstandard.train_dictionary(1000, [b"sample %d, of text %d" % (n, n * n) for n in range(2000)])
+REFUSED_FRAMES: Mapping[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "zlib": (GZIP, zlib.compress),
+    "gzip that is cut": (GZIP, lambda data: gzip.compress(data)[:-9]),
+    "zstd with a dictionary": (ZSTD, lambda data: zstandard.ZstdCompressor(dict_data=_dictionary).compress(data)),
+    "zstd and junk": (ZSTD, lambda data: _zstd(data) + b"junk"),
+    "lz4 of the legacy format": (LZ4, lambda data: struct.pack("<II", 0x184C2102, len(data)) + data),
+    "lz4 after a skippable frame": (LZ4, lambda data: SKIPPABLE + lz4_frame(data)),
+}
+"""Frames that nobody can read: (codec, compress)."""
+
+
+def write_partition(directory: Path, segments: Mapping[int, bytes]) -> Path:
+    """Writes the logs of a partition, by their base offsets, and nothing else."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for base_offset, data in segments.items():
+        (directory / f"{base_offset:020}.log").write_bytes(data)
+    return directory
