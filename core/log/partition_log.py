@@ -239,6 +239,7 @@ class PartitionLog:
         known = state.find_duplicate(batch)
         if known is None:
             state.ensure_may_append(batch)
+            self.producers.ensure_none_awaited(batch)
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:

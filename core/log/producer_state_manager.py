@@ -13,7 +13,8 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.errors import CorruptRecordError
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.index.transaction_index import AbortedTransaction
 from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
@@ -21,10 +22,14 @@ from core.log.packed_producers import PackedProducers
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
+from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
 if TYPE_CHECKING:
     from core.log.log_segments import LogSegments
+
+_MOST_AWAITED = 1000
+"""Producers whose transactions are about to begin; of more, which came first is forgotten."""
 
 
 class ProducerStateManager:
@@ -47,6 +52,7 @@ class ProducerStateManager:
         self.ended: list[tuple[LogOffsetMetadata, int]] = []
         """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
         self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # what they wrote last, and since when nothing came
+        self._awaited: dict[int, tuple[int, int]] = {}  # producer id -> (-epoch, sequence) its transaction begins with
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
@@ -66,6 +72,8 @@ class ProducerStateManager:
         """Finds where the first transaction begins that is open, or whose end lies above the high watermark; None if
         none.
         """
+        if not self._ongoing and not self.ended:
+            return None
         ongoing = next(iter(self._ongoing.values()), None)
         ended = self.ended[0][0] if self.ended else None
         return min((o for o in (ongoing, ended) if o is not None), default=None)
@@ -90,9 +98,33 @@ class ProducerStateManager:
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
-        """Says what `ProducerState.is_followed_by` says; False if nothing is known of its producer."""
+        """Says what `ProducerState.is_followed_by` says; False if nothing is known of its producer, or it may be that
+        another batch has to be appended before.
+        """
         state = self._producers.get(batch.producer_id)
-        return state is not None and state.is_followed_by(batch)
+        return state is not None and batch.producer_id not in self._awaited and state.is_followed_by(batch)
+
+    def await_first(self, batch: RecordBatch) -> None:
+        """Notes a transaction's batch that came, and is not appended yet. It may be refused for a while, or taken for
+        one of an earlier transaction: until the transaction has begun here, or a marker comes, nothing that would
+        follow it is appended (`VerificationStateEntry.lowestSequence` of Kafka).
+        """
+        producer_id = batch.producer_id
+        if not self.state_of(producer_id).is_in_transaction(batch.producer_epoch):
+            came = (-batch.producer_epoch, batch.base_sequence)  # the latest epoch counts, and its lowest sequence
+            self._awaited[producer_id] = min(self._awaited.get(producer_id, came), came)
+            if len(self._awaited) > _MOST_AWAITED:
+                del self._awaited[next(iter(self._awaited))]
+
+    def ensure_none_awaited(self, batch: RecordBatch) -> None:
+        """Raises KafkaError(OUT_OF_ORDER_SEQUENCE_NUMBER) if the producer's transaction begins with another one."""
+        _, first = self._awaited.get(batch.producer_id, (0, MAX_SEQUENCE))
+        if batch.base_sequence > first:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"out of order sequence number of producer {batch.producer_id}: {batch.base_sequence}, "
+                f"its transaction begins with {first} here",
+            )
 
     def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> CompletedTransaction | None:
         """Takes note of a batch that was appended at that position; gives the transaction that it ended, if it did."""
@@ -100,6 +132,7 @@ class ProducerStateManager:
         producer_id = batch.producer_id
         if producer_id < 0:
             return None
+        self._awaited.pop(producer_id, None)
         if batch.attributes & CONTROL_FLAG:
             return self._update_by_marker(batch)
         state = self._producers.get(producer_id)

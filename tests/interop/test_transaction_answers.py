@@ -1,4 +1,5 @@
-"""Offsets in transactions, of members and others, put to a real Kafka and to `plog serve`: they answer the same.
+"""Offsets in transactions, of members and others, and records whose sequences come again, put to a real Kafka and to
+`plog serve`: they answer the same.
 
 test_answers compares all other requests of transactions with recorded answers.
 """
@@ -20,11 +21,17 @@ from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
 from core.protocol.schema.offset_fetch import OFFSET_FETCH
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 from core.protocol.schema.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
@@ -33,6 +40,7 @@ from core.protocol.schema.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.kafka_server import KafkaServer
+from tests.support.logs import make_batch
 from tests.support.oracle import requires_kafka
 from tests.support.requests import committed_of
 from tests.support.server import Server
@@ -86,6 +94,34 @@ class Asked:
         if not answer.error_code and answer.producer_id >= 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.said.append(("end", answer.error_code, answer.producer_id == self.producer_id, answer.producer_epoch))
+
+    def add_partition(self) -> None:
+        topics = [AddPartitionsToTxnTopic(self.name, [0])]
+        request = AddPartitionsToTxnRequest([], self.name, self.producer_id, self.epoch, topics)
+        answer = self.call(
+            ADD_PARTITIONS_TO_TXN,
+            request,
+            0,
+            lambda a: a.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        )
+        result = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+        self.said.append(("add partition", result.partition_error_code))
+
+    def produce(self, sequence: int, *values: bytes, version: int = 10) -> None:
+        """What librdkafka sends at version 10."""
+        batch = make_batch(
+            *values,
+            timestamp=time.time_ns() // 1_000_000,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        topic = TopicProduceData(self.name, partition_data=[PartitionProduceData(0, batch.buffer)])
+        request = ProduceRequest(self.name, -1, 10_000, [topic])
+        answer = self.call(PRODUCE, request, version, lambda a: a.responses[0].partition_responses[0].error_code)
+        result = answer.responses[0].partition_responses[0]
+        self.said.append(("produce", result.error_code, result.base_offset))
 
     def add_offsets(self, version: int = 4, *, epoch: int | None = None) -> None:
         epoch = self.epoch if epoch is None else epoch
@@ -210,6 +246,31 @@ def offsets_of_members_of_a_consumer_group(asked: Asked) -> None:
     asked.fetch_offset(is_stable=True, until_stable=True)
 
 
+def sequences_again(asked: Asked) -> None:
+    """librdkafka aborts a record that was sent and not answered, and gives its number to another one, in the same
+    epoch: at versions of EndTxn before 5 no epoch follows, and a marker takes no number back.
+    """
+    asked.init()
+    asked.add_partition()
+    asked.produce(0, b"aborted")
+    asked.end(1, is_commit=False)
+    asked.add_partition()
+    asked.produce(0, b"another")
+    asked.produce(0, b"another", b"more")
+    asked.produce(1, b"next")
+    asked.end(1)
+    asked.add_partition()
+    asked.produce(0, b"the first again")
+    asked.produce(1, b"of the last transaction")
+    asked.produce(2, b"new")
+    asked.end(1, is_commit=False)
+    asked.produce(3, b"by version 2", version=12)
+    asked.end(is_commit=False)
+    asked.produce(3, b"number of the epoch before", version=12)
+    asked.produce(0, b"first of its epoch", version=12)
+    asked.end()
+
+
 @pytest.fixture(scope="module")
 def servers(transactional_kafka: KafkaServer, transactional_plog: Server) -> Iterator[list[KafkaClient]]:
     clients = [KafkaClient(parse_bootstrap(server.address)) for server in (transactional_kafka, transactional_plog)]
@@ -219,7 +280,9 @@ def servers(transactional_kafka: KafkaServer, transactional_plog: Server) -> Ite
         yield clients
 
 
-@pytest.mark.parametrize("telling", [offsets_with_it, offsets_of_members, offsets_of_members_of_a_consumer_group])
+@pytest.mark.parametrize(
+    "telling", [offsets_with_it, offsets_of_members, offsets_of_members_of_a_consumer_group, sequences_again]
+)
 def test_plog_answers_as_kafka_does(servers: list[KafkaClient], telling: Callable[[Asked], None]) -> None:
     kafka, plog = (Asked(client, telling.__name__.replace("_", "-")) for client in servers)
     telling(kafka)

@@ -314,6 +314,7 @@ def _written_by(
                 if batch.is_transactional:
                     if client is ClientCapability.IMPLICIT_ADDING:
                         partition.log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
+                    partition.log.producers.await_first(batch)
                     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
                     written.setdefault(producer, []).append(partition)
             except KafkaError as error:  # it is met again where the partition is appended to

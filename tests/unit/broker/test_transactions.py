@@ -493,6 +493,35 @@ def test_partitions_that_were_not_added(broker: SteeredNode, is_checked: bool) -
     assert said == (ErrorCode.TRANSACTION_ABORTABLE if is_checked else ErrorCode.NONE)
 
 
+def test_nothing_follows_a_record_that_is_taken_for_an_aborted_one(broker: SteeredNode) -> None:
+    """librdkafka gives the sequence of an aborted record that was not answered to another one, in the same epoch."""
+    client = Client(broker)
+    client.add(0)
+    client.produce(b"aborted", version=11)
+    client.end(is_commit=False, version=4)
+    client.add(0)
+    assert client.produce(b"another", version=11, sequence=0) is ErrorCode.NONE, "as Kafka says"
+    assert client.produce(b"next", version=11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    client.end(is_commit=False, version=4)
+    client.add(0)
+    assert client.produce(b"whole", version=11, sequence=1) is ErrorCode.NONE
+    client.end(version=4)
+    assert [value for value in committed(broker) if value and value.isalpha()] == [b"whole"]
+
+
+def test_a_transaction_begins_with_the_first_of_the_records_that_came(broker: SteeredNode) -> None:
+    """The partition may have been added while the first ones were refused."""
+    client, other = Client(broker), Client(broker, "other")
+    assert client.produce(b"a", version=11, sequence=4) is ErrorCode.TRANSACTION_ABORTABLE
+    assert client.produce(b"b", version=11, sequence=5) is ErrorCode.TRANSACTION_ABORTABLE
+    client.add(0)
+    other.add(0)
+    assert client.produce(b"b", version=11, sequence=5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert other.produce(b"of another producer", version=11, sequence=5) is ErrorCode.NONE
+    for sequence, value in ((4, b"a"), (5, b"b")):
+        assert client.produce(value, version=11, sequence=sequence) is ErrorCode.NONE
+
+
 def test_several_transactions_are_added_to_and_asked_for_at_once(broker: SteeredNode) -> None:
     """As brokers do of each other."""
     first, second = Client(broker, "one"), Client(broker, "two")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
@@ -113,3 +114,25 @@ def test_which_snapshots_are_kept(manager: ProducerStateManager, tmp_path: Path)
     assert snapshots(tmp_path) == [2, 5]
     manager.remove_snapshots_from(5)
     assert snapshots(tmp_path) == [2]
+
+
+def test_transactions_that_never_begin_are_forgotten_in_time(manager: ProducerStateManager) -> None:
+    later = make_batch(b"x", producer_id=0, producer_epoch=0, base_sequence=1, is_transactional=True)
+    manager.await_first(begin(0))
+    manager.await_first(later)
+    with pytest.raises(KafkaError, match="1, its transaction begins with 0 here"):
+        manager.ensure_none_awaited(later)
+    for producer_id in range(1, 1001):
+        manager.await_first(begin(producer_id))
+    manager.ensure_none_awaited(later)
+
+
+def test_a_later_epoch_says_what_its_transaction_begins_with(manager: ProducerStateManager) -> None:
+    def batch(epoch: int, sequence: int) -> RecordBatch:
+        return make_batch(b"x", producer_id=1, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+
+    for epoch, sequence in ((2, 7), (1, 0), (3, 9), (2, 1)):
+        manager.await_first(batch(epoch, sequence))
+    manager.ensure_none_awaited(batch(3, 9))
+    with pytest.raises(KafkaError, match="10, its transaction begins with 9 here"):
+        manager.ensure_none_awaited(batch(3, 10))
