@@ -87,6 +87,7 @@ def swap(records: list[FoundRecord], one: int, other: int) -> None:
 WRONGS: dict[str, Callable[[Ledger, Found], object]] = {
     "kept-0: 1 are lost (acknowledged): p.1 3 at 3": lambda _, found: found.records[KEPT, 0].pop(),
     "kept-1: 1 are lost (acknowledged): p.1 0": lambda _, found: found.records[KEPT, 1].pop(),
+    "kept-2: 1 are lost (acknowledged): p.1 0 at 0": lambda ledger, _: ledger._on_acknowledged(KEPT, 2, 0, "p.1 0"),
     "kept-0: 1 are lost (seen): p.1 3 at 3": lambda _, found: found.records[KEPT, 0].pop(),
     "kept-0: offsets have holes": lambda _, found: found.records[KEPT, 0].pop(1),
     "kept-0: 1 are there twice: p.1 3": lambda _, found: found.records[KEPT, 0].append(FoundRecord(4, None, "p.1 3 .")),

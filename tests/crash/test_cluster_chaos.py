@@ -19,6 +19,7 @@ from tests.support.oracle import requires_kafka39
 DEEDS = int(os.environ.get("PLOG_CLUSTER_DEEDS", "0"))
 SEED = int(os.environ.get("PLOG_CLUSTER_SEED", "1"))
 PLOG_CONTROLS = "plog" in os.environ.get("PLOG_CLUSTER_CONTROLLER", "")
+ONLY = os.environ.get("PLOG_CLUSTER_ONLY", "")
 KAFKAS, PLOGS = map(int, os.environ.get("PLOG_CLUSTER_BROKERS", "2 2").split())
 
 
@@ -27,7 +28,8 @@ KAFKAS, PLOGS = map(int, os.environ.get("PLOG_CLUSTER_BROKERS", "2 2").split())
 def test_nothing_is_lost_doubled_or_mixed_up_in_a_cluster() -> None:
     """What a problem leaves is kept, outside of pytest's folders, which go with later runs."""
     directory = Path(tempfile.mkdtemp(prefix=f"plog-cluster-{SEED}-"))
-    report = ClusterChaos(directory, seed=SEED, kafkas=KAFKAS, plogs=PLOGS, plog_controls=PLOG_CONTROLS).run(DEEDS)
+    chaos = ClusterChaos(directory, seed=SEED, kafkas=KAFKAS, plogs=PLOGS, plog_controls=PLOG_CONTROLS, only=ONLY)
+    report = chaos.run(DEEDS)
     sys.stdout.write(f"{report}\n")
     assert report.problems == [], f"the evidence is in {directory}"
     shutil.rmtree(directory)

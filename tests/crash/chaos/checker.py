@@ -63,6 +63,8 @@ class Report:
     seed: int = 0
     rounds: int = 0
     deeds: Counter[str] = field(default_factory=Counter)
+    controllers: int = 0
+    """How many have been elected."""
     seconds: int = 0
     faults: int = 0
     cuts: int = 0
@@ -88,7 +90,8 @@ class Report:
 def check(ledger: Ledger, found: Found) -> list[str]:
     """What is wrong, a sentence each."""
     problems = list(ledger.problems)
-    for where in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
+    made = {(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)}
+    for where in sorted(made | found.records.keys() | ledger.acknowledged.keys()):
         problems += (f"{where[0]}-{where[1]}: {problem}" for problem in _wrong_with(where, ledger, found))
     problems += _wrong_with_transactions(ledger, found)
     problems += _wrong_with_copies(found)

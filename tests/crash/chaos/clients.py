@@ -67,6 +67,8 @@ _TRANSACTION_S = 20
 _ASKED_S = 5
 _LOOKED_AT = 0.2
 """How often leaders are asked for their ends."""
+_COUNTED_S = 3.0
+"""How often it is asked how many partitions KEPT has."""
 _PERHAPS = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -86,6 +88,8 @@ class Client:
         self.random = Random(seed)
         self.is_over = threading.Event()
         self._lives = 0
+        self._kept = PARTITIONS
+        self._count_again_s = 0.0
 
     def options(self, **more: Any) -> dict[str, Any]:
         debug = os.environ.get("PLOG_CHAOS_DEBUG")
@@ -100,6 +104,15 @@ class Client:
         """Of another life of the client's: numbers begin again."""
         self._lives += 1
         return f"{self.name}.{self._lives}"
+
+    def count_kept(self, librdkafka: Producer | Consumer) -> int:
+        """Gives how many partitions KEPT has, as was found some seconds ago."""
+        if time.monotonic() > self._count_again_s:
+            self._count_again_s = time.monotonic() + _COUNTED_S
+            with contextlib.suppress(KafkaException):
+                found = librdkafka.list_topics(KEPT, timeout=_ASKED_S).topics[KEPT].partitions
+                self._kept = max(self._kept, len(found))
+        return self._kept
 
     def complain(self, why: str) -> None:
         """That it is made again, for whoever looks into its log."""
@@ -130,7 +143,7 @@ def produce_with_sequences(client: Client) -> None:
         )  # fmt: skip
         while not client.is_over.is_set() and not is_broken.is_set():
             for topic in (KEPT, TRIMMED, CUT, KEYED, FLUSHED):
-                partition = client.random.randrange(PARTITIONS)
+                partition = client.random.randrange(client.count_kept(producer) if topic == KEPT else PARTITIONS)
                 number = numbers[topic, partition]
                 numbers[topic, partition] += 1
                 key = b"%d" % client.random.randrange(_KEYS) if topic == KEYED else None
@@ -167,7 +180,7 @@ def _produce_with_plog(client: Client) -> None:
         while not client.is_over.wait(0.01):
             sent: dict[int, list[str]] = defaultdict(list)
             for _ in range(client.random.randint(1, 4)):
-                partition = client.random.randrange(PARTITIONS)
+                partition = client.random.choice(list(connection.topic(KEPT).partitions))
                 names = [f"{who} {next(numbers[partition])}" for _ in range(client.random.randint(1, 5))]
                 sent[partition] += names
                 values = ByteStrings.of_list([f"{name} ".encode().ljust(100, b".") for name in names])
@@ -264,10 +277,15 @@ def read_all_the_time(client: Client) -> None:
             client.options(**{"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error",
                               "fetch.wait.max.ms": 50, "isolation.level": "read_committed"})
         )  # fmt: skip
-        consumer.assign([TopicPartition(t, p, 0) for t in (KEPT, PLAIN, TELLS) for p in range(PARTITIONS)])
+        consumer.assign([TopicPartition(t, p, 0) for t in (PLAIN, TELLS) for p in range(PARTITIONS)])
         reading = client.next_name()
         error = None
+        kept = 0
         while not client.is_over.is_set() and error is None:
+            if client.count_kept(consumer) > kept:
+                new = range(kept, client.count_kept(consumer))
+                consumer.incremental_assign([TopicPartition(KEPT, partition, 0) for partition in new])
+                kept = new.stop
             seen: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
             for m in consumer.consume(500, 0.1):
                 if m.error():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 PARTITIONS = 2
+"""Of each topic, when it is made; KEPT may get more."""
 KEPT, TRIMMED, CUT, KEYED, PLAIN, FLUSHED = "kept", "trimmed", "cut", "keyed", "plain", "flushed"
 TELLS, COPIES = "tells", "copies"
 FOREVER = {"retention.ms": "-1", "retention.bytes": "-1"}

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from tests.crash.chaos.checker import Found, FoundRecord
-from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS
+from tests.crash.chaos.ledger import COPIERS, READERS, TOPICS
 from tests.support.server import call_plog
 from tests.support.waiting import ANSWER_SECONDS, machine_seconds
 
@@ -27,7 +27,9 @@ def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
                "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
     committed = Consumer({**options, "isolation.level": "read_committed"})
     uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
-    for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
+    known = committed.list_topics(timeout=ANSWER_SECONDS).topics
+    places = [(topic, partition) for topic in TOPICS for partition in known[topic].partitions]
+    for topic, partition in places:
         where = TopicPartition(topic, partition)
         deadline = machine_seconds() + _STABLE_S
         while (ends := committed.get_watermark_offsets(where)) != uncommitted.get_watermark_offsets(where):

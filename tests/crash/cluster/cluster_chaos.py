@@ -27,7 +27,7 @@ from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import KEYED, PARTITIONS, TOPICS, Ledger
 from tests.crash.chaos.reading import find_unsound, read_all
 from tests.crash.chaos.small_disk import SmallDisk, may_mount
-from tests.crash.cluster.cluster_nemesis import ClusterNemesis
+from tests.crash.cluster.cluster_nemesis import REPLICAS, ClusterNemesis
 from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata, differences, differences_of_keys
@@ -36,7 +36,6 @@ from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.waiting import machine_seconds, wait_until
 
 DEEDS_A_LIFE = 10
-REPLICAS = 3
 CLIENTS = ("producer", "plog", "plain", "member", "member", "auditor", "cutter", "teller", "copier")
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -52,6 +51,8 @@ _REST = 0.4
 _DISK_BYTES = 800_000_000
 _EQUAL_S = 30
 """How many of the machine's seconds replicas may differ after all are in sync."""
+_GONE_S = 5
+"""The same for folders of topics that are deleted."""
 _FAILED_LOAD = "Uncaught exception in scheduled task 'load-"
 """What Kafka logs if its session expires while it reads transactions as their coordinator: it never ends loading them
 then, and answers COORDINATOR_LOAD_IN_PROGRESS whenever it leads that partition.
@@ -62,9 +63,18 @@ class ClusterChaos:
     """`run` it once. What it leaves in `directory` after a problem is the evidence."""
 
     def __init__(
-        self, directory: Path, *, seed: int = 1, kafkas: int = 2, plogs: int = 2, plog_controls: bool = False
+        self,
+        directory: Path,
+        *,
+        seed: int = 1,
+        kafkas: int = 2,
+        plogs: int = 2,
+        plog_controls: bool = False,
+        only: str = "",
     ) -> None:
-        """With `plog_controls` the first of plog's begins as the controller, and any broker may follow it."""
+        """With `plog_controls` the first of plog's begins as the controller, and any broker may follow it. `only` is a
+        pattern, of the deeds that are done.
+        """
         self.report = Report(seed)
         self._directory = directory
         self._random = Random(seed)
@@ -73,6 +83,7 @@ class ClusterChaos:
         self._kafkas = kafkas
         self._plogs = range(5, 5 + plogs)
         self._plog_controls = plog_controls or not kafkas
+        self._only = only
         self._failed_loads: dict[int, int] = {}
 
     def run(self, deeds: int) -> Report:
@@ -96,6 +107,7 @@ class ClusterChaos:
                     network,
                     self._verify_killed,
                     has_disks=has_disks,
+                    only=self._only,
                 )
                 self._live(deeds)
             for disk in mounted:
@@ -233,6 +245,7 @@ class ClusterChaos:
         for problem in check(ledger, found):
             self._problem(problem)
         self._compare()
+        self.report.controllers = self._metadata.controllers()
         self.report.count(ledger, found)
         self._note(f"checked: {self.report}")
 
@@ -250,7 +263,7 @@ class ClusterChaos:
                 if folder.name.removeprefix(f"{topic}-").isdecimal()
             ]
 
-        deadline = machine_seconds() + _EQUAL_S
+        deadline = machine_seconds() + _GONE_S
         while (left := find_left()) and machine_seconds() < deadline:
             time.sleep(1)
         for one in left:

@@ -6,6 +6,7 @@ Nobody is taken down while that could leave a partition without a living replica
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,9 @@ from tests.crash.cluster.operators import BYSTANDERS, Operators
 from tests.crash.cluster.replicas import Metadata
 from tests.support.kafka39 import Kafka39Broker
 from tests.support.mixed_cluster import SESSION_MS, Broker, MixedCluster, PlogMember
+
+REPLICAS = 3
+"""Of each partition that clients use."""
 
 _SHORT_S = (0.3, SESSION_MS / 1000 * 0.6)
 _LONG_S = (SESSION_MS / 1000 * 1.3, SESSION_MS / 1000 * 2.2)
@@ -37,8 +41,11 @@ class ClusterNemesis:
         before_start: Callable[[Broker], None],
         *,
         has_disks: bool,
+        only: str = "",
     ) -> None:
-        """With `has_disks` each broker has one of its own, which can be filled."""
+        """With `has_disks` each broker has one of its own, which can be filled. `only` is a pattern, of the names of
+        deeds.
+        """
         self._operators = operators
         self._network = network
         self._cluster = cluster
@@ -63,6 +70,7 @@ class ClusterNemesis:
             "pause ZooKeeper for long": (1, lambda: self._pause_zookeeper(_LONG_S)),
             "topics": (4, self._topics),
             "move": (4, operators.move),
+            "grow": (2, operators.grow_kept),
             "depose": (2, operators.depose),
             "kill the controller": (3, lambda: self._kill(self._controller)),
             "kill the controller at work": (4, lambda: self._at_work(self._kill)),
@@ -86,8 +94,13 @@ class ClusterNemesis:
                 "full disk of the controller at work": (2, lambda: self._at_work(self._fill)),
                 "start on a full disk": (1, self._start_on_full_disk),
             }
-        for name in [name for name in self._deeds if "Kafka" in name and not cluster.kafka.brokers]:
-            del self._deeds[name]
+        self._works = [operators.come_and_go, operators.move, operators.grow_kept]
+        if len(cluster.brokers) > REPLICAS:
+            self._works.append(operators.drain)
+            self._deeds["drain"] = (4, operators.drain)
+        for name in list(self._deeds):
+            if not re.search(only, name) or ("Kafka" in name and not cluster.kafka.brokers):
+                del self._deeds[name]
 
     def draw(self) -> str:
         names = list(self._deeds)
@@ -212,7 +225,7 @@ class ClusterNemesis:
     def _at_work(self, harm: Callable[[Collection[Broker]], str]) -> str:
         """Harms the controller a moment after it was asked for something."""
         controller = self._controller
-        work = self._random.choice((self._operators.come_and_go, self._operators.move))
+        work = self._random.choice(self._works)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(work)
             time.sleep(self._random.uniform(0, 0.2))

@@ -1,11 +1,12 @@
-"""What operators do with a cluster while it is in trouble: they make topics, grow them, delete them, move replicas and
-take the controller's office away. Whatever is asked may be cut off by what the nemesis does meanwhile; in the end it is
-done wholly or not at all, and that is looked at.
+"""What operators do with a cluster while it is in trouble: they make topics, grow them, delete them, move replicas,
+drain brokers, and take the controller's office away. Whatever is asked may be cut off by what the nemesis does
+meanwhile; in the end it is done wholly or not at all, and that is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from random import Random
 
@@ -24,12 +25,17 @@ from core.protocol.schema.alter_partition_reassignments import (
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tests.crash.chaos.ledger import KEPT, TOPICS
 from tests.crash.cluster.replicas import Metadata
 from tests.support.mixed_cluster import Broker, MixedCluster
+from tests.support.server import run_plog
 
 BYSTANDERS = "bystander-"
 """How the names begin of topics that come and go, which no client uses."""
 _TIMEOUT_MS = 5000
+_MOST_PARTITIONS = 8
+_BUG = 4
+"""The exit code of a command that met a mistake of its own."""
 
 
 class Operators:
@@ -73,6 +79,11 @@ class Operators:
             lambda controller: controller.call(CREATE_PARTITIONS, request).results[0].error_code,
         )
 
+    def grow_kept(self) -> str:
+        """Gives another partition to the topic that most clients use."""
+        count = len(self._metadata.assignment(KEPT))
+        return self.grow(KEPT, 1) if count < _MOST_PARTITIONS else f"{KEPT} has {count} partitions"
+
     def delete(self, name: str) -> str:
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS)
         return self._ask(
@@ -102,6 +113,32 @@ class Operators:
             f"reassign {len(targets)} partitions",
             lambda controller: controller.call(ALTER_PARTITION_REASSIGNMENTS, request, at_most=0).error_code,
         )
+
+    def drain(self) -> str:
+        """Moves everything off a broker, by plog's command; what one holds that is drained already is spread over all
+        again. AssertionError if the command says that it is done, and it is not.
+        """
+        topics = sorted(TOPICS)
+        held = self._held_by(topics)
+        empty = [node for node in self._cluster.brokers if not held[node]]
+        node = self._random.choice(list(self._cluster.brokers))
+        what = ["reassign", "--topics", ",".join(topics)] if empty else ["drain", str(node)]
+        done = run_plog("cluster", *what, "--bootstrap-server", self._cluster.address)
+        said = done.stderr.decode().strip()
+        told = f"{what[0]} {empty or node} ends with {done.returncode}: {said.splitlines()[-1:]}"
+        left = self._held_by(topics)[node]
+        assert done.returncode < _BUG, f"{told}: {said}"
+        assert empty or done.returncode or not left, f"{told}, and it has {left}: {said}"
+        return told
+
+    def _held_by(self, topics: Collection[str]) -> Mapping[int, list[str]]:
+        """Which partitions of these topics have a replica on each broker, as the controller has decided."""
+        held: dict[int, list[str]] = defaultdict(list)
+        for topic in topics:
+            for number, replicas in self._metadata.assignment(topic).items():
+                for node in replicas:
+                    held[node].append(f"{topic}-{number}")
+        return held
 
     def depose(self) -> str:
         """Deletes /controller: whoever held the office goes on until it hears of that."""

@@ -53,6 +53,10 @@ class Metadata:
             return int(self._read("/controller")["brokerid"])
         return None
 
+    def controllers(self) -> int:
+        """How many controllers have been elected."""
+        return int(self._read("/controller_epoch"))
+
     def depose(self) -> int | None:
         """Deletes /controller; gives the broker whose it was."""
         found = self.controller()
