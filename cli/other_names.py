@@ -1,4 +1,5 @@
 """Other names of options: those that Kafka's tools, kcat and rpk have for the same thing. Help shows the main names.
+`SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them.
 
 There are two kinds. `EVERYWHERE` and `OF_COMMAND` have the names that are taken as one of ours: a command that has the
 option takes its other names too, unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest
@@ -7,7 +8,9 @@ have those that are refused with a line that says what to type. `cli/plog_comman
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 Targets = list[tuple[str, str]]
 """Which of our options (by its main name) or arguments (by its parameter's name) get which values."""
@@ -281,6 +284,150 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Names of commands of other tools, in the groups of ours where people look for them."""
+
+FLAG = ""
+"""What stands for the value of an option that takes none."""
+
+_READING = ("consume", "perf consume", "perf latency", "spark-replay", "gaps")
+_WRITING = ("produce", "perf produce", "perf latency", "spark-replay")
+
+
+class Setting(NamedTuple):
+    """A setting of Kafka's clients that changes which records are read or written."""
+
+    commands: Collection[str]
+    """Those that it means something to; to others it is one that changes nothing."""
+    option: str = ""
+    """The option that does it. A command without that option refuses the setting."""
+    values: Mapping[str, str] | Callable[[str], str | None] | None = None
+    """The option's value for each of the setting's; None if they are the same."""
+    harmless: Collection[str] = ()
+    """Values that ask for what happens anyway."""
+    default: str = ""
+    """The value that asks for what a command without the option does."""
+    hint: str = ""
+    only_tunes: bool = False
+    """Whether a command without the option may do as if it were not there."""
+
+
+def _ago(text: str) -> str | None:
+    """Makes `-9000s` of Kafka's `by_duration:PT2H30M` (KIP-1106)."""
+    found = _BY_DURATION.fullmatch(text)
+    if found is None:
+        return {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}.get(
+            text, "end" if text in ("latest", "largest", "end") else None
+        )
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return f"-{days * 86400 + hours * 3600 + minutes * 60 + seconds:.3f}s"
+
+
+_BY_DURATION = re.compile(r"by_duration:p(?:([\d.]+)d)?(?:t(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?)?", re.IGNORECASE)
+
+
+def _number(text: str) -> str | None:
+    return text if text.isdecimal() else None
+
+
+def _by_class(**values: str) -> Callable[[str], str | None]:
+    """Reads the name of a Java class, with or without its package, or such a value itself."""
+    return lambda text: values.get(text.rpartition(".")[2], text if text in values.values() else None)
+
+
+_ACKS = Setting(_WRITING, "--acks", {"0": "0", "1": "1", "all": "all", "-1": "all"}, default="all")
+_CODEC = Setting(
+    _WRITING, "--compression", {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}, default="none"
+)
+_START = Setting(_READING, "--from", _ago, default="beginning", hint="--from OFFSET, beginning, end or TIME")
+_COMMITS = Setting(
+    _READING, harmless=("true",), hint="without --group nothing is committed; --commit says when it is, with --group"
+)
+_BYTES = ("StringSerializer", "ByteArraySerializer", "StringDeserializer", "ByteArrayDeserializer")
+_AS_BYTES = tuple(f"{package}{name}" for name in _BYTES for package in ("", "org.apache.kafka.common.serialization."))
+_NUMBERS = {name: name.lower() for name in ("Long", "Double", "Float", "Short")} | {"Integer": "int", "UUID": "uuid"}
+
+
+def _codec_of(side: str) -> dict[str, Setting]:
+    """Gives what turns keys, or values, into bytes and back; options for both are those of the command's."""
+    hint = f"bytes are taken as they are; --{side}-format, or --schema-registry URL, if the command has it"
+    classes = {f"{kind}{end}": name for kind, name in _NUMBERS.items() for end in ("Serializer", "Deserializer")}
+    return {
+        f"{side}.{what}": Setting(commands, f"--{side}-format", _by_class(**classes), _AS_BYTES, hint=hint)
+        for what, commands in (("deserializer", _READING), ("serializer", _WRITING))
+    }
+
+
+_NO_SHARE_GROUPS = Setting(_READING, hint="plog reads in consumer groups (--group), and has no share groups")
+_INTERCEPTORS = Setting((*_READING, *_WRITING), hint="plog runs no interceptors: leave it out")
+
+SETTINGS: Mapping[str, Setting] = {
+    "acks": _ACKS,
+    "request.required.acks": _ACKS,
+    "enable.idempotence": Setting(_WRITING, "--acks", {"true": "all"}, ("false",)),
+    "compression.type": _CODEC,
+    "compression.codec": _CODEC,
+    "transactional.id": Setting(_WRITING, "--transactional-id", hint="plog produce --transactional-id ID"),
+    "transaction.timeout.ms": Setting(_WRITING, "--transaction-timeout-ms", _number, only_tunes=True),
+    "transaction.two.phase.commit.enable": Setting(
+        _WRITING, harmless=("false",), hint="a transaction of plog's ends with the command: --transactional-id ID"
+    ),
+    "batch.size": Setting(_WRITING, "--batch-size", _number, only_tunes=True),
+    "linger.ms": Setting(_WRITING, "--linger", only_tunes=True),
+    "queue.buffering.max.ms": Setting(_WRITING, "--linger", only_tunes=True),
+    "partitioner": Setting(_WRITING, "--partitioner", hint="plog produce --partitioner NAME"),
+    "partitioner.class": Setting(
+        _WRITING,
+        "--partitioner",
+        _by_class(RoundRobinPartitioner="round_robin", DefaultPartitioner="murmur2", UniformStickyPartitioner="sticky"),
+        hint="--partitioner NAME, or module:function in Python",
+    ),
+    "partitioner.ignore.keys": Setting(
+        _WRITING, "--partitioner", {"true": "sticky"}, ("false",), hint="plog produce --partitioner sticky"
+    ),
+    "allow.auto.create.topics": Setting(
+        _WRITING, "--no-create", {"false": FLAG}, ("true",), hint="plog produce --no-create"
+    ),
+    "queuing.strategy": Setting(_WRITING, harmless=("fifo",), hint="records are sent in the order of the input"),
+    "group.id": Setting(_READING, "--group", hint="plog consume --group GROUP"),
+    "group.instance.id": Setting(_READING, "--group-instance-id", hint="plog consume --group-instance-id ID"),
+    "group.protocol": Setting(
+        _READING, "--group-protocol", {"classic": "classic", "consumer": "consumer"}, hint="--group-protocol NAME"
+    ),
+    "group.remote.assignor": Setting(_READING, harmless=("uniform",), hint="the coordinator chooses: leave it out"),
+    "partition.assignment.strategy": Setting(
+        _READING,
+        harmless=("range", "range,roundrobin", "org.apache.kafka.clients.consumer.RangeAssignor"),
+        hint="members of plog's offer range and roundrobin: leave it out",
+    ),
+    "auto.offset.reset": _START,
+    "isolation.level": Setting(
+        _READING,
+        "--isolation",
+        {name: name for name in ("read_committed", "read_uncommitted")},
+        default="read_uncommitted",
+        hint="plog consume --isolation LEVEL",
+    ),
+    "enable.auto.commit": _COMMITS,
+    "auto.commit.enable": _COMMITS,
+    "enable.auto.offset.store": _COMMITS,
+    "offset.store.method": Setting(_READING, harmless=("broker",), hint="--group keeps offsets on the brokers"),
+    "offset.store.path": Setting(_READING, hint="--group keeps offsets on the brokers"),
+    "check.crcs": Setting(_READING, harmless=("true",), hint="every batch is checked; --no-exit-on-error reads on"),
+    "exclude.internal.topics": Setting(
+        _READING, harmless=("true",), hint="name the topic: plog consume __consumer_offsets"
+    ),
+    "topic.blacklist": Setting(_READING, hint="name the topics, or use --regex with a pattern that leaves it out"),
+    "share.acknowledgement.mode": _NO_SHARE_GROUPS,
+    "share.acquire.mode": _NO_SHARE_GROUPS,
+    "interceptor.classes": _INTERCEPTORS,
+    "plugin.library.paths": _INTERCEPTORS,
+    "bootstrap.controllers": Setting((), hint="brokers are asked: --bootstrap-server HOST:PORT"),
+    "schema.registry.url": Setting(
+        (*_READING, *_WRITING), "--schema-registry", hint="plog consume --schema-registry URL"
+    ),
+    **_codec_of("key"),
+    **_codec_of("value"),
+}
+"""By their names. All others that Kafka's clients have only tune, or are of how the cluster is reached."""
 
 
 def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.other_names import COMMANDS_MEANT, Convert, hint_of, names_by_meaning, other_names
+from cli.options import say
+from cli.other_names import COMMANDS_MEANT, FLAG, SETTINGS, Convert, Setting, hint_of, names_by_meaning, other_names
 from cli.place import level_of
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
 from core.common.did_you_mean import did_you_mean
@@ -136,8 +137,12 @@ class _Parser(OptionParser):
         super().__init__(ctx)
         self._named: list[tuple[int, str]] = []
         """What names gave to arguments: (number of the argument, its value)."""
+        self._settings = _TypedSettings(_path(ctx))
 
     def add_other_names(self, path: str) -> None:
+        if "-X" in self._short_opt:
+            self._settings.option = self._short_opt["-X"]
+            self._short_opt["-X"] = self._long_opt["--command-property"] = self._settings  # type: ignore[assignment]
         own = {**self._short_opt, **self._long_opt}
         for name, meant in other_names(path, own).items():
             self._add(name, own[meant] if isinstance(meant, str) else _Converted(self, meant))
@@ -157,6 +162,8 @@ class _Parser(OptionParser):
         (self._long_opt if name.startswith("--") else self._short_opt)[name] = option
 
     def _process_args_for_args(self, state: ParsingState) -> None:
+        if self.ctx is None or not self.ctx.resilient_parsing:
+            self._settings.act(self._long_opt, state)
         named: set[int] = set()
         for number, value in sorted(self._named, key=lambda one: one[0]):
             takes_all = self._args[number].nargs == -1
@@ -181,6 +188,88 @@ class _Converted:
     def process(self, value: str, state: ParsingState) -> None:
         for target, one in self._convert(value):
             self._parser.give(target, one, state)
+
+
+class _TypedSettings:
+    """`-X KEY=VALUE` on the command line of one command, where `SETTINGS` act. In a file, which other tools share, they
+    are passed over. Owned by one task.
+    """
+
+    takes_value = True
+    nargs = 1
+
+    def __init__(self, path: str) -> None:
+        self.option: Any = None  # the option -X itself, which keeps all that is of the connection
+        self._path = path
+        self._typed: list[str] = []
+
+    def process(self, value: str, state: ParsingState) -> None:
+        self._typed.append(value)
+        self.option.process(value, state)
+
+    def act(self, options: Mapping[str, Any], state: ParsingState) -> None:
+        """Gives their values to the options that do the same, and says which, and which change nothing. Raises
+        UsageError for one that the command can't obey, and for one that says something else than an option.
+        """
+        if not self._typed:
+            return
+        from core.security.client_settings import canonical_name, is_passed_over
+
+        idle, taken = [], []
+        for text in self._typed:
+            given, _, value = text.partition("=")
+            name = canonical_name(given.strip())
+            setting = SETTINGS.get(name)
+            if setting is None or (setting.commands and self._path not in setting.commands):
+                if is_passed_over(name):
+                    idle.append(given.strip())
+                continue
+            option = options.get(setting.option)
+            value = _resolved(given, value.strip())
+            is_default = option is None and value.lower() == setting.default
+            if is_default or value in setting.harmless or value.lower() in setting.harmless:
+                idle.append(given.strip())
+            elif option is not None:
+                found = _value_of(setting, given.strip(), value)
+                self._give(f"{given.strip()}={value}", found, setting, option, state)
+                taken.append(f"{given.strip()} is {setting.option} {found}".strip())
+            elif setting.only_tunes:
+                idle.append(given.strip())
+            else:
+                raise UsageError(f"{given.strip()}={value}: plog {self._path} has no option for it", hint=setting.hint)
+        if taken:
+            say(f"note: {', '.join(taken)}")
+        if idle:
+            say(f"note: {', '.join(dict.fromkeys(idle))} {'change' if len(idle) > 1 else 'changes'} nothing here")
+
+    def _give(self, text: str, value: str, setting: Setting, option: Any, state: ParsingState) -> None:
+        there = state.opts.get(option.dest)
+        if there is None:
+            option.process(None if value == FLAG else value, state)
+        elif value != FLAG and there != value:
+            raise UsageError(f"{setting.option} {there} and {text} are both set, and differ", hint="say one of them")
+
+
+def _resolved(name: str, value: str) -> str:
+    """Takes the value from where a reference says, as ${env:NAME}."""
+    if "${" not in value:
+        return value
+    from core.client.client_config import replace_references
+
+    return replace_references({name: value}, "-X")[name]
+
+
+def _value_of(setting: Setting, name: str, value: str) -> str:
+    """Gives what the option takes for that value of the setting; raises UsageError if there is nothing."""
+    values = setting.values
+    if values is None:
+        found: str | None = value
+    else:
+        found = values(value) if callable(values) else values.get(value.lower())
+    if found is None or not value:
+        one_of = None if values is None or callable(values) else f"one of {', '.join((*values, *setting.harmless))}"
+        raise UsageError(f"{name}={value}: plog can't do that", hint=setting.hint or one_of)
+    return found
 
 
 class _Applied:

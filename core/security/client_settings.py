@@ -264,6 +264,19 @@ def is_heeded(name: str) -> bool:
     return name in _SASL | _TLS | _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)
 
 
+def is_passed_over(name: str) -> bool:
+    """Says whether Kafka's clients have such a setting, and plog makes no use of it."""
+    is_known = name in OTHER_SETTINGS or name in _OF_NO_EFFECT
+    is_known |= name.startswith((*OTHER_PREFIXES, *_OF_NO_EFFECT_PREFIXES)) and not name.startswith("config.providers.")
+    return is_known and not is_heeded(name)
+
+
+def canonical_name(name: str) -> str:
+    """Takes kcat's prefix from a setting of topics: `topic.auto.offset.reset`."""
+    short = name.removeprefix("topic.")
+    return short if name not in OTHER_SETTINGS and short in OTHER_SETTINGS else name
+
+
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
     """Raises UsageError for a name that is none, and a value that plog can't obey; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
