@@ -52,6 +52,14 @@ def recover(
         ),
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the last recovery of each folder.")] = False,
+    salvage_records: Annotated[
+        Path | None,
+        typer.Option(
+            "--salvage-records",
+            metavar="FILE",
+            help="Write the records that can be read in damage to a new file, as envelopes that are marked.",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Repair what plog verify finds: a plan first, then --apply, then --undo if it was wrong.
@@ -63,13 +71,16 @@ def recover(
     \b
     Example:
       plog recover sample-data/damaged
+      plog recover sample-data/damaged --salvage-records salvaged.ndjson
     """
     from core.inspector.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
     from core.inspector.recovery_plan import RecoveryOptions
     from core.inspector.recovery_planner import plan_recovery
 
-    if undo and (apply or dry_run or like_kafka or fix_bits or accept_visible or accept_missing):
+    if undo and (apply or dry_run or like_kafka or fix_bits or accept_visible or accept_missing or salvage_records):
         raise UsageError("--undo takes no other option")
+    if salvage_records is not None:
+        _ensure_new(salvage_records, like_kafka=like_kafka)
     if undo:
         for path in paths:
             _undo(path)
@@ -91,6 +102,8 @@ def recover(
         _say_all(summary_lines(steps))
     all_plans = [plan for _, plan in plans]
     _say_all(link_lines(paths, all_plans))
+    if salvage_records is not None:
+        _salvage(all_plans, salvage_records)
     if not apply:
         unfinished = unfinished_lines(paths)
         _say_all(unfinished)
@@ -98,6 +111,42 @@ def recover(
         raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
     codes = list(each_of(readable, lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
+
+
+def _ensure_new(file: Path, *, like_kafka: bool) -> None:
+    """Raises UsageError for a file that is there, or for records that `plog consume` reads."""
+    if like_kafka:
+        raise UsageError("--salvage-records goes without --like-kafka, which gives up records that plog consume reads")
+    if file.is_file():
+        raise UsageError(f"--salvage-records: {file} is there already", hint="name another file, or move it away")
+
+
+def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
+    """Writes what can be read of the records that the plans lose, before anything is done. Raises AccessError."""
+    from core.common.out_file import OutFile
+    from core.inspector.salvage import salvage, salvaged_from
+
+    steps = [step for plan in plans for step in salvaged_from(plan)]
+    if not steps:
+        return
+    total = sum((step.records or 0) + step.given_up for step in steps)
+    counted = f"{total:,}" + " and what can't be counted" * any(step.records is None for step in steps)
+    count = unproven = 0
+    file = OutFile(path)
+    try:
+        for line in (line for plan in plans for line in salvage(plan)):
+            file.file.write(line.text.encode("utf-8", "surrogatepass"))
+            count, unproven = count + 1, unproven + line.is_unproven
+    except BaseException:
+        file.discard()
+        raise
+    if count == 0:
+        file.discard()
+        say(f"none of {counted} records in damage can be read; {path} was not written")
+        return
+    file.end(is_whole=True)
+    proof = "none of them proven" if unproven == count else f"{count - unproven:,} of them proven by a checksum"
+    say(f"{path}: {count:,} of {counted} records in damage, {proof}; plog produce TOPIC {path} --format envelope")
 
 
 def _say_all(lines: Sequence[str]) -> None:

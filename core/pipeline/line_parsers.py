@@ -133,6 +133,8 @@ class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     offset: int | None = None
     timestamp_type: Literal["CreateTime", "LogAppendTime", "NoTimestampType"] | None = None
     leader_epoch: int | None = None
+    unproven: bool | None = None
+    salvaged: dict[str, Any] | None = None
 
 
 _plain_envelopes = msgspec.json.Decoder(_PlainEnvelope)

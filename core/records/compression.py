@@ -22,6 +22,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from itertools import islice
 from typing import Any, Protocol
@@ -133,6 +134,18 @@ def _ensure_within(size: int, limit: int) -> None:
             f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
             f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}, in Spark the option maxExpansion"
         )
+
+
+def decompress_what_can_be(codec: CompressionType, data: Buffer, *, magic: int = 2) -> bytes:
+    """Gives what data that is cut short, or goes wrong somewhere, decompresses to before that."""
+    is_zstd = codec is CompressionType.ZSTD
+    pieces = (
+        _pieces(_salvage_zstd, codec, data, None, magic) if is_zstd else decompressed_pieces(codec, data, magic=magic)
+    )
+    found = list[bytes]()
+    with suppress(CorruptRecordError):
+        found.extend(pieces)
+    return b"".join(found)
 
 
 class _PlainStream:
@@ -441,6 +454,16 @@ def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
     reader = decompressor.stream_reader(data, read_across_frames=True)
     while piece := reader.read(PIECE_BYTES):
         yield piece
+
+
+def _salvage_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
+    """Reads a frame that need not be whole."""
+    import zstandard
+
+    try:
+        yield from _read_zstd(zstandard.ZstdDecompressor(), data)
+    except zstandard.ZstdError as error:
+        raise ValueError(error) from error
 
 
 _MOST_BLOCKS = 8192

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from core.records.record import Headers
 
 READ_FIELDS = frozenset({"key", "value", "headers", "timestamp", "partition"})
-WRITTEN_FIELDS = frozenset({"topic", "offset", "timestamp_type", "leader_epoch"})
+WRITTEN_FIELDS = frozenset({"topic", "offset", "timestamp_type", "leader_epoch", "unproven", "salvaged"})
 
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 

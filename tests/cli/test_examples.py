@@ -35,11 +35,13 @@ LACKS_BROKERS = (
 FINDS_SOMETHING = {
     "plog recover sample-data/damaged",
     "plog recover sample-data/damaged --fix-bits",
+    "plog recover /var/lib/kafka/data --salvage-records records.ndjson",
     "cp -r sample-data/damaged disk && plog verify --deep disk",
     "plog gaps disk --lost --certificate before.json",
     "plog consume c_bitflip_middle --no-exit-on-error --format envelope --data-dir disk --out saved.ndjson",
     "plog recover disk",
     "plog recover disk --fix-bits",
+    "plog recover disk --salvage-records salvaged.ndjson",
     "plog gaps sample-data/damaged",
     "plog gaps sample-data/damaged --lost",
     "plog verify kafka --deep --output ndjson",
