@@ -17,16 +17,11 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 def open_sink(filesystem: FileSystem, path: Path) -> io.BufferedWriter:
-    """Opens a file for writing; what it held is gone. Closing it writes what is left, and syncs nothing. Raises the
-    disk's OSError.
+    """Makes a file for writing, which nobody else has. Closing it writes what is left, and syncs nothing. Raises
+    FileExistsError if something has the name, and the disk's OSError.
     """
-    file = filesystem.open_append(path)
-    try:
-        file.truncate(0)
-    except OSError:
-        file.close()
-        raise
-    return io.BufferedWriter(_FileSink(file), _BUFFER_BYTES)
+    filesystem.make_file(path)
+    return io.BufferedWriter(_FileSink(filesystem.open_append(path, creates=False)), _BUFFER_BYTES)
 
 
 class _FileSink(io.RawIOBase):

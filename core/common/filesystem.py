@@ -114,6 +114,10 @@ class FileSystem:
         """
         return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
+    def make_file(self, path: Path) -> None:
+        """Makes an empty file. Raises FileExistsError if something has the name: of two that want it, one gets it."""
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
     def open_read(self, path: Path) -> File:
         """Opens for reading only. Raises what `open_regular` raises."""
         return File(path, open_regular(path, os.O_RDONLY))

@@ -30,6 +30,9 @@ class StoppableFileSystem(FileSystem):
     def open_append(self, path: Path, *, creates: bool = True) -> File:
         return self._working.open_append(path, creates=creates)
 
+    def make_file(self, path: Path) -> None:
+        self._working.make_file(path)
+
     def open_read(self, path: Path) -> File:
         return self._working.open_read(path)
 

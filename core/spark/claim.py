@@ -66,14 +66,21 @@ class Claim:
         return lock_folder(self.directory, self.number)
 
     def beside(self, name: str) -> Path:
-        """Gives where a file is written before it has its place."""
+        """Gives where a file lies that is of use to this owner and its tasks alone."""
         return self.folder / name
 
-    def write(self, target: Path, content: bytes, name: str) -> None:
-        """Replaces `target` whole; `name` is what it is called beside. Raises what `place` raises."""
-        with self.explaining_loss(), open_sink(self.filesystem, self.beside(name)) as beside:
-            beside.write(content)
-        self.place(self.beside(name), target)
+    def temporary(self, name: str) -> Path:
+        """Gives where a file is written before it has its place: a name that nobody else has, as several attempts may
+        be at one task at once, on several machines, whose processes have the same ids.
+        """
+        return self.beside(f"{name}.{uuid.uuid4().hex}.tmp")
+
+    def write(self, target: Path, content: bytes) -> None:
+        """Replaces `target` whole. Raises what `place` raises."""
+        beside = self.temporary(target.name)
+        with self.explaining_loss(), open_sink(self.filesystem, beside) as sink:
+            sink.write(content)
+        self.place(beside, target)
 
     def place(self, beside: Path, target: Path) -> None:
         """Brings a file to the disk, and then to its place. Raises DirectoryLockedError if another has the folder now;
@@ -87,7 +94,7 @@ class Claim:
 
     def take_away(self, path: Path) -> None:
         """Removes a file of the folder, if it is still there. Raises what `place` raises."""
-        away = self.beside(f"{uuid.uuid4().hex}.away")
+        away = self.temporary("away")
         with contextlib.suppress(FileNotFoundError), self.explaining_loss():
             self.filesystem.rename(path, away)
         self.filesystem.unlink(away)

@@ -5,8 +5,9 @@
                                             "left_out": [..]}
 
 Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
-and with it the unit is done. Of a job that is one unit, each task leaves a part of the receipt there (`<task>.part`).
-Written again from the same records, a file has the same bytes.
+and with it the unit is done. Of several attempts at a unit, the files of one are taken, all of them: it is named there
+(`<unit>.chosen`), and whoever comes after it brings its files to their places, too. Of a job that is one unit, each
+task leaves a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def write_receipt(claim: Claim, receipt: Receipt) -> None:
     content = json.dumps(receipt.to_json()).encode()
     path = receipt_path(claim.directory, receipt.unit)
     try:
-        claim.write(path, content, f"{receipt.unit}.{os.getpid()}.receipt.tmp")
+        claim.write(path, content)
     except OSError as error:
         raise not_written(error, path) from error
 
@@ -154,7 +155,7 @@ def read_receipt(directory: Path, unit: str) -> Receipt | None:
 def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
     """Notes what one task wrote of a whole that is one unit. Raises what `Claim.place` raises."""
     content = json.dumps({"files": [file.to_json() for file in files]}).encode()
-    claim.write(claim.beside(f"{unit}.part"), content, f"{unit}.{os.getpid()}.part.tmp")
+    claim.write(claim.beside(f"{unit}.part"), content)
 
 
 def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
@@ -199,18 +200,15 @@ class _Output:
         self._schema = written_schema(format_, schema)
         self._writers: dict[str, tuple[Path, _Writer]] = {}
         self._rows: dict[str, int] = {}
-        self._spilled = SpilledRows(self._temporary("spilled"), self._schema, claim.filesystem)
-        self._folders: list[WrittenFile] = []
+        self._spilled = SpilledRows(claim.temporary(unit), self._schema, claim.filesystem)
+        self._ended: dict[str, WrittenFile] = {}  # by the names that they have beside
         if self._partition is None:
             self._writer("")
-
-    def _temporary(self, what: object) -> Path:
-        return self._claim.beside(f"{self._unit}.{os.getpid()}.{what}.tmp")
 
     def _writer(self, folder: str) -> _Writer:
         known = self._writers.get(folder)
         if known is None:
-            path = self._temporary(len(self._rows))
+            path = self._claim.temporary(self._unit)
             known = self._writers[folder] = path, self._open(path)
             self._rows[folder] = 0
         return known[1]
@@ -247,37 +245,63 @@ class _Output:
             yield folder_name(self._format.partition_by, value), in_order.slice(start, end - start)
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        self._bring_to_places()
+        self._end_files()
         for folder, batches in self._spilled.read():
             if len(self._writers) >= _MOST_OPEN_FILES:
-                self._bring_to_places()
+                self._end_files()
             for rows in batches:
                 self._write(folder, rows)
-        self._bring_to_places()
-        return tuple(sorted(self._folders, key=lambda file: file.name))
+        self._end_files()
+        return self._bring_to_places()
 
-    def _bring_to_places(self) -> None:
-        """Closes the files that are open, and gives them their names."""
-        filesystem = self._claim.filesystem
-        if self._partition is not None:
-            self._claim.ensure_held()  # a folder that was taken away must not be there again
-            for folder in self._writers:
-                filesystem.make_directory(self._claim.directory / folder)
-            filesystem.sync_directory(self._claim.directory)
+    def _end_files(self) -> None:
         for _, writer in self._writers.values():
             writer.close()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            self._folders += pool.map(self._bring_to_place, self._writers)
+        for folder, (path, _) in self._writers.items():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size_bytes = file.tell()
+            name = str(Path(folder, self._unit + self._format.ending))
+            self._ended[path.name] = WrittenFile(name, self._rows[folder], digest, size_bytes)
         self._writers.clear()
 
-    def _bring_to_place(self, folder: str) -> WrittenFile:
-        path = self._writers[folder][0]
-        target = self._claim.directory / folder / (self._unit + self._format.ending)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            size_bytes = file.tell()
-        self._claim.place(path, target)
-        return WrittenFile(str(target.relative_to(self._claim.directory)), self._rows[folder], digest, size_bytes)
+    def _bring_to_places(self) -> tuple[WrittenFile, ...]:
+        """Gives the files their names: those of the first attempt at the unit that comes here. What a function gives
+        may be other rows in each attempt, and no file of one may stand beside a receipt, or files, of another.
+        """
+        claim, chosen = self._claim, self._claim.beside(f"{self._unit}.chosen")
+        own = claim.temporary(self._unit)
+        try:
+            with open_sink(claim.filesystem, own) as sink:
+                sink.write(json.dumps({name: file.to_json() for name, file in self._ended.items()}).encode())
+            claim.filesystem.link(own, chosen)
+        except FileExistsError:
+            self._discard_ended()
+        finally:
+            claim.filesystem.unlink(own)
+        self._ended.clear()
+        files = {name: WrittenFile.from_json(fields) for name, fields in json.loads(chosen.read_bytes()).items()}
+        if self._partition is not None:
+            claim.ensure_held()  # a folder that was taken away must not be there again
+            for file in files.values():
+                claim.filesystem.make_directory((claim.directory / file.name).parent)
+            claim.filesystem.sync_directory(claim.directory)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(self._bring_to_place, files, files.values()))
+        return tuple(sorted(files.values(), key=lambda file: file.name))
+
+    def _bring_to_place(self, name: str, file: WrittenFile) -> None:
+        target = self._claim.directory / file.name
+        try:
+            self._claim.place(self._claim.beside(name), target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise
+            self._claim.filesystem.sync_directory(target.parent)  # another attempt has just renamed it
+
+    def _discard_ended(self) -> None:
+        for name in self._ended:
+            self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
         """Takes away what is not finished."""
@@ -286,6 +310,7 @@ class _Output:
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
                 writer.close()
             self._claim.filesystem.unlink(path)
+        self._discard_ended()
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:

@@ -365,7 +365,7 @@ class Replay:
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         path = self._state / name
         try:
-            self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n", f"{name}.tmp")
+            self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n")
         except OSError as error:
             raise access_error(error, path, "write") from error
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
+from core.spark.claim import Claim
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
 from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
@@ -113,13 +117,53 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
 
 @for_each("kind", ["parquet", "csv", "json"])
 def test_one_of_many_files_that_gets_no_place(tmp_path: Path, kind: str) -> None:
-    """The others may have theirs by then: they are brought there together. Nothing is left beside."""
+    """The others may have theirs by then: they are brought there together. The next attempt brings it there."""
     claim = claim_unshared(tmp_path)
-    (tmp_path / "city=b" / f"unit.{kind}" / "somebody").mkdir(parents=True)
-    batch = table_of("a", "b", "c", "d")
+    obstacle = tmp_path / "city=b" / f"unit.{kind}"
+    (obstacle / "somebody").mkdir(parents=True)
+    batch, output = table_of("a", "b", "c", "d"), OutputFormat(kind, "binary", "binary", "city")
     with pytest.raises(AccessError, match="could not write"):
-        write_files(claim, "unit", OutputFormat(kind, "binary", "binary", "city"), [batch], batch.schema)
-    assert list(claim.folder.iterdir()) == []
+        write_files(claim, "unit", output, [batch], batch.schema)
+    shutil.rmtree(obstacle)
+    files = write_files(claim, "unit", output, [batch], batch.schema)
+    assert [file.name for file in files] == [f"city={city}/unit.{kind}" for city in "abcd"]
+    assert all(sha256((tmp_path / file.name).read_bytes()).hexdigest() == file.digest for file in files)
+    assert [path.name for path in claim.folder.iterdir()] == ["unit.chosen"]
+
+
+@for_each("kind", ["parquet", "csv", "json"])
+@for_each("by", ["", "city"])
+def test_attempts_at_one_unit_in_the_same_process(tmp_path: Path, kind: str, by: str) -> None:
+    """The second begins and ends while the first writes, and its rows are others, as of a function that says uuid():
+    the files of one of them are there, and both know which.
+    """
+    claim, output = claim_unshared(tmp_path), OutputFormat(kind, "binary", "binary", by)
+    first, second = table_of("a", "b", "c"), table_of("b", "d")
+    found = []
+
+    def batches() -> Iterator[Any]:
+        yield first
+        found.append(write_files(claim, "unit", output, [second], second.schema))
+        yield first
+
+    found.append(write_files(claim, "unit", output, batches(), first.schema))
+    assert found[0] == found[1]
+    there = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob(f"unit.{kind}")}
+    assert there.keys() == {file.name for file in found[0]}
+    assert sum(file.rows for file in found[0]) == len(second)
+    for file in found[0]:
+        assert sha256(there[file.name].read_bytes()).hexdigest() == file.digest
+    assert [path.name for path in claim.folder.iterdir()] == ["unit.chosen"]
+
+
+def test_a_temporary_file_that_is_there_is_no_ones_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, batch = claim_unshared(tmp_path), table_of("a")
+    taken = claim.beside("taken.tmp")
+    taken.write_bytes(b"another attempt's")
+    monkeypatch.setattr(Claim, "temporary", lambda *_: taken)
+    with pytest.raises(AccessError, match="file exists"):
+        write_files(claim, "unit", OutputFormat("json", "binary", "binary", ""), [batch], batch.schema)
+    assert taken.read_bytes() == b"another attempt's"
 
 
 @for_each("topic", ["_under", ".dot", "__x", "plain"])
