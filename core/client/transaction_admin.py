@@ -13,7 +13,8 @@ from functools import partial
 from core.client.admin import LATEST, Admin
 from core.client.client_connection import ClientConnection
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-from core.client.coordinator import CoordinatorType, at_coordinator, ensure_success, patiently
+from core.client.coordinator import CoordinatorType, at_coordinator, ensure_success, find_coordinator, patiently
+from core.client.failover import ride_over
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -149,6 +150,23 @@ class TransactionAdmin:
             f"no transactional id {transactional_id!r}",
             hint="plog transaction list shows those that there are",
         ) from failure
+
+    def find(self, transactional_id: str) -> TransactionDescription | None:
+        """Asks its coordinator alone, and rides over that one's death. None if nobody has used the id, and of brokers
+        that do not say it (before 3.0).
+        """
+        request = DescribeTransactionsRequest([transactional_id])
+
+        def ask() -> TransactionDescription:
+            node_id = find_coordinator(self._client, CoordinatorType.TRANSACTION, transactional_id)
+            return _describe(self._client.connection_to(node_id), request, node_id)
+
+        try:
+            return ride_over(self._client, ask)
+        except KafkaError as error:
+            if error.code not in (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+            return None
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Gives what each partition knows of its producers."""

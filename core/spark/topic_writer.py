@@ -1,12 +1,7 @@
 """`df.write.format("plog")` and `df.writeStream.format("plog")`: to topics, each job or batch exactly once.
 
 Columns are those of Spark's Kafka sink (value; key, topic, partition, headers if they are there), and `timestamp`.
-Every task writes in a transaction of its own, and leaves it prepared; when all tasks are done the driver commits them,
-one after the other. A task that is tried again fences the try before it.
-
-A batch of a stream may be done twice, if the driver ends between its commit and Spark's note of it. So the driver
-commits with each task's transaction an offset of a group, of the transactional id's name: the number of the batch + 1.
-A task whose group is past the batch is not committed again.
+Each attempt at a task writes in a transaction of its own, and leaves it prepared; the driver ends them (job_commit.py).
 
 A stream is known by the id that Spark writes into `metadata` of its checkpoint when that is new, wherever the
 checkpoint lies and however it was named. The id is part of the transactional ids, so a checkpoint that is deleted and
@@ -18,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -26,22 +21,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
-from core.client.producer import ProducerIdentity
-from core.client.transactional_producer import TransactionalProducer, add_offsets, end_transaction
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
-from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
 from core.spark.cluster_access import access_of, connect, servers_of
-from core.spark.records_to_send import RecordCutter, ensure_writable
+from core.spark.job_commit import Attempt, BatchJob, Job, Prepared, StreamBatch, write_attempt
+from core.spark.records_to_send import ensure_writable
 
 _TIMEOUT_MS = 15 * 60_000
 """The most that brokers allow by default (transaction.max.timeout.ms)."""
 
 _STREAM_ID = "sql.streaming.queryId"
-"""The local property of every job of a stream: the id in its checkpoint's `metadata` (Spark's `StreamExecution`)."""
+_BATCH_ID = "streaming.sql.batchId"
+"""Local properties of every job of a stream: the id in its checkpoint's `metadata` (Spark's `StreamExecution`), and the
+batch's number (`MicroBatchExecution`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +69,8 @@ class WriterOptions:
         return cls(servers, given.get("topic", ""), prefix, codec, int(timeout), access_of(given))
 
 
-class PreparedTask(WriterCommitMessage):
-    """What a task leaves; `identity` is None if it had no records. `topic` is one that it wrote to."""
-
-    def __init__(self, number: int, identity: ProducerIdentity | None, topic: str) -> None:
-        self.number = number
-        self.identity = identity
-        self.topic = topic
+class PreparedTask(Prepared, WriterCommitMessage):
+    """What Spark hands to the driver."""
 
 
 class _TopicWriter:
@@ -88,102 +78,75 @@ class _TopicWriter:
 
     def __init__(self, options: WriterOptions, schema: StructType) -> None:
         self._options = options
+        self._prefix = options.transactional_id_prefix or "plog"
+        self._run = uuid.uuid4().hex[:16]
         ensure_writable(to_arrow_schema(schema, timezone="UTC"), options.topic)
 
     def _connect(self) -> KafkaClient:
         return connect(self._options.servers, self._options.access)
 
-    def _task_prefix(self, context: TaskContext) -> str:
-        """Begins the transactional ids of all tasks: the same for each try of a task."""
+    def _job(self, context: TaskContext) -> Job:
         raise NotImplementedError
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # of pyarrow.RecordBatch
         context = TaskContext.get()
         assert context is not None
-        number, options = context.partitionId(), self._options
-        transactional_id = f"{self._task_prefix(context)}-{number}"
-        with contextlib.closing(
-            TransactionalProducer(
-                self._connect, transactional_id, timeout_ms=options.timeout_ms, compression=options.compression
-            )
-        ) as producer:
-            cutter = RecordCutter(options.topic, producer.partitions)
-            last_topic = ""
-            for batch in iterator:
-                for topic, records in cutter.cut(batch):
-                    producer.send(topic, records)
-                    last_topic = topic
-            identity = producer.prepare() if producer.is_open else None
-            return PreparedTask(number, identity, last_topic)
-
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with contextlib.closing(self._connect()) as client:
-            for task in _with_records(messages):
-                assert task.identity is not None
-                with contextlib.suppress(PlogError):  # it times out by itself
-                    end_transaction(client, task.identity, is_commit=False)
+        attempt = Attempt(context.partitionId(), context.taskAttemptId(), context.attemptNumber())
+        prepared = write_attempt(
+            self._job(context),
+            attempt,
+            self._options.topic,
+            iterator,
+            self._connect,
+            timeout_ms=self._options.timeout_ms,
+            compression=self._options.compression,
+        )
+        return WriterCommitMessage() if prepared is None else PreparedTask(**asdict(prepared))
 
 
-def _with_records(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTask]:
-    return [task for task in messages if isinstance(task, PreparedTask) and task.identity is not None]
+def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTask]:
+    """Gives those of tasks that had records."""
+    return [message for message in messages if isinstance(message, PreparedTask)]
 
 
 class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
-    """Writes one job: when all of its tasks are prepared, they are committed. Without a prefix its ids are new."""
+    """Writes one job: when all of its tasks are prepared, they are committed."""
 
-    def __init__(self, options: WriterOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._prefix = options.transactional_id_prefix or f"plog-{uuid.uuid4().hex[:16]}"
-
-    def _task_prefix(self, context: TaskContext) -> str:  # noqa: ARG002 - a stream's needs it
-        return self._prefix
+    def _job(self, context: TaskContext | None = None) -> BatchJob:  # noqa: ARG002 - a stream's needs it
+        return BatchJob(self._prefix, self._run, is_named=bool(self._options.transactional_id_prefix))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with contextlib.closing(self._connect()) as client:
-            for task in _with_records(messages):
-                assert task.identity is not None
-                end_transaction(client, task.identity, is_commit=True)
+            self._job().commit(client, _prepared(messages), len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        with contextlib.closing(self._connect()) as client:
+            self._job().abort(client, _prepared(messages))
 
 
 class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
     """Writes a stream's batches, of which the last may be done more than once."""
 
-    def _task_prefix(self, context: TaskContext) -> str:
-        stream = context.getLocalProperty(_STREAM_ID)
-        if not stream:
+    def _job(self, context: TaskContext) -> StreamBatch:
+        stream, batch = (context.getLocalProperty(name) for name in (_STREAM_ID, _BATCH_ID))
+        if not stream or not batch:
             raise PlogError(
                 "Spark does not say which stream this is: a batch that is done again could not be told from a new one",
-                hint=f"the local property {_STREAM_ID} of Spark's stream execution is missing",
+                hint=f"the local property {_BATCH_ID if stream else _STREAM_ID} of Spark's stream execution is missing",
             )
-        return f"{self._options.transactional_id_prefix or 'plog'}-{stream}"
+        return StreamBatch(f"{self._prefix}-{stream}", self._run, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        tasks = _with_records(messages)
-        layout = f"{len(messages)} tasks"
-        with contextlib.closing(self._connect()) as client:
-            admin = GroupAdmin(client)
-            for task in tasks:
-                assert task.identity is not None
-                group, place = task.identity.transactional_id, TopicPartition(task.topic, 0)
-                committed = admin.stable_offsets(group, {place, *admin.offsets(group)})  # of other topics, too
-                done = [found for found in committed.values() if found.offset > batchId]
-                if done and done[0].offset > batchId + 1:
-                    raise PlogError(
-                        f"batch {batchId} is written after batch {done[0].offset - 1} of the same stream: "
-                        "its checkpoint was set back, or copied",
-                        hint="a new checkpointLocation begins a new stream, whose batches are all written",
-                    )
-                if done and done[0].metadata != layout:
-                    raise PlogError(
-                        f"batch {batchId} was half committed by {done[0].metadata}, and is done again by {layout}",
-                        hint="start the stream with the number of tasks that it had",
-                    )
-                if not done:
-                    add_offsets(client, task.identity, group, {place: batchId + 1}, layout)
-                end_transaction(client, task.identity, is_commit=not done)
+        tasks = _prepared(messages)
+        if tasks:
+            with contextlib.closing(self._connect()) as client:
+                self._batch(tasks, batchId).commit(client, tasks, len(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
-        self._abort(messages)
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        tasks = _prepared(messages)
+        if tasks:  # else nobody knows here which stream it is: its next start ends what is open
+            with contextlib.closing(self._connect()) as client:
+                self._batch(tasks, batchId).abort(client, tasks)
+
+    def _batch(self, tasks: Sequence[PreparedTask], number: int) -> StreamBatch:
+        return StreamBatch(tasks[0].group.rpartition("-")[0], self._run, number)

@@ -141,12 +141,13 @@ def test_a_batch_is_not_committed_while_a_transaction_is_about_to_tell_that_it_w
     connect = partial(KafkaClient, parse_bootstrap(broker.address))
     with ExitStack() as stack:
         before = stack.enter_context(closing(TransactionalProducer(connect, f"{target}-before")))
-        again = stack.enter_context(closing(TransactionalProducer(connect, target)))
-        before.send_offsets(target, {Partition(target, 0): 1}, "1 tasks")
+        again = stack.enter_context(closing(TransactionalProducer(connect, f"{target}-0-0")))
+        group = f"{target}-0"
+        before.send_offsets(group, {Partition(target, 0): 1}, "1 tasks")
         value = ByteStrings.of_list([b"1"])
         again.send(target, RecordsToSend(0, np.array([NOW]), None, value, None, np.arange(1)))
-        message = PreparedTask(0, again.prepare(), target)
-        with pytest.raises(KafkaError, match=f"a transaction that moves group {target} on {target}-0 has not ended"):
+        message = PreparedTask(0, again.prepare(), target, group)
+        with pytest.raises(KafkaError, match=f"a transaction that moves group {group} on {target}-0 has not ended"):
             writer.commit([message], 0)
         before.commit()
         writer.commit([message], 0)
