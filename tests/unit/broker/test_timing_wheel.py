@@ -18,9 +18,9 @@ class ManualLoop(asyncio.AbstractEventLoop):
 
     def __init__(self) -> None:
         self._now = 1000.003
-        self._due: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._due: list[tuple[float, int, asyncio.TimerHandle, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = itertools.count()
-        self.started = 0
+        self.started = self.woken = 0
 
     def get_debug(self) -> bool:
         return False
@@ -29,9 +29,13 @@ class ManualLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, **_: Any) -> asyncio.TimerHandle:
-        heapq.heappush(self._due, (when, next(self._numbers), callback, args))
+        timer = asyncio.TimerHandle(when, callback, args, self)
+        heapq.heappush(self._due, (when, next(self._numbers), timer, callback, args))
         self.started += 1
-        return asyncio.TimerHandle(when, callback, args, self)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Called by handles that are cancelled."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, **_: Any) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args)
@@ -39,8 +43,10 @@ class ManualLoop(asyncio.AbstractEventLoop):
     def advance(self, ms: int) -> None:
         end = self._now + ms / 1000
         while self._due and self._due[0][0] <= end:
-            self._now, _, callback, args = heapq.heappop(self._due)
-            callback(*args)
+            self._now, _, timer, callback, args = heapq.heappop(self._due)
+            if not timer.cancelled():
+                self.woken += 1
+                callback(*args)
         self._now = end
 
 
@@ -105,3 +111,37 @@ def test_one_that_starts_another(loop: ManualLoop, wheel: TimingWheel) -> None:
     assert not fired
     loop.advance(30)
     assert fired == ["again"]
+
+
+def test_no_wakening_for_what_was_cancelled(loop: ManualLoop, wheel: TimingWheel) -> None:
+    fired: list[float] = []
+    for _ in range(50):
+        wheel.schedule(500, lambda: fired.append(0.0)).cancel()
+        loop.advance(20)
+    wheel.schedule(500, lambda: fired.append(loop.time()))
+    due = loop.time() + 0.5
+    loop.advance(490)
+    assert loop.woken <= 3, "one each half second"
+    loop.advance(60_000)
+    assert len(fired) == 1
+    assert due <= fired[0] <= due + 0.011
+    assert loop.woken <= 4
+
+
+def test_one_that_comes_before_those_that_wait_already(loop: ManualLoop, wheel: TimingWheel) -> None:
+    fired: list[int] = []
+    for delay_ms in (30_000, 500, 200, 1000):
+        wheel.schedule(delay_ms, lambda delay_ms=delay_ms: fired.append(delay_ms))  # type: ignore[misc]
+    loop.advance(300)
+    assert fired == [200]
+    loop.advance(60_000)
+    assert fired == [200, 500, 1000, 30_000]
+
+
+def test_one_that_starts_and_cancels_another_leaves_nothing(loop: ManualLoop, wheel: TimingWheel) -> None:
+    fired: list[str] = []
+    wheel.schedule(200, lambda: wheel.schedule(200, lambda: fired.append("never")).cancel())
+    loop.advance(300)
+    woken = loop.woken
+    loop.advance(60_000)
+    assert (fired, loop.woken) == ([], woken)
