@@ -9,7 +9,7 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.listener import PLAINTEXT
 from core.cluster.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
-from core.protocol.schema.metadata_records import BrokerEndpoint
+from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
 
 _log = logging.getLogger("plog.broker")
@@ -32,6 +32,7 @@ class ClusterPeers:
         self._listener = None if name is None else name.strip().upper()
         self._image = image
         self._unreachable: set[int] = set()
+        self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # by the record that says so
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers.find_broker_epoch`."""
@@ -45,7 +46,14 @@ class ClusterPeers:
         log tells.
         """
         broker = self._image().brokers.get(node_id)
-        return None if broker is None else self._find_listed(node_id, broker.end_points)
+        if broker is None:
+            return None
+        record, endpoint = self._found.get(node_id, (None, None))
+        if record is not broker:
+            endpoint = self._find_listed(node_id, broker.end_points)
+            if endpoint is not None:
+                self._found[node_id] = broker, endpoint
+        return endpoint
 
     def endpoint_of(self, node_id: int, broker: UpdateMetadataBroker) -> Endpoint | None:
         """Finds where a broker listens to others that the metadata may not have yet."""

@@ -37,14 +37,17 @@ class FetchReader:
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
-        inner = services.config.inter_broker_listener
-        is_elsewhere = services.membership is not None and context.listener not in ("", inner)
-        self._right_listener = inner if is_for_replica and is_elsewhere else None
+        self._right_listener: str | None = None
+        if is_for_replica and services.membership is not None and context.listener:
+            inner = services.config.inter_broker_listener
+            self._right_listener = inner if context.listener != inner else None
         """The listener that a replica must use, if this request came to another one; None otherwise. Clients reach the
         others, and could say to be replicas."""
         self.notes_progress = is_for_replica
         """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
         again, as the records that it is answered with later say nothing of what the replica has."""
+        self.appends_at_first: int | None = None
+        """`ReplicaManager.appends` when the first partition was noted and was about to be read."""
         self._isolation_level = READ_UNCOMMITTED if is_for_replica else request.isolation_level
         self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
         self._goes_by_racks = (is_for_replica or request.rack_id != "") and selects_by_rack(services)
@@ -96,7 +99,7 @@ class FetchReader:
         if self._quota is not None and self._must_wait(partition, self._quota):
             return data
         room = min(wanted.partition_max_bytes, left)
-        if room > 0 or min_one_batch:
+        if wanted.fetch_offset < log.log_end_offset and (room > 0 or min_one_batch):
             self._read_records(partition, wanted, room, data, min_one_batch=min_one_batch)
         return data
 
@@ -124,15 +127,16 @@ class FetchReader:
 
     def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
         """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
-        partition.ensure_leader_epoch(wanted.current_leader_epoch)
-        if self._needs_leader:
+        if wanted.current_leader_epoch != partition.leader_epoch:
+            partition.ensure_leader_epoch(wanted.current_leader_epoch)
+        if self._needs_leader and not partition.is_leading:
             partition.ensure_leading()
         if self._right_listener is not None:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"replicas fetch from {self._right_listener}")
         if self.is_for_replica:
             partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
-        is_zstd = partition.log.config.target_compression is CompressionType.ZSTD
-        if is_zstd and self._context.api_version < _FIRST_VERSION_WITH_ZSTD:
+        knows_zstd = self._context.api_version >= _FIRST_VERSION_WITH_ZSTD
+        if not knows_zstd and partition.log.config.target_compression is CompressionType.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
     def _note(self, partition: Partition, wanted: FetchPartition) -> None:
@@ -143,6 +147,8 @@ class FetchReader:
             log_start_offset=wanted.log_start_offset,
             broker_epoch=self._request.replica_state.replica_epoch,
         )
+        if self.appends_at_first is None:
+            self.appends_at_first = self._services.replicas.appends
 
     def _must_wait(self, partition: Partition, quota: ReplicationQuota) -> bool:
         """Says whether the replica gets no records of the partition until others have gone by (KIP-73)."""

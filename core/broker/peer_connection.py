@@ -200,6 +200,9 @@ class PeerConnection:
 
     def _keep_rest(self, start: int) -> None:
         """Brings what is left to the beginning of a buffer that has room for more."""
+        if start == self._end and not self._expected:  # nearly always
+            self._end = 0
+            return
         rest = self._buffer[start : self._end]
         if rest and not self._expected:
             raise MalformedMessageError(_UNASKED)

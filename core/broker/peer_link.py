@@ -38,6 +38,8 @@ class PeerLink:
         """Gives a connection to there, of which all who ask at once make one; one to elsewhere is closed. Raises
         ConnectionFailedError if nobody takes it in time, or the link is closed.
         """
+        if self._connection is not None and self.endpoint == endpoint:
+            return self._connection
         async with self._connecting:
             if self._connection is None or self.endpoint != endpoint:
                 self.leave()

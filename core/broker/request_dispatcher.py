@@ -181,7 +181,7 @@ class RequestDispatcher:
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
         of no more use, as Kafka too decides. Raises what `handlers.produce` raises.
         """
-        key, version, _ = read_request_start(frame)
+        start = key, version, _ = read_request_start(frame)
         is_logging = is_logging_requests()
         may_be_usual = key == PRODUCE.key and len(frame) <= LARGE_BYTES
         if may_be_usual and (found := self._produce_memory.find(frame, version)) is not None:
@@ -199,14 +199,20 @@ class RequestDispatcher:
                 return known.count_in(self.metrics, started_s, answer)
         is_observed = is_logging or self.metrics is not None
         return self._handle_decoded(
-            frame, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
+            frame, start, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
         )
 
     def _handle_decoded(
-        self, frame: memoryview, came_by: tuple[str, str, str], *, may_be_usual: bool, is_observed: bool
+        self,
+        frame: memoryview,
+        start: tuple[int, int, int],
+        came_by: tuple[str, str, str],
+        *,
+        may_be_usual: bool,
+        is_observed: bool,
     ) -> Answer:
-        """`came_by`: the last fields of `RequestContext`."""
-        key, version, correlation_id = read_request_start(frame)
+        """`start`: what `read_request_start` gives. `came_by`: the last fields of `RequestContext`."""
+        key, version, correlation_id = start
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()

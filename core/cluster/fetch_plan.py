@@ -27,7 +27,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 from core.common.error_code import ErrorCode
@@ -117,7 +117,7 @@ class Retry(NamedTuple):
 Action = Append | Truncate | Reset | Retry
 
 
-class _State(Enum):
+class _State(IntEnum):
     FETCHING = auto()
     BUSY = auto()
     WAITING = auto()
@@ -149,7 +149,7 @@ class _Wanted:
         return None if self.high_watermark < 0 else max(self.high_watermark - self.fetch.fetch_offset, 0)
 
     def enter(self, state: _State) -> None:
-        assert (self.state, state) in _TRANSITIONS, f"{self.partition}: {self.state} to {state}"
+        assert (self.state, state) in _TRANSITIONS, f"{self.partition}: {self.state.name} to {state.name}"
         self.state = state
 
 
@@ -284,7 +284,7 @@ class FetchPlan:
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=_topics(asked),
-            forgotten_topics_data=_forgotten_topics(forgotten),
+            forgotten_topics_data=_forgotten_topics(forgotten) if forgotten else [],
         )
 
     def _ready(self, key: _Key) -> _Wanted | None:

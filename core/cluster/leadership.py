@@ -117,7 +117,9 @@ class Leadership:
         whoever led before may have committed all that is in this log, and told nobody. So it must have what there was
         when the epoch began, too.
         """
-        if remote.end_offset < max(high_watermark, self.epoch_start_offset) or not self._may_join(remote):
+        if remote.node_id in self.in_sync.committed or remote.end_offset < max(high_watermark, self.epoch_start_offset):
+            return None
+        if not self._may_join(remote):
             return None
         return self.in_sync.expand(remote.node_id, self._broker_epochs())
 

@@ -274,10 +274,11 @@ class Partition:
         (KIP-966).
         """
         log = self.log
-        if self._isr_size < self._min_isr:
+        if self._isr_size < log.config.min_insync_replicas and self._isr_size < self._min_isr:
             return
         replicated = leadership.replicated_offset(log.log_end_offset)
-        self._replicated_offset = max(self._replicated_offset, replicated)
+        if replicated > self._replicated_offset:
+            self._replicated_offset = replicated
         visible = min(replicated, log.recovery_point) if log.config.plog_visible_after_flush else replicated
         log.update_high_watermark(visible)
 

@@ -48,7 +48,7 @@ class FileRegion:
 
 
 class CopiedRegion:
-    """A copy of it, if so many answers keep files open that this one must not; immutable."""
+    """A copy of it, if it is small, or so many answers keep files open that this one must not; immutable."""
 
     __slots__ = ("piece", "position")
 

@@ -128,7 +128,7 @@ def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, cl
     """Gives the batches from `start` on, which the segment takes, that may be written to it together: of one epoch, and
     none needs another segment. The first batch of a segment is written alone, as the others' times count from it.
     """
-    if not segment.size_bytes:
+    if len(batches) - start == 1 or not segment.size_bytes:
         return batches[start : start + 1]
     run = batches[start : start + max(segment.indexes.room, 1)]
     first, last = run[0], run[-1]

@@ -31,6 +31,7 @@ from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 _log = logging.getLogger("plog.log")
 
 _MOST_COPIED_BYTES = 64 * 1024
+_SMALL_BYTES = 8 * 1024  # to read and send so few costs less than to send them out of the file
 
 
 class SizedBatch(Protocol):
@@ -204,7 +205,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
         `min_one_batch` however large it is, otherwise the region is empty if it does not fit, because a consumer that
         gets a part of its first batch takes the record for one that is too large. The last may be cut, which consumers
-        drop. While answers keep too many files open, the region is a copy, and short.
+        drop. A small region is a copy. So is any while answers keep too many files open, and it is short then.
 
         Source: `LogSegment.read`, and `firstEntryIncomplete` in `ReplicaManager.read`.
         """
@@ -222,11 +223,13 @@ class LogSegment(SegmentFiles, SegmentLookup):
             self.records.read_header(position + size)  # else it may stand there by mistake, over what was asked for
         if size > max_bytes:
             max_bytes = size if min_one_batch else 0
-        region = self.records.region(position, min(max_bytes, end_position - position))
-        if not self._open_files.is_held_by_many:
-            return region
-        data = region.file.read_at(min(len(region), max(size, _MOST_COPIED_BYTES)), position)
-        self.close_until_used()
+        size_bytes = min(max_bytes, end_position - position)
+        is_held_by_many = self._open_files.is_held_by_many
+        if size_bytes > _SMALL_BYTES and not is_held_by_many:
+            return self.records.region(position, size_bytes)
+        data = self.records.file.read_at(min(size_bytes, max(size, _MOST_COPIED_BYTES)), position)
+        if is_held_by_many:
+            self.close_until_used()
         return CopiedRegion(position, data)
 
     def find_by_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:

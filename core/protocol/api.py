@@ -16,7 +16,7 @@ Res = TypeVar("Res")
 API_VERSIONS_KEY = 18
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Api(Generic[Req, Res]):
     key: int
     name: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from core.common.errors import MalformedMessageError
 from core.protocol.api import Api
-from core.protocol.message_codec import codec
+from core.protocol.message_codec import MessageCodec, codec
 from core.protocol.primitives import Piece, Spans
 from core.protocol.schema.header import RequestHeader, ResponseHeader
 
@@ -34,29 +35,42 @@ def encode_request(
     api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req
 ) -> bytearray:
     """Writes a whole frame, size included; each byte is copied once."""
-    pieces: list[Any] = []  # bytes-like, or Spans
-    header = RequestHeader(api.key, version, correlation_id, client_id)
-    codec(RequestHeader, api.request_header_version(version)).encode_into(header, pieces.append)
-    codec(api.request, version).encode_into(request, pieces.append)
-    parts: list[bytes | memoryview] = [SIZE.pack(sum(map(len, pieces)))]
-    for piece in pieces:
-        parts += piece.parts if isinstance(piece, Spans) else (piece,)
-    return bytearray().join(parts)
+    pieces: list[Any] = [b""]  # bytes-like, or Spans
+    header_codec, request_codec = _request_codecs(api, version)
+    header_codec.encode_into(RequestHeader(api.key, version, correlation_id, client_id), pieces.append)
+    request_codec.encode_into(request, pieces.append)
+    pieces[0] = SIZE.pack(sum(map(len, pieces)))
+    try:
+        return bytearray().join(pieces)
+    except TypeError:  # spans are no bytes
+        return bytearray().join(
+            part for piece in pieces for part in (piece.parts if type(piece) is Spans else (piece,))
+        )
 
 
 def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tuple[int, Res]:
     """Reads the correlation id and response of a frame without its size."""
-    header, position = codec(ResponseHeader, api.response_header_version(version)).decode(frame)
-    response, _ = codec(api.response, version).decode(frame, position)
+    header_codec, response_codec = _response_codecs(api, version)
+    header, position = header_codec.decode(frame)
+    response, _ = response_codec.decode(frame, position)
     return header.correlation_id, response
+
+
+@cache
+def _request_codecs(api: Api[Any, Any], version: int) -> tuple[MessageCodec[RequestHeader], MessageCodec[Any]]:
+    return codec(RequestHeader, api.request_header_version(version)), codec(api.request, version)
+
+
+@cache
+def _response_codecs(api: Api[Any, Any], version: int) -> tuple[MessageCodec[ResponseHeader], MessageCodec[Any]]:
+    return codec(ResponseHeader, api.response_header_version(version)), codec(api.response, version)
 
 
 class Endpoint(Generic[Req, Res]):
     """One version of an API as its server sees it: requests in, responses out; immutable, made once per version."""
 
     def __init__(self, api: Api[Req, Res], version: int) -> None:
-        self._header = codec(RequestHeader, api.request_header_version(version))
-        self._request = codec(api.request, version)
+        self._header, self._request = _request_codecs(api, version)
         self._response = codec(api.response, version)
         self._flexible_header = b"\0" if api.response_header_version(version) == 1 else b""
 

@@ -1,7 +1,8 @@
 """Fetch: batches from the log's files to the socket, or a wait until there are enough.
 
-Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here. A request of a fetch session
-is read as the whole request that it stands for; its answer leaves out what the client knows.
+Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here, unless there are so few that to
+copy them costs less. A request of a fetch session is read as the whole request that it stands for; its answer leaves out
+what the client knows.
 
 What a fetch that waits would get is counted by partition (`fetch_count.py`): records that come to one of a thousand
 partitions cost a look at that one.
@@ -29,6 +30,7 @@ from core.protocol.schema.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -74,26 +76,27 @@ class DelayedFetch(Pending[FetchResponse]):
         self._session_epoch = session.epoch if session is not None else 0
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._names: dict[bytes, str | None] = {}
+        self._names = [self._name_of(topic) for topic in request.topics]
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
         self._count: FetchCount  # once it waits
 
     def read_on_arrival(self) -> FetchResponse:
         """Reads, and notes how far a replica is. By that something may be committed for which somebody waited who
-        appends then, to partitions that were read already, as transactions do when they end: it is read again.
+        appends then, to partitions that were read already, as transactions do when they end: it is read again. A
+        partition is read after it was noted, so that the first one can't be outdated by its own note.
         """
-        appends = self._services.replicas.appends
+        reader = self._reader
         response = self.read()
-        self._reader.notes_progress = False
-        return self.read() if self._services.replicas.appends != appends else response
+        reader.notes_progress = False
+        is_outdated = reader.appends_at_first not in (None, self._services.replicas.appends)
+        return self.read() if is_outdated else response
 
     def wait(self, response: FetchResponse) -> None:
         """Waits; `response` is what there is, which is not enough."""
         number = 0
-        for topic in self._request.topics:
-            name = self._name_of(topic.topic_id, topic.topic) or ""
+        for topic, name in zip(self._request.topics, self._names, strict=True):
             for wanted in topic.partitions:
-                self._watched.setdefault(TopicPartition(name, wanted.partition), []).append((number, wanted))
+                self._watched.setdefault(TopicPartition(name or "", wanted.partition), []).append((number, wanted))
                 number += 1
         self._count = self._counted(response)
         self._services.replicas.watch(self, self._watched)
@@ -136,8 +139,7 @@ class DelayedFetch(Pending[FetchResponse]):
     def answer(self, response: FetchResponse) -> FetchResponse:
         """Makes the client's answer of what was read."""
         leaders = None
-        for topic in response.responses:
-            name = self._name_of(topic.topic_id, topic.topic)
+        for topic, name in zip(response.responses, self._names, strict=True):
             for data in topic.partitions:
                 if data.records:
                     self._count_sent(name, data)
@@ -168,8 +170,7 @@ class DelayedFetch(Pending[FetchResponse]):
     def is_enough(self, response: FetchResponse) -> bool:
         """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""
         size = 0
-        for topic in response.responses:
-            name = self._name_of(topic.topic_id, topic.topic)
+        for topic, name in zip(response.responses, self._names, strict=True):
             for data in topic.partitions:
                 if self._cannot_wait(name, data):
                     return True
@@ -190,28 +191,25 @@ class DelayedFetch(Pending[FetchResponse]):
         is_first = True
         topics = []
         number = 0
-        for topic in self._request.topics:
-            name = self._name_of(topic.topic_id, topic.topic)
+        for topic, name in zip(self._request.topics, self._names, strict=True):
             partitions = []
             for wanted in topic.partitions:
                 data = found.get(number)
                 if data is None or not (is_first or len(data.records or b"") <= min(left, wanted.partition_max_bytes)):
                     data = self._reader.read(name, wanted, left, min_one_batch=is_first)
-                size = len(data.records or b"")
-                left -= size
-                is_first = is_first and size == 0
+                if size := len(data.records or b""):
+                    left -= size
+                    is_first = False
                 number += 1
                 partitions.append(data)
             topics.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
         return FetchResponse(responses=topics)
 
-    def _name_of(self, topic_id: bytes, name: str) -> str | None:
+    def _name_of(self, topic: FetchTopic) -> str | None:
         if self._version < _FIRST_VERSION_WITH_IDS:
-            return name
-        if topic_id not in self._names:
-            known = self._services.image.find_name(topic_id)  # which the controller may tell of after its replicas
-            self._names[topic_id] = known or self._services.replicas.find_name(topic_id)
-        return self._names[topic_id]
+            return topic.topic
+        known = self._services.image.find_name(topic.topic_id)  # which the controller may tell of after its replicas
+        return known or self._services.replicas.find_name(topic.topic_id)
 
 
 SERVES = ServedApi(FETCH, handle, Needs.NOTHING)

@@ -42,11 +42,12 @@ def log_of(broker: SteeredNode, topic: str = "t") -> PartitionLog:
     return broker.services.replicas.find(topic, 0).log
 
 
-def filled(broker: SteeredNode, topic: str = "t", **configs: str) -> PartitionLog:
+def filled(broker: SteeredNode, topic: str = "t", value_bytes: int = 2, **configs: str) -> PartitionLog:
     """Segments of a batch each, all flushed, and read."""
-    add_topic(broker, topic, internal_segment_bytes="100", **configs)
+    add_topic(broker, topic, internal_segment_bytes=f"{value_bytes + 98}", **configs)
     for number in range(SEGMENTS):
-        assert produce(broker, make_batch(b"%d" % number, key=b"%d" % number), topic).error_code == 0
+        batch = make_batch(b"%0*d" % (value_bytes, number), key=b"%d" % number)
+        assert produce(broker, batch, topic).error_code == 0
     log = log_of(broker, topic)
     log.flush()
     for number in range(SEGMENTS):
@@ -57,7 +58,7 @@ def filled(broker: SteeredNode, topic: str = "t", **configs: str) -> PartitionLo
 
 def test_an_answer_under_way_keeps_its_file(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
-    log = filled(broker, retention_bytes="100", file_delete_delay_ms="0")
+    log = filled(broker, value_bytes=20_000, retention_bytes="20000", file_delete_delay_ms="0")
     pieces = send(broker, FETCH, fetch_request(0), 12)
     regions = [piece for piece in pieces if isinstance(piece, FileRegion)]
     before = [region.read() for region in regions]

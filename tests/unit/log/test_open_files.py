@@ -27,17 +27,17 @@ def opened_below(directory: Path) -> list[str]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Twenty segments of a batch each."""
-    log = open_log(tmp_path / "t-0", segment_bytes=100, index_interval_bytes=0)
+    """Twenty segments of a batch each, which is too large to be copied."""
+    log = open_log(tmp_path / "t-0", segment_bytes=10_000, index_interval_bytes=0)
     for number in range(20):
-        append(log, make_batch(b"%d" % number))
+        append(log, make_batch(b"%09900d" % number))
     log.close()
     return tmp_path / "t-0"
 
 
 def load(directory: Path, limit: int, **config: object) -> PartitionLog:
     settings = LogSettings(ManualClock(NOW), FileSystem(), open_files=OpenFiles(limit))
-    log = load_log(directory, PARTITION, LogConfig(segment_bytes=100, **config), settings).log  # type: ignore[arg-type]
+    log = load_log(directory, PARTITION, LogConfig(segment_bytes=10_000, **config), settings).log  # type: ignore[arg-type]
     log.update_high_watermark(log.log_end_offset)
     return log
 
@@ -56,7 +56,7 @@ def test_opening_a_log_opens_its_last_segment_only_and_a_deleted_one_does_not_st
 def test_no_more_than_so_many_are_open(directory: Path) -> None:
     log = load(directory, 3)
     before = read_all(log)
-    assert [r.value for r in before] == [b"%d" % number for number in range(20)]
+    assert [r.value for r in before] == [b"%09900d" % number for number in range(20)]
     assert len([name for name in opened_below(directory) if name.endswith(".log")]) <= 4
     assert read_all(log) == before, "what was closed is opened again"
     for _ in range(5):
