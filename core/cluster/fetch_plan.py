@@ -25,7 +25,7 @@ Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; Fetch 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
@@ -262,12 +262,15 @@ class FetchPlan:
             self._hold_back(must_wait, now_ms)
         is_full = self._epoch == _INITIAL_EPOCH
         session: dict[_Key, FetchPartition] = {} if is_full else self._session
-        asked = {
-            key: wanted.fetch
-            for key in (self._wanted if is_full else self._changed)
-            if (wanted := self._ready(key)) is not None and session.get(key) != wanted.fetch
-        }
-        forgotten = [] if is_full else [key for key in self._changed if key in session and self._ready(key) is None]
+        asked: dict[_Key, FetchPartition] = {}
+        forgotten: list[_Key] = []
+        for key in self._wanted if is_full else self._changed:
+            wanted = self._ready(key)
+            if wanted is None:
+                if key in session:
+                    forgotten.append(key)
+            elif session.get(key) != wanted.fetch:
+                asked[key] = wanted.fetch
         if now_ms < self._due_ms or (not asked and len(forgotten) == len(session)):
             return None
         self._changed.clear()
@@ -326,9 +329,13 @@ class FetchPlan:
         if response.error_code:
             return self._on_error(ErrorCode.of(response.error_code), now_ms)
         answered = [((t.topic_id, data.partition_index), data) for t in response.responses for data in t.partitions]
-        self._go_on(response.session_id, {key for key, _ in answered})
-        actions = (self._action(key, data, now_ms) for key, data in answered)
-        return [action for action in actions if action is not None]
+        self._go_on(response.session_id, answered)
+        actions: list[Action] = []
+        for key, data in answered:
+            action = self._action(key, data, now_ms)
+            if action is not None:
+                actions.append(action)
+        return actions
 
     def _on_error(self, error: ErrorCode, now_ms: int) -> list[Action]:
         was_full = self._epoch == _INITIAL_EPOCH
@@ -344,11 +351,11 @@ class FetchPlan:
         if not keeps_id:
             self._session_id = _NO_SESSION
 
-    def _go_on(self, session_id: int, answered: set[_Key]) -> None:
+    def _go_on(self, session_id: int, answered: Sequence[tuple[_Key, PartitionData]]) -> None:
         """Goes on in the session that the leader names. Its first answer names all partitions, or it is of another."""
         if session_id == _NO_SESSION:
             self._begin_again(keeps_id=False)
-        elif self._epoch == _INITIAL_EPOCH and answered == self._session.keys():
+        elif self._epoch == _INITIAL_EPOCH and {key for key, _ in answered} == self._session.keys():
             self._session_id, self._epoch = session_id, _INITIAL_EPOCH + 1
         elif self._epoch != _INITIAL_EPOCH and session_id == self._session_id:
             self._epoch = 1 if self._epoch == _MAX_EPOCH else self._epoch + 1

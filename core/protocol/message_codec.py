@@ -43,6 +43,7 @@ _FIXED = {
 }
 _NEVER = VersionRange.parse("none")
 _UVARINTS = tuple(uvarint(n) for n in range(4096))
+_ENCODED_LENGTH = f"(UV[n] if n < {len(_UVARINTS)} else uvarint(n))"
 
 
 class MessageCodec(Generic[M]):
@@ -468,9 +469,10 @@ class _Source:
                 *self._encode_value(field, f"m.{field.name}", "        ", 0),
                 "        a = a2",
                 "        part = b''.join(part)",
-                f"        tags.append({uvarint(field.tag)!r} + uvarint(len(part)) + part)",
+                "        n = len(part)",
+                f"        tags.append({uvarint(field.tag)!r} + {_ENCODED_LENGTH} + part)",
             ]
-        return [*lines, "    a(uvarint(len(tags)))", "    a(b''.join(tags))"]
+        return [*lines, "    a(UV[len(tags)])", "    a(b''.join(tags))"]
 
     def _is_set(self, field: Field) -> str:
         """Writes source text that says whether a field has another value than its default."""

@@ -1,8 +1,8 @@
 """Fetch: batches from the log's files to the socket, or a wait until there are enough.
 
-Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here, unless there are so few that to
-copy them costs less. A request of a fetch session is read as the whole request that it stands for; its answer leaves out
-what the client knows.
+Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here, unless they are so few that it
+costs less to copy them. A request of a fetch session is read as the whole request that it stands for; its answer leaves
+out what the client knows.
 
 What a fetch that waits would get is counted by partition (`fetch_count.py`): records that come to one of a thousand
 partitions cost a look at that one.
