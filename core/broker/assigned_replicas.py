@@ -63,9 +63,11 @@ class AssignedReplicas:
         partition whether it was taken.
 
         STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION
-        for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one that is served as another topic's,
+        for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one whose topic id is another topic's,
         KAFKA_STORAGE_ERROR for one whose log is offline, INVALID_TOPIC_EXCEPTION for a name that is no folder's.
         """
+        if replaced := list(self._replaced_topics(request)):
+            self._apply(replaced)
         errors: Errors = {}
         taken: dict[TopicPartition, PartitionRecord] = {}
         for topic in request.topic_states:
@@ -87,6 +89,16 @@ class AssignedReplicas:
             yield from starting
         offline = self._services.log_manager.offline.keys() | self._unfit.keys()
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
+
+    def _replaced_topics(self, request: LeaderAndIsrRequest) -> Iterator[MetadataRecord]:
+        """Forgets topics whose names belong to others now. They were deleted without our being told: a controller tells
+        nobody who is no replica any more, and a broker that was away may not know that it is none. Kafka's brokers
+        refuse the new topic until they are started again (INCONSISTENT_TOPIC_ID).
+        """
+        for topic in request.topic_states:
+            known = self._image.topics.get(topic.topic_name)
+            if known and known.topic_id != topic.topic_id and self._image.find_name(topic.topic_id) is None:
+                yield RemoveTopicRecord(known.topic_id)
 
     def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
         node_id, topic_id = self._services.node.node_id, registration.topic_id

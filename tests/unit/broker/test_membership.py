@@ -157,10 +157,19 @@ async def test_one_partition_of_a_topic_goes_and_comes_back(member: Member) -> N
     assert member.role(TopicPartition("t", 1)) is Role.FOLLOWING
 
 
-async def test_the_served_log_of_another_topic(member: Member) -> None:
-    member.assign()
-    assert member.assign(topic_id=ANOTHER_ID, epoch=5) is ErrorCode.INCONSISTENT_TOPIC_ID
-    assert member.node.services.replicas.partitions[T0].topic_id == TOPIC_ID
+async def test_a_topic_that_was_deleted_without_a_word_makes_way_for_the_next(member: Member, tmp_path: Path) -> None:
+    """Its replica was moved away while this broker was not there to hear of it, so nobody told it of the deletion."""
+    member.assign(replicas=[US], epoch=5)
+    member.assign(1, epoch=5)
+    produce_values(member.node, b"old")
+    assert member.assign(replicas=[US], topic_id=ANOTHER_ID) is ErrorCode.NONE
+    assert member.role() is Role.ALONE
+    assert member.role(TopicPartition("t", 1)) is None
+    assert values_of(fetch(member.node, 0)) == []
+    produce_values(member.node, b"new")
+    assert values_of(fetch(member.node, 0)) == [b"new"]
+    (kept,) = tmp_path.glob("t-0.*-stray")
+    assert b"old" in (kept / "00000000000000000000.log").read_bytes()
 
 
 async def test_a_log_waits_for_what_the_controller_says_of_it(tmp_path: Path) -> None:
